@@ -17,6 +17,7 @@ __all__ = [
     "GAIA",
     "GATEWAY",
     "GATEWAYS",
+    "GATEWAY_GUARDED",
     "GATEWAY_PEERS",
     "GATEWAY_TRACED",
     "HTTP_CLIENT",
@@ -180,6 +181,13 @@ GATEWAY = Contender("gateway", "gaia-mcp", "gateway_driver.py", ("-e", ".[gatewa
 GATEWAY_TRACED = Contender(
     "gateway-traced", "gaia-mcp, traced", "gateway_driver.py", ("-e", ".[gateway,otel]"), ("gaia", "--traced")
 )
+GATEWAY_GUARDED = Contender(
+    "gateway-guarded",
+    "gaia-mcp, with clients, limits and audit",
+    "gateway_driver.py",
+    ("-e", ".[gateway]"),
+    ("gaia", "--guarded"),
+)
 _SDK_GATEWAY = (*_SDK, "uvicorn", "uvloop", "httptools", "opentelemetry-sdk>=1.30")
 GATEWAY_PEERS = (
     Contender("mcp-gateway", "mcp, server and client", "gateway_driver.py", _SDK_GATEWAY, ("mcp",)),
@@ -198,7 +206,7 @@ GATEWAY_PEERS = (
 )
 """The official SDK's server in front of its own client answers with JSON, the others as they do by default."""
 
-GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_TRACED, *GATEWAY_PEERS)
+GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED, *GATEWAY_PEERS)
 
 # It has gaia-mcp from this checkout, and starts a cluster by itself.
 PLACED = Contender("gaia-mcp-placed", "gaia-mcp, placed", "cluster_driver.py", ("-e", ".[ray]"))
@@ -223,6 +231,7 @@ SHOWN = (
     LOCAL_BESIDE,
     PLACED,
     GATEWAY,
+    GATEWAY_GUARDED,
     GATEWAY_TRACED,
     *GATEWAY_PEERS,
     SEPARATE_GAIA,

@@ -134,6 +134,11 @@ class DriverProcess:
             raise DriverFailed(f"only {answer['told']} of {calls} clients were told within {give_up:g} s")
         return float(answer["seconds"]), int(answer["with_delivery"])
 
+    def call_beside(self, sessions: int, count: int) -> tuple[list[float], list[float]]:
+        """Latencies of a gateway's client, first alone, then beside one that has a call in each of its sessions."""
+        answer = self._ask(do="beside", sessions=sessions, count=count)
+        return answer["alone"], answer["beside"]
+
     def open_sessions(self, sessions: int) -> None:
         """Have so many sessions with a gateway."""
         self._ask(do="sessions", count=sessions)

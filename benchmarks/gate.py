@@ -12,6 +12,7 @@ from benchmarks.contenders import (
     FLOOR,
     GAIA,
     GATEWAY,
+    GATEWAY_GUARDED,
     GATEWAY_PEERS,
     PEERS,
     PLACED,
@@ -66,6 +67,16 @@ _MAX_ABOVE_THE_FLOOR = (
     ("cluster: 64 B: p50", PLACED, 150e-6),
 )
 """Seconds more than the floor's: what the server's own start and handshake take, or an actor and a local server."""
+
+_MAX_TIMES_ANOTHER_ROW = (
+    (
+        "gateway, runaway client: calls of another client: p99 beside it",
+        "gateway, runaway client: calls of another client: p99 alone",
+        GATEWAY_GUARDED,
+        2.0,
+    ),
+)
+"""Two rows of the same contender."""
 
 _AT_MOST = (
     ("footprint: memory: 1 server", GAIA, 34 * _MIB),
@@ -133,6 +144,10 @@ EXPLAINED = {
         "A small guard process, and one forked from it for each server, end all that servers started, also when the "
         "program is killed. No peer has that. Pages that processes share count in parts."
     ),
+    "gateway: memory": (
+        "What is resident of a small guard process, and of one forked from it for each server, counts here as a whole, "
+        "and most of it is pages that they share with one another and with the gateway. No peer has that."
+    ),
     "gateway, server killed: while it is idle": (
         "Before the next process starts, the guard process of the killed one has ended all that it left running. The "
         "peer that is ahead starts another one at the next call, and leaves what the first one started."
@@ -149,7 +164,22 @@ _SPANS = (
     "the time is spans, the less is left that differs. The rows without tracing show what the calls take."
 )
 
+_WAKING = (
+    "A call wakes the gateway, the server, the gateway again and the client, where each of the two exchanges of the "
+    "floor wakes two processes that may share a core. On one core, where nothing has to wake up, see the row."
+)
+_CROWDED = (
+    "The client and the gateway share the machine's cores, and the floor's server takes next to nothing of them. See "
+    "the processor time of a call."
+)
+
 _CAUSES = {
+    ("gateway: 64 B: p50", GATEWAY): _WAKING,
+    ("gateway, stateless clients: 64 B: p50", GATEWAY): _WAKING,
+    ("gateway: calls per second: 32 sessions", GATEWAY): _CROWDED,
+    ("gateway: calls per second: 128 sessions", GATEWAY): _CROWDED,
+    ("gateway, stateless clients: calls per second: 32 sessions", GATEWAY): _CROWDED,
+    ("gateway, stateless clients: calls per second: 128 sessions", GATEWAY): _CROWDED,
     ("latency: 64 B, two cores: p50", GAIA): (
         "A call wakes three threads one after the other (the server's, the reader, the caller) where the raw pipe "
         "wakes two, so the ratio on two cores follows what a wake-up costs on the machine."
@@ -228,6 +258,8 @@ def _bars(run: Run) -> Iterator[Finding]:
         floor = "both added up" if contender is PLACED else "the server's own start"
         wanted = f"at most {amount(most, 'seconds')} more than {floor}"
         yield from _bar(run, key, contender, _above_the_floor(most), wanted)
+    for key, other, contender, most in _MAX_TIMES_ANOTHER_ROW:
+        yield from _bar(run, key, contender, _times_another_row(run, other, contender, most), f"at most {most:g} times")
     for limits, sign, words in ((_AT_MOST, 1, "most"), (_AT_LEAST, -1, "least")):
         for key, contender, limit in limits:
             row = run.find(key)
@@ -280,6 +312,17 @@ def _above_the_floor(most: float) -> _Judge:
         pairs = zip(values, row.values[floor.key], strict=False)
         more = statistics.median(figure - start for figure, start in pairs)
         return f"{amount(more, 'seconds')} more", more <= most
+
+    return judged
+
+
+def _times_another_row(run: Run, other: str, contender: Contender, most: float) -> _Judge:
+    def judged(_: Row, values: list[float]) -> tuple[str, bool] | None:
+        row = run.find(other)
+        if row is None or not row.values.get(contender.key):
+            return None
+        times = ratio(values, row.values[contender.key])
+        return f"{times:.2f} times {row.column}", times <= most
 
     return judged
 

@@ -112,13 +112,20 @@ _SECTIONS = {
         "exchange with a server in C over HTTP, and an exchange through a raw pipe, added up; for calls per second "
         "it is the server over HTTP alone. The system places the processes, so figures jump with what it costs to "
         "wake a core; on *one core* they follow the code. Each session has one call under way. *Traced*: with a "
-        "tracer that records every call and discards it. Processor time is that of the gateway's processes, and "
-        "memory what is resident of them, both without the server.",
+        "tracer that records every call and discards it. *With clients, limits and audit*: each call shows a token, "
+        "passes limits of its client, the server and the tool, and has a line in a file. Processor time is that of the "
+        "gateway's processes, and memory what is resident of them, both without the server.",
     ),
     "gateway, stateless clients": _Words(
         "Gateway, stateless clients",
         "The same with clients of revision 2026-07-28, before the same server of the handshake era. A session is a "
         "connection here.",
+    ),
+    "gateway, runaway client": _Words(
+        "Gateway, a runaway client",
+        "A client calls one call after the other: alone, and while another client calls in each of 32 sessions as soon "
+        "as it has an answer. The limits of that one are 4 calls at once and 200 per second; what is above waits at "
+        "the gateway.",
     ),
     "gateway, server killed": _Words(
         "Gateway, a server is killed",

@@ -100,6 +100,8 @@ class Supervised:
         self.adoptions: list[SupervisionContext] = []
         """What was adopted, on the supervisor's thread."""
         self.known = known
+        self.unsafe: set[str] = set()
+        """Tools that must not be repeated any more."""
         self._happened = threading.Condition()
         """Owns everything below."""
         self.events: list[Event] = []
@@ -121,13 +123,19 @@ class Supervised:
     def listing_begins(self) -> Listing:
         return Listing(0, self.clock.monotonic())
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         with self._happened:
-            self.listings.append(definitions)
+            self.listings.append(definitions or [])
             self._happened.notify_all()
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tools_listed(definitions, self.listing_begins())
 
     def refusal_of(self, tool: str) -> MCPError | None:
         return None
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        return tool not in self.unsafe
 
     def adopted(self, context: SupervisionContext) -> None:
         self.adoptions.append(context)

@@ -1,11 +1,15 @@
-"""The command ``gaia mcp gateway``, in a process that may trace: ``gaia_gateway.py CONFIG PORT [--traced]``.
+"""The command ``gaia mcp gateway``, in a process that may trace.
 
-With ``--traced`` it has a tracer provider that records everything and throws it away.
+    gaia_gateway.py CONFIG PORT [--traced] [--guarded]
+
+With ``--traced`` it has a tracer provider that records everything and throws it away. With ``--guarded`` it has the
+clients file and writes the audit that are beside the configuration.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 if __name__ == "__main__":
     if "--traced" in sys.argv:
@@ -15,5 +19,9 @@ if __name__ == "__main__":
         trace.set_tracer_provider(batching_provider(sampled=True))
     from gaia.cli.main import main
 
-    sys.argv = ["gaia", "mcp", "gateway", "--config", sys.argv[1], "--port", sys.argv[2]]
+    config, port, *words = sys.argv[1:]
+    sys.argv = ["gaia", "mcp", "gateway", "--config", config, "--port", port]
+    if "--guarded" in words:
+        folder = Path(config).parent
+        sys.argv += ["--clients", str(folder / "clients.json"), "--audit", str(folder / "audit.jsonl")]
     main()

@@ -1,14 +1,15 @@
 """A gateway in front of servers over stdio, and raw clients that call it.
 
-    gateway_driver.py floor|gaia|mcp|fastmcp|mcp-proxy|npm-mcp-proxy [--stateless] [--traced]
+    gateway_driver.py floor|gaia|mcp|fastmcp|mcp-proxy|npm-mcp-proxy [--stateless] [--traced] [--guarded]
 
 ``floor`` is no gateway: the echo server over HTTP itself, which the harness gives in place of the one over stdio.
-What a gateway writes goes nowhere.
+What a gateway writes goes nowhere. ``--guarded`` is for our own: with clients, limits and an audit.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +32,16 @@ _RETRY_SECONDS = 0.001
 _HELD_SECONDS = 0.2
 """Until calls have reached a stopped server's pipe."""
 
+_BURST_SECONDS = 0.5
+
 _TEXT = "x" * 64
 _OUR = Path(__file__).parent
 _PYTHON = Path(sys.executable)
 
 
 def _program(name: str, config: Path, port: int) -> list[str]:
-    traced = [word for word in sys.argv if word == "--traced"]
-    return [str(_PYTHON), str(_OUR / name), str(config), str(port), *traced]
+    words = [word for word in sys.argv if word in ("--traced", "--guarded")]
+    return [str(_PYTHON), str(_OUR / name), str(config), str(port), *words]
 
 
 def _beside(name: str) -> str:
@@ -67,14 +71,36 @@ _COMMANDS: dict[str, Callable[[list[str], Path, int], list[str]]] = {
 }
 
 
+_TOKENS = {name: f"gaia_{name}".ljust(48, "0") for name in ("patient", "runaway")}
+"""Of the clients of a guarded gateway."""
+
+_LIMITS = {"concurrent": 4, "perSecond": 200}
+"""Of the client that calls as fast as it can."""
+
+
+def _clients() -> dict[str, Any]:
+    """The clients file, with limits that only the one client reaches."""
+    wide = {"concurrent": 256, "perSecond": 100_000}
+    return {
+        "version": 1,
+        "clients": {
+            name: {"token": f"sha256:{hashlib.sha256(token.encode()).hexdigest()}", "profile": name}
+            for name, token in _TOKENS.items()
+        },
+        "profiles": {"patient": {"limits": wide}, "runaway": {"limits": _LIMITS}},
+        "limits": {"perServer": {"words": wide}, "perTool": {"words_echo": wide}, "maxWait": 10},
+    }
+
+
 class GatewayUnderLoad:
     """See the module. Sessions are opened when they are needed first, and kept."""
 
-    def __init__(self, kind: str, *, stateless: bool) -> None:
+    def __init__(self, kind: str, *, stateless: bool, guarded: bool) -> None:
         self._kind = kind
         self._stateless = stateless
+        self._guarded = guarded
         self._sessions: list[RawSession] = []
-        self.further_commands = {"lose": self.lose, "sessions": self.open_sessions}
+        self.further_commands = {"lose": self.lose, "sessions": self.open_sessions, "beside": self.call_beside}
 
     def load(self) -> None:
         """Nothing is loaded: the gateway is a process of its own."""
@@ -92,6 +118,8 @@ class GatewayUnderLoad:
             names = ["words", *(f"words{number}" for number in range(1, servers))]
             entry = {"command": argv[0], "args": argv[1:]}
             config.write_text(json.dumps({"mcpServers": dict.fromkeys(names, entry)}))
+            if self._guarded:
+                (config.parent / "clients.json").write_text(json.dumps(_clients()))
             port = _free_port()
             self._gateway = subprocess.Popen(
                 _COMMANDS[self._kind](argv, config, port),
@@ -101,7 +129,8 @@ class GatewayUnderLoad:
                 # Nothing that a user of this machine has configured.
                 env={**os.environ, "HOME": self._folder.name},
             )
-            self._client = RawClient(port, stateless=self._stateless)
+            token = _TOKENS["patient"] if self._guarded else None
+            self._client = RawClient(port, stateless=self._stateless, token=token)
         self._wait_for_first_answer()
 
     def disconnect(self) -> None:
@@ -130,6 +159,45 @@ class GatewayUnderLoad:
         while len(self._sessions) < count:
             self._sessions.append(self._client.open())
         return {}
+
+    def call_beside(self, sessions: int, count: int) -> dict[str, Any]:
+        """Latencies of so many calls, and of as many while another client has a call under way in each of its sessions.
+
+        That client has limits. It calls in a thread, which mostly waits.
+        """
+        alone = self._latencies(count)
+        client = RawClient(self._client.address[1], stateless=self._stateless, token=_TOKENS["runaway"])
+        opened = [client.open() for _ in range(sessions)]
+        going_on, failures = threading.Event(), []
+        going_on.set()
+
+        def run_away() -> None:
+            try:
+                while going_on.is_set():
+                    client.crowd(opened, _TEXT, _BURST_SECONDS)
+            except (Failed, OSError) as error:
+                failures.append(str(error))
+
+        thread = threading.Thread(target=run_away)
+        thread.start()
+        try:
+            time.sleep(_HELD_SECONDS)
+            beside = self._latencies(count)
+        finally:
+            going_on.clear()
+            thread.join()
+            for session in opened:
+                session.close()
+        return {"error": failures[0]} if failures else {"alone": alone, "beside": beside}
+
+    def _latencies(self, count: int) -> list[float]:
+        session, latencies = self._sessions[0], []
+        session.prepare(_TEXT)
+        for _ in range(count):
+            started = time.perf_counter()
+            session.call()
+            latencies.append(time.perf_counter() - started)
+        return latencies
 
     def recover(self, pid: int, give_up: float) -> dict[str, Any]:
         """Kill the server while nothing is under way; seconds until the same session has a good answer."""
@@ -207,4 +275,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    drive(GatewayUnderLoad(sys.argv[1], stateless="--stateless" in sys.argv))
+    drive(GatewayUnderLoad(sys.argv[1], stateless="--stateless" in sys.argv, guarded="--guarded" in sys.argv))

@@ -35,9 +35,11 @@ class Failed(Exception):
 class RawClient:
     """Where sessions go, and in which era."""
 
-    def __init__(self, port: int, path: str = "/mcp", *, stateless: bool = False) -> None:
+    def __init__(self, port: int, path: str = "/mcp", *, stateless: bool = False, token: str | None = None) -> None:
+        """`token` is what the client shows, where clients have to."""
         self.address = ("127.0.0.1", port)
         self.path = path
+        self.token = token
         self.is_stateless = stateless
         self.marks_results = stateless
         """Whether each result has to have a `resultType`."""
@@ -243,6 +245,8 @@ class RawSession:
             "Content-Type: application/json",
             "Accept: application/json, text/event-stream",
         ]
+        if self._client.token is not None:
+            lines += [f"Authorization: Bearer {self._client.token}"]
         if self._client.is_stateless:
             lines += [f"MCP-Protocol-Version: {_STATELESS}", f"Mcp-Method: {method}"]
             lines += [f"Mcp-Name: {name}"] if name else []

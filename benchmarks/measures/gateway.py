@@ -12,7 +12,7 @@ from benchmarks.contenders import FLOOR, PIPE_AND_HTTP, RAW_HTTP, Contender
 from benchmarks.driver_process import CORES, DriverProcess
 from benchmarks.echo_server import build
 from benchmarks.figures import percentile
-from benchmarks.measures import gateway_fleet, gateway_recovery
+from benchmarks.measures import gateway_fleet, gateway_recovery, gateway_runaway
 from benchmarks.session import Session
 
 __all__ = ["HANDSHAKE", "STATELESS", "measure"]
@@ -49,6 +49,7 @@ def measure(session: Session) -> None:
     for section in (HANDSHAKE, STATELESS):
         _measure_calls(session, section)
         _measure_starts(session, section)
+    gateway_runaway.measure(session)
     gateway_recovery.measure(session)
     gateway_fleet.measure(session)
 

@@ -17,7 +17,7 @@ _GIVE_UP_SECONDS = 5.0
 
 
 def measure(session: Session) -> None:
-    gateways = [each for each in session.gateways if each.key != RAW_HTTP.key and "--traced" not in each.arguments]
+    gateways = [each for each in session.gateways if each.key != RAW_HTTP.key and len(each.arguments) == 1]
     for _ in range(session.effort.rounds(_ROUNDS, 1)):
         session.say("gateway: a server is killed")
         # The floor is what the server itself takes to start.

@@ -78,6 +78,9 @@ class Hooks:
 
     subscriptions = Subscriptions()
 
+    def safe_to_repeat(self, tool: str) -> bool:
+        return True
+
     def happened(self, event: Event) -> None: ...
 
 

@@ -297,7 +297,7 @@ FIRST_FAULTS = {
     "while the server runs": "offer_changed",
     "after its end": "ServerLifecycle._terminated",
     "while it is started": "Generation.__init__",
-    "while it is stopped": "ServerLifecycle.close",
+    "while it is stopped": "Stopping.close",
 }
 
 

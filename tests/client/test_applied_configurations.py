@@ -301,7 +301,7 @@ def test_the_time_of_one_does_not_wait_for_another_that_is_applied(
             goes_on.wait(PATIENCE)
             return "it was not started"
 
-        monkeypatch.setattr(manager, "_start", start)
+        monkeypatch.setattr(manager._configured, "_start", start)
         first = threads.submit(manager.apply, {"one": one})
         assert begun.wait(PATIENCE)
         applied = manager.apply({"one": one, "two": one}, timeout=0)
@@ -315,13 +315,13 @@ def test_what_was_applied_before_everything_is_disconnected_starts_nothing_after
     fault_server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = MCPClientManager({})
-    begin = manager._begin_changes
+    begin = manager._configured._begin_changes
 
     def disconnected_first(*arguments: Any) -> list[str]:
         manager.disconnect_all()
         return begin(*arguments)
 
-    monkeypatch.setattr(manager, "_begin_changes", disconnected_first)
+    monkeypatch.setattr(manager._configured, "_begin_changes", disconnected_first)
     applied = manager.apply({"it": fault_server(state_file=tmp_path / "state")})
     assert (applied.started, list(applied.failed)) == ((), ["it"])
     assert not (tmp_path / "state").exists()

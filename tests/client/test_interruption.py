@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 import gaia
-from gaia.mcp.client import MCPClient, MCPClientManager, mcp_client_manager, server_registry, session
+from gaia.mcp.client import (
+    MCPClient,
+    MCPClientManager,
+    client_factory,
+    configured_servers,
+    mcp_client_manager,
+    server_registry,
+    session,
+)
 from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
@@ -142,7 +150,14 @@ class OneClient(Subject):
 
 class Manager(Subject):
     # Not all that reading and saving a configuration goes through.
-    files = (mcp_client_manager.__file__, server_registry.__file__, mcp_client_module.__file__, session.__file__)
+    files = (
+        mcp_client_manager.__file__,
+        configured_servers.__file__,
+        client_factory.__file__,
+        server_registry.__file__,
+        mcp_client_module.__file__,
+        session.__file__,
+    )
 
     def __init__(self) -> None:
         super().__init__()

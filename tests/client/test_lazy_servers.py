@@ -15,6 +15,7 @@ import pytest
 from gaia.mcp import MCPConfig
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.testing import FakeServer
 from tests.servers.answers import text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
@@ -85,6 +86,32 @@ def test_a_memory_that_cannot_be_used_is_as_good_as_none(
         assert read_state(state).starts == 2
         assert manager.list_tools()
     assert json.loads(file.read_text())["version"] == 1
+
+
+def test_a_start_at_which_the_tools_could_not_be_listed_is_not_remembered(
+    fault_server: FaultServer, tmp_path: Path
+) -> None:
+    broken = {"faults": [{"on": "tools/list", "error": {"code": -32603, "message": "not now"}}]}
+    server = {**fault_server(by_start={"1": broken}, state_file=tmp_path / "state"), "lazy": True}
+    for _ in range(2):
+        with MCPClientManager(written(tmp_path, server)) as manager:
+            manager.load_from_config()
+            listed = manager.list_tools()
+    assert listed, "nothing would start it, if it had no tools for ever"
+
+
+def test_at_rest_its_tools_follow_what_is_applied() -> None:
+    server = FakeServer("it", [{"name": "look"}, {"name": "push"}])
+    other = FakeServer("it", [{"name": "pull"}])
+    with MCPClientManager({"it": {**server, "lazy": True}}) as manager:
+        manager.stop_server("it")
+        assert manager.restart("it")
+        assert server.starts == 1
+        manager.apply({"it": {**server, "lazy": True, "disabledTools": ["push"]}})
+        assert [tool.name for tool in manager.list_tools()] == ["look"]
+        assert server.starts == 1
+        manager.apply({"it": {**other, "lazy": True}})
+        assert [tool.name for tool in manager.list_tools()] == ["pull"], "another server has to be asked"
 
 
 def test_in_memory_nothing_is_written(fault_server: FaultServer, tmp_path: Path) -> None:

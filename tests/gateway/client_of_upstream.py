@@ -12,7 +12,7 @@ import orjson
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.protocol.messages import Refusal
 from gaia.mcp.gateway.upstream.client_side import Answer
-from gaia.mcp.gateway.upstream.rounds import ParkedCall, Relayed, Rounds
+from gaia.mcp.gateway.upstream.rounds import OngoingCall, Relayed, Rounds
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
@@ -40,7 +40,10 @@ class Requester:
         self.asked: asyncio.Queue[tuple[str, Json, Answer]] = asyncio.Queue()
         self.withdrawn: list[str] = []
         self.ended: asyncio.Future[Relayed] = asyncio.get_running_loop().create_future()
-        self.call: ParkedCall | None = None
+        self.call: OngoingCall | None = None
+
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        return True
 
     def progress(self, params: Json) -> None:
         self.told.append(params)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from gaia import SilentConsole
 from gaia.agents.base import Agent, MCPAgent
 from gaia.agents.base.mcp_context import MCPContext
+from tests.waiting import PATIENCE
 
 NAME = os.environ.get("NAME", "agent")
 
@@ -28,6 +29,8 @@ class CombinationAgent(MCPAgent, Agent):
     """Its tools are the methods that begin with ``do_``."""
 
     cancelled: ClassVar[set[str]] = set()
+    """Owned by `changed`."""
+    changed: ClassVar = threading.Condition()
     has_more = False
     changes = 0
 
@@ -77,11 +80,14 @@ class CombinationAgent(MCPAgent, Agent):
         over = threading.Event()
         context.on_cancel(over.set)
         over.wait()
-        self.cancelled.add(key)
+        with self.changed:
+            self.cancelled.add(key)
+            self.changed.notify_all()
         return "cancelled"
 
-    def do_was_cancelled(self, _context: MCPContext, key: str) -> bool:
-        return key in self.cancelled
+    def do_wait_for_cancelled(self, _context: MCPContext, key: str) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: key in self.cancelled, PATIENCE)
 
     def do_ask_person(self, context: MCPContext) -> str:
         answer = context.elicit("Who?", PERSON)

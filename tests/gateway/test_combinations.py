@@ -187,7 +187,7 @@ async def resources(use: Use) -> None:
     with pytest.raises(MCPError) as missing:
         await use.client.read_resource(f"{use.server}:///nothing")
     # The handshake era has a code of its own, which servers of the stateless era do not know.
-    assert missing.value.error.code in ((-32002, -32602) if use.is_handshake else (-32602,))
+    assert missing.value.error.code == (-32002 if use.is_handshake else -32602)
 
 
 async def templates(use: Use) -> None:
@@ -322,14 +322,18 @@ def test_a_client_of_either_era_uses_it(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_on_stdio_uses_everything(mode: str, config: Path) -> None:
-    line = command("mcp", "gateway", "--stdio", "--config", str(config))
+def test_a_client_on_stdio_uses_everything(mode: str, entries: dict[str, Any], tmp_path: Path) -> None:
+    # What servers differ in is seen above: one of each era is enough, and of each transport.
+    servers = {name: entries[name] for name in ("old-stdio", "new-http")}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    line = command("mcp", "gateway", "--stdio", "--config", str(tmp_path / "servers.json"))
     target = StdioServerParameters(command=line[0], args=line[1:], env=environment())
 
     async def use() -> None:
         async with using(target, mode) as (client, told):
-            for server in SERVERS:
-                for feature in FEATURES:
+            for server in servers:
+                # A session does not wait for the instructions of servers that take seconds to start.
+                for feature in FEATURES[: FEATURES.index(instructions)]:
                     await feature(Use(client, told, mode, server))
 
     asyncio.run(use())
@@ -394,6 +398,4 @@ async def hanging(use: Use) -> AsyncIterator[None]:
         yield
     finally:
         calling.cancel()
-        async with asyncio.timeout(PATIENCE):
-            while not await use.said("was_cancelled", key=key):
-                await asyncio.sleep(0.01)
+        assert await use.said("wait_for_cancelled", key=key)

@@ -1,4 +1,7 @@
-"""Resources, prompts, completion, progress, log messages and changes, for clients of both eras and servers of both."""
+"""Resources, prompts, instructions and changes exactly, for clients and servers of both eras.
+
+`test_combinations.py` has progress, cancelling, subscriptions and log messages.
+"""
 
 from __future__ import annotations
 
@@ -128,21 +131,6 @@ def test_instructions_stand_under_the_names_of_their_servers(mode: str, revision
     asyncio.run(use())
 
 
-def test_progress_reaches_the_client_before_the_result(mode: str, revision: str) -> None:
-    server = FakeServer("files", tools=[count], protocol=revision)
-    reported: list[tuple[float, float | None, str | None]] = []
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        reported.append((progress, total, message))
-
-    async def use() -> None:
-        async with connected(server, mode) as client:
-            await client.call_tool("files_count", {}, progress_callback=report)
-        assert reported == [(1, 2, None), (2, 2, "done")]
-
-    asyncio.run(use())
-
-
 def test_a_client_is_told_of_changed_lists(mode: str, revision: str) -> None:
     server = FakeServer("files", tools=[count], prompts=[greeting], resources={"a:b": ""}, protocol=revision)
 
@@ -163,79 +151,5 @@ def test_a_client_is_told_of_changed_lists(mode: str, revision: str) -> None:
             server.prompts.remove("greeting")
             await told.wait_for("notifications/prompts/list_changed")
             assert (await client.list_prompts()).prompts == []
-
-    asyncio.run(use())
-
-
-def test_a_client_is_told_of_resources_that_it_watches(mode: str, revision: str) -> None:
-    server = FakeServer("files", resources={"file:///a": "1", "file:///b": "1"}, protocol=revision)
-
-    async def use() -> None:
-        told = Told()
-        async with connected(server, mode, told) as client, contextlib.AsyncExitStack() as stack:
-            if mode == "auto":
-                listening = await stack.enter_async_context(client.listen(resource_subscriptions=["file:///a"]))
-                assert listening.honored.resource_subscriptions == ["file:///a"]
-            else:
-                await client.subscribe_resource("file:///a")
-            async with asyncio.timeout(PATIENCE):
-                # A server of the stateless era may not watch it yet when the client has subscribed.
-                while "notifications/resources/updated" not in told.methods:
-                    server.resources.update("file:///a", "2")
-                    await asyncio.sleep(0.01)
-            if mode == "legacy":
-                await client.unsubscribe_resource("file:///a")
-
-    asyncio.run(use())
-
-
-def test_a_client_that_cancels_cancels_the_call_at_the_server(mode: str, revision: str) -> None:
-    async def use() -> None:
-        server = FakeServer("files", tools=[{"name": "hang"}], protocol=revision)
-        server.hang(tool="hang")
-        async with connected(server, mode) as client:
-            calling = asyncio.create_task(client.call_tool("files_hang", {}))
-            await asyncio.to_thread(server.wait_for_call, "hang")
-            calling.cancel()
-            call = server.wait_for_call("hang")
-            async with asyncio.timeout(PATIENCE):
-                while not call.cancelled:
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(use())
-
-
-def test_log_messages_of_the_wanted_severity_reach_the_client(mode: str, revision: str) -> None:
-    logged: list[tuple[str, Any]] = []
-    arrived = asyncio.Event()
-
-    async def note(params: types.LoggingMessageNotificationParams) -> None:
-        logged.append((params.level, params.data))
-        arrived.set()
-
-    def work(context: MCPContext) -> str:
-        """Say what it does."""
-        context.log("debug", "quiet")
-        context.log("warning", "loud")
-        return "done"
-
-    server = FakeServer("files", tools=[work], protocol=revision)
-
-    async def use() -> None:
-        async with (
-            running({"files": server}) as url,
-            Client(
-                f"{url}/mcp", mode=mode, logging_callback=note, log_level=None if mode == "legacy" else "warning"
-            ) as client,
-        ):
-            if mode == "legacy":
-                await client.set_logging_level("warning")
-            async with asyncio.timeout(PATIENCE):
-                # A server of the handshake era may be told of the level when the first call is over.
-                while not logged:
-                    await client.call_tool("files_work", {})
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(arrived.wait(), 0.1)
-        assert set(map(str, logged)) == {"('warning', 'loud')"}
 
     asyncio.run(use())

@@ -1,4 +1,7 @@
-"""Servers ask clients of a gateway: both eras on both sides, and servers as processes, over HTTP and in memory."""
+"""Servers ask clients of a gateway: several things at once, and servers on the official SDK.
+
+`test_combinations.py` has one question at a time, in all combinations.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp import Client, MCPError
+from mcp import Client
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.testing import FakeServer
@@ -26,29 +29,6 @@ PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 each_combination = pytest.mark.parametrize(("mode", "revision"), [(m, r) for m in MODES for r in REVISIONS])
-
-
-def hello(context: MCPContext) -> str:
-    """Ask a person who it is."""
-    return f"Hello {context.elicit('Who?', PERSON)['content']['name']}"
-
-
-def both(context: MCPContext) -> str:
-    """Ask twice."""
-    first = context.elicit("First?", PERSON, key="first")
-    second = context.elicit("Second?", PERSON, key="second")
-    return f"{first['content']['name']} and {second['content']['name']}"
-
-
-def capital(context: MCPContext) -> str:
-    """Ask the client's model."""
-    messages = [{"role": "user", "content": {"type": "text", "text": "The capital of France?"}}]
-    return str(context.sample(messages, max_tokens=5)["content"]["text"])
-
-
-def folders(context: MCPContext) -> str:
-    """Ask for the client's folders."""
-    return " ".join(root["uri"] for root in context.list_roots())
 
 
 def greet(context: MCPContext) -> str:
@@ -103,41 +83,11 @@ async def said(client: Client, tool: str, arguments: dict[str, Any] | None = Non
 
 
 @each_combination
-def test_a_server_asks_people_models_and_for_folders(mode: str, revision: str) -> None:
-    async def use() -> None:
-        server = FakeServer("asks", tools=[hello, both, capital, folders], protocol=revision)
-        async with connected(server, mode, **CALLBACKS) as client:
-            assert await said(client, "hello") == "Hello Cleo"
-            assert await said(client, "both") == "Ann and Ben", "one after the other"
-            assert await said(client, "capital") == "Paris"
-            assert await said(client, "folders") == "file:///here"
-
-    asyncio.run(use())
-
-
-@each_combination
 def test_a_server_asks_several_things_at_once(mode: str, revision: str) -> None:
     async def use() -> None:
         server = FakeServer("asks", tools=[greet], protocol=revision)
         async with connected(server, mode, **CALLBACKS) as client:
             assert await said(client, "greet") == "Paris Cleo in file:///here"
-
-    asyncio.run(use())
-
-
-@each_combination
-def test_a_client_that_offers_nothing_is_told_what_it_lacks(mode: str, revision: str) -> None:
-    async def use() -> None:
-        server = FakeServer("asks", tools=[greet], protocol=revision)
-        async with connected(server, mode) as client:
-            try:
-                result = await client.call_tool("greet", {})
-            except MCPError as refused:
-                text = refused.error.message
-            else:
-                assert result.is_error
-                text = result.content[0].text
-            assert "elicitation" in text
 
     asyncio.run(use())
 
@@ -171,7 +121,7 @@ def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
 
 
 @pytest.mark.slow
-@each_combination
+@pytest.mark.parametrize(("mode", "revision"), list(zip(MODES, REVISIONS, strict=True)))
 def test_a_real_server_asks_over_stdio(mode: str, revision: str, starts_processes: None) -> None:
     async def use() -> None:
         server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -15,7 +17,7 @@ import psutil
 import pytest
 
 from gaia.mcp.gateway.access.clients_file import add_client
-from tests.gateway.gateway_process import GatewayProcess, gateway_process
+from tests.gateway.gateway_process import ACCEPT, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.state_file import read_state
 from tests.waiting import PATIENCE, wait_until
 
@@ -63,6 +65,28 @@ def test_a_gateway_that_is_told_to_end_finishes_its_calls_and_begins_no_session(
     assert gateway.process.returncode == 0
     assert read_state(state).starts == 1
     assert not psutil.pid_exists(read_state(state).pids[0])
+
+
+def test_sessions_are_answered_until_the_calls_that_were_under_way_have_ended(
+    home: Path, tmp_path: Path, fault_server: FaultServer
+) -> None:
+    state = tmp_path / "state"
+    config = write_config(tmp_path / "c.json", it=fault_server(state_file=state))
+    with gateway_process("--config", str(config), "--grace", str(PATIENCE)) as gateway:
+        session = gateway.open_session().headers["mcp-session-id"]
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)) as caller:
+            call = json.dumps(tool_call("it_sleep", {"seconds": 3600}))
+            caller.request("POST", "/mcp", call, call_headers("it_sleep"))
+            assert wait_until(lambda: is_called(state))
+            gateway.signal(signal.SIGTERM)
+            # On other connections, as clients open them that have a call under way.
+            assert wait_until(lambda: gateway.ask("GET", "/ready").status == 503)
+            headers = {**ACCEPT, "Mcp-Session-Id": session}
+            listed = gateway.ask("POST", "/mcp", {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers)
+            assert listed.json["result"]["tools"]
+            assert gateway.open_session().status == 503
+        # The call is cancelled, and nothing else that was under way at the signal.
+        assert gateway.process.wait(PATIENCE) == 0
 
 
 def test_a_call_that_does_not_end_within_the_grace_is_given_up(
@@ -206,3 +230,4 @@ def test_metrics_are_in_the_format_of_prometheus(home: Path, tmp_path: Path, fau
     assert 'gaia_gateway_server_calls_total{server="it"} 1.0' in lines
     assert 'gaia_gateway_server_up{server="it"} 1.0' in lines
     assert 'gaia_gateway_sessions{client=""} 1.0' in lines
+    assert 'gaia_gateway_calls_total{client="",outcome="ok",server="it"} 1.0' in lines

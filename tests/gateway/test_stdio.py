@@ -28,7 +28,8 @@ def config(demo_server: dict[str, Any], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_the_sdks_client_uses_servers_through_it(config: Path, mode: str) -> None:
-    line = command("mcp", "gateway", "--stdio", "--config", str(config))
+    audit = config.with_name("audit.jsonl")
+    line = command("mcp", "gateway", "--stdio", "--config", str(config), "--audit", str(audit))
 
     async def use() -> None:
         parameters = StdioServerParameters(command=line[0], args=line[1:], env=environment())
@@ -39,6 +40,7 @@ def test_the_sdks_client_uses_servers_through_it(config: Path, mode: str) -> Non
                 await client.call_tool("demo_nothing", {})
 
     asyncio.run(use())
+    assert [json.loads(line)["outcome"] for line in audit.read_text().splitlines()] == ["ok", "unknown_tool"]
 
 
 def started(config: Path) -> subprocess.Popen[bytes]:

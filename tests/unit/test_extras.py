@@ -11,7 +11,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from gaia.extras import EXTRAS, install_command, missing
+from gaia import extras
+from gaia.extras import EXTRAS, install_command, installed_version, missing
 from tests.waiting import PATIENCE
 
 
@@ -71,7 +72,7 @@ def test_what_is_missing_is_named_with_the_extra_and_the_command(monkeypatch: py
 def test_a_version_that_the_extra_excludes_is_as_good_as_none(
     version: str, is_usable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    monkeypatch.setattr(extras, "installed_version", lambda name: version)
     lack = missing("oauth", "mcp")
     if is_usable:
         assert lack is None
@@ -82,8 +83,12 @@ def test_a_version_that_the_extra_excludes_is_as_good_as_none(
 
 
 def test_a_module_without_a_version_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(extras, "installed_version", lambda name: None)
     assert missing("oauth", "mcp", "httpx2") is None
+
+
+def test_a_version_is_found_without_the_packages_description() -> None:
+    for name in ("mcp", "uvicorn", "httptools", "h11"):
+        assert installed_version(name) == importlib.metadata.version(name)
+    assert installed_version("opentelemetry") is None, "a folder of several distributions"
+    assert installed_version("no_such_package") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import traceback
 from collections.abc import Iterable
@@ -39,6 +38,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, place: str = "")
     """The failure for a name that does not exist: says which ones do, and which one was probably meant."""
     names = sorted(known)
     message = f"there is no {kind} named {name!r}{place}"
+    import difflib  # only what is misspelt needs it
+
     if close := difflib.get_close_matches(name, names, n=1):
         message += f"; did you mean {close[0]!r}?"
     hint = f"Known names: {', '.join(names)}" if names else f"There are no {kind}s at all."

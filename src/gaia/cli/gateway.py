@@ -81,7 +81,7 @@ def gateway_http_options(
 
 
 _HTTP_ONLY = frozenset(
-    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "audit"}
+    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "state_key"}
 )
 
 
@@ -100,6 +100,12 @@ def gateway(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
     ] = None,
+    state_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--state-key", metavar="PATH", help="A secret that gateways behind one load balancer share; see the docs."
+        ),
+    ] = None,
     print_client_config: PrintOption = None,
 ) -> None:
     """The gateway itself, where no other command follows."""
@@ -114,13 +120,17 @@ def gateway(
             error_type="usage",
         )
     if print_client_config is not None:
-        _print_client_config(print_client_config, http, options, stdio=stdio, with_token=clients is not None)
+        _print_client_config(
+            print_client_config, http, options, stdio=stdio, with_token=clients is not None, audit=audit
+        )
         return
 
     def run() -> None:
+        from gaia.cli.service_log import log_without_waiting
         from gaia.serving.extra import require
 
         require(*_MODULES, extra="gateway")
+        log_without_waiting()
         with contextlib.ExitStack() as held:
             with _collector_paused():
                 from gaia.cli.gateway_sources import GatewaySources
@@ -139,9 +149,9 @@ def gateway(
                     # They may be added while the gateway runs.
                     say_that_there_are_none(config, console=terminal.err())
                 if stdio:
-                    serve = _over_stdio(sources, http)
+                    serve = _over_stdio(sources, http, audit)
                 else:
-                    serve = _over_http(sources, http, max_sessions=max_sessions, name=name, audit=audit)
+                    serve = _over_http(sources, http, state_key, max_sessions=max_sessions, name=name, audit=audit)
             serve()
 
     run_server(run, options, unsafe_hint=_UNSAFE_HINT)
@@ -159,14 +169,18 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _over_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> Callable[[], None]:
+def _over_http(
+    sources: GatewaySources, http: HttpOptions, state_key: Path | None, **settings: Any
+) -> Callable[[], None]:
     from gaia.mcp.gateway import Gateway
     from gaia.mcp.gateway.service import Service
+    from gaia.mcp.gateway.upstream.sealing import read_state_key
     from gaia.serving.service_manager import ServiceManager
 
     manager = ServiceManager.of_environment()
+    key = None if state_key is None else read_state_key(state_key)
     try:
-        gateway = Gateway(sources.config, clients=sources.clients, **settings)
+        gateway = Gateway(sources.config, clients=sources.clients, max_body=http.max_body, state_key=key, **settings)
     except ValueError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     say = announce("MCP gateway")
@@ -174,24 +188,32 @@ def _over_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> C
     return lambda: service.run(http, lambda url: say(f"{url}/mcp"))
 
 
-def _over_stdio(sources: GatewaySources, http: HttpOptions) -> Callable[[], None]:
+def _over_stdio(sources: GatewaySources, http: HttpOptions, audit: Path | None) -> Callable[[], None]:
     from gaia.mcp.gateway import Gateway
     from gaia.mcp.gateway.stdio import serve_stdio
 
-    gateway = Gateway(sources.config)
-    return lambda: serve_stdio(gateway, grace=http.shutdown_grace)
+    gateway = Gateway(sources.config, audit=audit)
+    return lambda: serve_stdio(gateway, sources.of(gateway), grace=http.shutdown_grace)
 
 
 def _print_client_config(
-    program: ClientProgram, http: HttpOptions, options: Options, *, stdio: bool, with_token: bool
+    program: ClientProgram,
+    http: HttpOptions,
+    options: Options,
+    *,
+    stdio: bool,
+    with_token: bool,
+    audit: Path | None,
 ) -> None:
     terminal.say(f"For {FILES[program]}:", "dim", console=terminal.err())
     if stdio:
         config = [] if options.config_file is None else ["--config", str(options.config_file.absolute())]
+        if audit is not None:
+            config += ["--audit", str(audit.absolute())]
         sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
         return
     # An address that means all of this machine's is none that a client can connect to.
-    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104
+    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
     named = http.allow_hosts[0] if http.allow_hosts else f"[{host}]" if ":" in host else host
     sys.stdout.write(config_for_url(program, f"http://{named}:{http.port}/mcp", with_token=with_token))
 

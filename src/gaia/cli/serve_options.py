@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import re
+import socket
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
@@ -30,8 +32,23 @@ AgentT = TypeVar("AgentT")
 
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+
+
+def _hosts(given: list[str] | None) -> list[str] | None:
+    for name in given or ():
+        if not _HOST.fullmatch(name):
+            raise typer.BadParameter(
+                f"expected a host name without scheme, port and path, such as gw.example.com, got {name!r}"
+            )
+    return given
+
+
+_HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
+"""A name, an IPv4 address, or an IPv6 address, in brackets or not."""
+
 AllowHostOption = Annotated[
-    list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.")
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.", callback=_hosts),
 ]
 
 
@@ -50,6 +67,12 @@ AllowOriginOption = Annotated[
     typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_origins),
 ]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
+
+_NO_ADDRESS = "--host takes an address or a host name of this machine, such as 127.0.0.1; 0.0.0.0 means all of them."
+_LISTEN_HINTS = {
+    errno.EADDRINUSE: "Another program listens there; --port takes another one.",
+    errno.EADDRNOTAVAIL: _NO_ADDRESS,
+}
 
 _UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
 
@@ -113,7 +136,8 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     except ServingUnavailable as error:
         raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
     except OSError as error:
-        hint = "Another program listens there; --port takes another one." if error.errno == errno.EADDRINUSE else None
+        # The error of a name that is not found has a number of another kind.
+        hint = _NO_ADDRESS if isinstance(error, socket.gaierror) else _LISTEN_HINTS.get(error.errno or 0)
         raise CommandFailed(f"cannot listen: {error}", hint=hint, error_type="cannot_listen") from error
 
 

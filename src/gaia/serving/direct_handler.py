@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["JSON", "DirectExchange", "DirectHandler", "Headers", "Responder"]
+from gaia.serving.guards import Refused
+
+__all__ = ["JSON", "UNCHECKED_BYTES", "DirectExchange", "DirectHandler", "Headers", "Responder"]
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case."""
+
+UNCHECKED_BYTES = 64 * 1024
+"""Of the body of a request. Before more of it is read, `DirectHandler.refusal` says whether its client may send any:
+otherwise all connections together could have hundreds of megabytes kept without a token."""
 
 JSON: Headers = [(b"content-type", b"application/json")]
 
@@ -45,6 +51,9 @@ class DirectHandler(Protocol):
 
     def takes(self, path: str) -> bool:
         """Whether requests at this path go to `handle`."""
+
+    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+        """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
 
     def handle(
         self,

@@ -20,8 +20,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.serving.direct_connections import DirectConnections
-from gaia.serving.direct_handler import DirectExchange, DirectHandler, Headers
-from gaia.serving.guards import Guard, Refused
+from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
+from gaia.serving.guards import Guard, Refused, repeated
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 
@@ -61,6 +61,8 @@ class DirectProtocol(HttpToolsProtocol):
         self._is_direct = False
         """The request that is being read goes to the handler."""
         self._path = ""
+        self._head: list[tuple[bytes, bytes]] = []
+        """Its headers."""
         self._body: bytes | bytearray = b""
         self._unfinished = 0
         """Bytes since the head has begun, or since the last part of the body."""
@@ -70,7 +72,7 @@ class DirectProtocol(HttpToolsProtocol):
         """The headers on which the guard's answer depends, of the last request that it let pass."""
         self._passed_whole: tuple[object, ...] | None = None
         """All of its head, which many clients repeat."""
-        self._responder: DirectResponder | None = None
+        self.responder: DirectResponder | None = None
         """Of the request that is being answered."""
         self._queue: deque[tuple[str, str, dict[bytes, bytes], bytes, bool]] = deque()
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
@@ -88,7 +90,7 @@ class DirectProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.remove(self)
         self._queue.clear()
-        responder, self._responder = self._responder, None
+        responder, self.responder = self.responder, None
         if responder is not None:
             responder.lost()
         super().connection_lost(exc)
@@ -145,8 +147,8 @@ class DirectProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops: what is under way is finished."""
-        if self._responder is not None:
-            self._responder.keeps_alive = False
+        if self.responder is not None:
+            self.responder.keeps_alive = False
         else:
             super().shutdown()
 
@@ -178,11 +180,6 @@ class DirectProtocol(HttpToolsProtocol):
         self._is_refused = False
         self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers come behind the body, when the headers have been checked.
-        if self.waiting is Waiting.HEAD:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             # It is read again, see `_parse`.
@@ -195,6 +192,8 @@ class DirectProtocol(HttpToolsProtocol):
             and self._handler.takes(path)
             and self.parser.get_http_version() == "1.1"
         )
+        # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
+        self._head, self.headers = self.headers, []
         if not self._is_direct:
             self._take_usual_way()
             return
@@ -218,7 +217,10 @@ class DirectProtocol(HttpToolsProtocol):
                     # Bodies may come in many small parts, each of which would have all copied.
                     self._body = bytearray(self._body)
                 self._body += body
-            refused = self._guard.too_large(len(self._body))
+            size = len(self._body)
+            refused = self._guard.too_large(size)
+            if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
+                refused = self._handler.refusal(self._path, dict(self._head))
             if refused is not None:
                 self._refuse(refused)
 
@@ -232,7 +234,7 @@ class DirectProtocol(HttpToolsProtocol):
             request = (
                 self.parser.get_method().decode("ascii"),
                 self._path,
-                dict(self.headers),
+                dict(self._head),
                 bytes(self._body),
                 self._keeps_alive,
             )
@@ -252,11 +254,11 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _may_answer(self) -> bool:
         """Whether the next request may be answered: there is room for its response, and none that comes before it."""
-        return self._responder is None and self._stalled_since is None and not self._is_on_usual_way()
+        return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
     def _is_free(self) -> bool:
         """Whether what is written now is the response to the request that is being read."""
-        return self._responder is None and not self._queue and not self._is_on_usual_way()
+        return self.responder is None and not self._queue and not self._is_on_usual_way()
 
     def _is_on_usual_way(self) -> bool:
         """Whether the usual way has not come to its end yet."""
@@ -265,34 +267,38 @@ class DirectProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _take_usual_way(self) -> None:
-        if self._responder is not None or self._queue:
+        if self.responder is not None or self._queue:
             # Answers have to come in the order of the requests, which only one of the two ways can see to.
             self._is_direct = self._is_refused = True
             self.transport.close()
             return
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, expects = self.url, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
+        self.headers.extend(self._head)
         self.waiting = Waiting.BODY
         super().on_headers_complete()
+        self.headers = []
 
     def _refusal(self, method: str, path: str) -> Refused | None:
         """What the guard says. It is not asked again about what it let pass on this connection just before."""
-        whole = (method, path, self.headers)
+        whole = (method, path, self._head)
         if whole == self._passed_whole:
             return None
         size, total, about = 0, 0, []
-        for name, value in self.headers:
+        for name, value in self._head:
             total += len(name) + len(value)
             if name == b"content-length":
                 # The parser refuses what is no number.
                 size = int(value)
             elif name in _GUARDED:
                 about.append(value)
-        passed = (method, path, len(self.headers), total // _HEADER_STEP, *about)
-        if passed != self._passed:
-            refused = self._guard.refusal(method, path, self.headers)
+        passed = (method, path, len(self._head), total // _HEADER_STEP, *about)
+        if passed == self._passed:
+            if (refused := repeated(self._head)) is not None:
+                return refused
+        else:
+            refused = self._guard.refusal(method, path, self._head)
             if refused is not None:
                 return refused
             self._passed = passed
@@ -303,7 +309,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""
-        self._is_refused = True
+        self._is_refused, self._body = True, b""
         if self._is_free():
             responder = DirectResponder(self, keeps_alive=False)
             responder.finish(refused.status, [_JSON, *refused.headers], orjson.dumps(refused.body))
@@ -311,7 +317,7 @@ class DirectProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _handle(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, keeps_alive: bool) -> None:
-        self._responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
+        self.responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
         address = None if self.client is None else self.client[0]
         try:
             responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
@@ -321,7 +327,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def answered(self, *, keeps_alive: bool) -> None:
         """The response is complete."""
-        self._responder = None
+        self.responder = None
         self.server_state.total_requests += 1
         if not keeps_alive:
             self.transport.close()

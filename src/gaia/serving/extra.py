@@ -14,4 +14,5 @@ class ServingUnavailable(ImportError):
 def require(*packages: str, extra: str = "serve") -> None:
     """Raise `ServingUnavailable` unless all `packages`, which ``gaia-mcp[<extra>]`` has, are installed."""
     if (lack := missing(extra, *packages)) is not None:
-        raise ServingUnavailable(f"Serving needs {lack}")
+        what = "Serving" if extra == "serve" else f"The {extra}"
+        raise ServingUnavailable(f"{what} needs {lack}")

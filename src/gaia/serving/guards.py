@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gaia.serving.options import HttpOptions
 
-__all__ = ["Guard", "Refused"]
+__all__ = ["Guard", "Refused", "repeated"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,6 +24,8 @@ HEALTH = "/health"
 
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 32 * 1024
+_ONCE = frozenset((b"host", b"origin", b"authorization", b"content-type", b"content-length"))
+"""Headers that count; besides those of the protocol, whose names begin with ``mcp-``."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -68,6 +70,8 @@ class Guard:
     def refusal(self, method: str, path: str, given: Sequence[tuple[bytes, bytes]]) -> Refused | None:
         """Why a request with these headers is refused before its body is read; None if it is not."""
         headers = {name.lower(): value for name, value in given}
+        if (twice := repeated(given)) is not None:
+            return twice
         host = _text(headers.get(b"host"))
         if not self._options.allows_host(host):
             return Refused(421, "This host name is not served here; see --allow-host")
@@ -128,6 +132,21 @@ class Guard:
             # Applications differ in what they do about a disconnected client; this one has its response already.
             if not refused:
                 raise
+
+
+def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
+    """Why a request is refused that has a header twice of which one value is looked at; None if it has none.
+
+    A proxy in front may have looked at the other value.
+    """
+    seen: set[bytes] = set()
+    for given, _ in headers:
+        name = given.lower()
+        if name in _ONCE or name.startswith(b"mcp-"):
+            if name in seen:
+                return Refused(400, f"The header {_text(name)[:64]} is there twice")
+            seen.add(name)
+    return None
 
 
 def _are_too_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -41,6 +41,12 @@ class _Server(uvicorn.Server):
     _is_told = False
     _delayed: asyncio.TimerHandle | None = None
     _is_stopping = False
+    grace = 0.0
+    """Seconds that the server may go on listening for the clients of requests that are under way."""
+    _under_way: frozenset[object] = frozenset()
+    """What was under way when the server began to stop."""
+    _stop_by = 0.0
+    """The end of `grace`; a reading of the loop's clock."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         is_first, self._is_told = not self._is_told, True
@@ -55,10 +61,35 @@ class _Server(uvicorn.Server):
         self._begin_to_stop(sig, frame)
 
     def _begin_to_stop(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self.stopping is not None and not self._is_stopping:
+        is_first, self._is_stopping = not self._is_stopping, True
+        if is_first and self.stopping is not None:
             self.stopping()
-        self._is_stopping = True
+        if is_first and self.grace:
+            self._under_way = frozenset(self._requests())
+        if self._under_way and is_first:
+            self._stop_by = asyncio.get_running_loop().time() + self.grace
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Listen until what was under way has ended: its clients may need another connection, and give up without."""
+        if self._is_stopping and not self.should_exit:
+            left = self._stop_by - asyncio.get_running_loop().time()
+            if left <= 0 or self._under_way.isdisjoint(self._requests()):
+                self.config.timeout_graceful_shutdown = max(1, round(left))
+                self.should_exit = True
+                if self.stopping is not None:
+                    # For streams that have been opened meanwhile.
+                    self.stopping()
+        return await super().on_tick(counter)
+
+    def _requests(self) -> Iterator[object]:
+        """Those under way, by what is there for as long as they are."""
+        yield from self.server_state.tasks
+        for connection in self.server_state.connections:
+            responder = getattr(connection, "responder", None)
+            if responder is not None:
+                yield responder
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -128,7 +159,8 @@ def run_http(
     That is `options.shutdown_delay` seconds after the first signal, at which `told` is called, or at the second one.
     Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
     `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this needs
-    ``httptools``, and uses ``uvloop`` if that is installed.
+    ``httptools``, and uses ``uvloop`` if that is installed. With `direct`, connections are accepted until the requests
+    are over that were under way; then `stopping` is called again.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
@@ -141,6 +173,8 @@ def run_http(
         server.stopping = stopping
         server.told = told
         server.delay = options.shutdown_delay
+        if direct is not None:
+            server.grace = options.shutdown_grace
         with asyncio.Runner(loop_factory=None if direct is None else _fast_loop()) as runner:
             runner.run(server.serve(sockets=[listener]))
     if not server.started:

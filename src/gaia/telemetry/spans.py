@@ -38,6 +38,7 @@ __all__ = [
     "ServerSpan",
     "flush",
     "read_running",
+    "remote_parent",
     "reuse_execute_tool_spans",
     "running_is_read",
     "start_client_span",
@@ -352,7 +353,7 @@ class ServerSpan:
         span has to do with the request: then it is linked, or the parent of a request that names none. `executor` ends
         the span; None: the thread that reports the answer.
         """
-        parent, links = _remote_parent(meta), None
+        parent, links = remote_parent(meta), None
         if not ambient:
             parent = parent or Context()
         elif parent is not None and (here := trace.get_current_span().get_span_context()).is_valid:
@@ -398,7 +399,7 @@ class ServerSpan:
             self._executor(lambda: span.end(now))
 
 
-def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
+def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     """The context that the other side sent along; None if there is none that can be used."""
     try:
         return propagation.extract(meta)

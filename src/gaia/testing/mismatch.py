@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
+from gaia.fixed_parts import consists_of
 from gaia.mcp.client.difference import difference
 from gaia.mcp.redaction import MASK
 from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
@@ -30,7 +31,7 @@ def equals(recorded: Any, asked: Any) -> bool:
     if isinstance(recorded, str) and MASK in recorded:
         if isinstance(asked, int | float) and not isinstance(asked, bool):
             return recorded == MASK
-        return isinstance(asked, str) and _fits(recorded.split(MASK), asked)
+        return isinstance(asked, str) and consists_of(asked, recorded.split(MASK))
     if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
         # A masked key is rare, and stands for the keys that are no others.
         return len(recorded) == len(asked) and _pairs_equal(recorded, asked)
@@ -48,20 +49,6 @@ def _pairs_equal(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     return all(
         equals(key, other) and equals(recorded[key], asked[other]) for key, other in zip(masked, rest, strict=True)
     )
-
-
-def _fits(parts: list[str], text: str) -> bool:
-    """Whether `text` consists of the `parts`, with anything between them. In linear time, unlike a pattern."""
-    first, *middle, last = parts
-    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
-        return False
-    position, end = len(first), len(text) - len(last)
-    for part in middle:
-        position = text.find(part, position, end)
-        if position < 0:
-            return False
-        position += len(part)
-    return True
 
 
 def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:

@@ -281,7 +281,6 @@ class _Channel:
         self.set_protocol_version = channel.set_protocol_version
         self.redact = channel.redact
         self.memory = channel.memory
-        self.stop_writing = channel.stop_writing
         self.after_fork = channel.after_fork
 
     @property
@@ -301,6 +300,11 @@ class _Channel:
         if ending is not None:
             self._tape.learnt(ending)
         return ending
+
+    def stop_writing(self) -> bool:
+        # The server leaves at the end of its input, before `close` or after it.
+        self._tape.closing()
+        return self._channel.stop_writing()
 
     def close(self, grace: float) -> Ending:
         self._tape.closing()

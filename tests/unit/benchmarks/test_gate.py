@@ -197,6 +197,15 @@ class TestGateways:
 
         assert (finding.ok, finding.wanted) == (ok, "ahead of every peer")
 
+    @pytest.mark.parametrize(("beside", "ok"), [(2e-3, True), (2.1e-3, False)])
+    def test_keep_a_runaway_client_from_others(self, beside: float, ok: bool) -> None:
+        section, table = "gateway, runaway client", "calls of another client"
+        run = run_of()
+        for column, figure in (("p99 alone", 1e-3), ("p99 beside it", beside)):
+            run.row(section, table, column, "seconds").values["gateway-guarded"] = [figure]
+
+        assert only(judge(run)).ok is ok
+
     @pytest.mark.parametrize(("told", "accepted"), [(32.0, True), (31.0, False)])
     def test_say_of_each_call_whether_the_server_may_have_acted(self, told: float, accepted: bool) -> None:
         section, table = "gateway, server killed with calls", "what is said of 32 calls"

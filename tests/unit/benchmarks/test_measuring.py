@@ -16,6 +16,7 @@ from benchmarks.contenders import (
     FLOOR,
     GAIA,
     GATEWAY,
+    GATEWAY_GUARDED,
     GATEWAY_TRACED,
     HTTP_CLIENT,
     METERED,
@@ -48,6 +49,7 @@ from benchmarks.measures import (
     gateway,
     gateway_fleet,
     gateway_recovery,
+    gateway_runaway,
     http,
     latency,
     recovery,
@@ -277,6 +279,15 @@ class TestMeasures:
         assert idle.values.keys() == {FLOOR.key, GATEWAY.key}
         assert under_way.values.keys() == {GATEWAY.key}
         assert told.values == {GATEWAY.key: [32]}
+
+    def test_of_a_runaway_client(self, installed: None, echo_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gateway_runaway, "_CALLS", 20)
+        session = Session(run_of(), [GATEWAY, GATEWAY_GUARDED], [str(echo_program)], Effort(quick=True, rounds=1))
+        gateway_runaway.measure(session)
+
+        assert session.run.failures == {}
+        assert [row.key for row in session.run.rows][1::2] == [gateway_runaway.ALONE, gateway_runaway.BESIDE]
+        assert all(row.values.keys() == {GATEWAY_GUARDED.key} for row in session.run.rows)
 
     def test_of_many_agents(self, installed: None, monkeypatch: pytest.MonkeyPatch, starts_processes: None) -> None:
         monkeypatch.setattr(gateway_fleet, "_QUICK_AGENTS", 1)
@@ -532,4 +543,4 @@ def test_frameworks_are_installed_only_to_be_measured(monkeypatch: pytest.Monkey
     assert frameworks_only == list(contenders.FRAMEWORKS)
     assert gateways_only == list(contenders.GATEWAYS)
     assert clusters_only == list(contenders.CLUSTERS)
-    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_TRACED, PLACED]
+    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED, PLACED]

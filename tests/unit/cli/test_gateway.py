@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,15 @@ def test_a_client_that_starts_the_gateway_gets_the_configuration(
     invoke: Callable[..., Any], configure: Callable[..., Path]
 ) -> None:
     file = configure()
-    shown = invoke("gateway", "--stdio", "--config", file, "--print-client-config", "vscode")
+    audit = file.with_name("audit.jsonl")
+    shown = invoke("gateway", "--stdio", "--config", file, "--audit", audit, "--print-client-config", "vscode")
 
     entry = json.loads(shown.stdout)["servers"]["gaia"]
     assert Path(entry.pop("command")).name == "gaia"
-    assert entry == {"type": "stdio", "args": ["mcp", "gateway", "--stdio", "--config", str(file)]}
+    assert entry == {
+        "type": "stdio",
+        "args": ["mcp", "gateway", "--stdio", "--config", str(file), "--audit", str(audit)],
+    }
 
 
 def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
@@ -148,7 +153,7 @@ def test_missing_packages_are_named_before_anything_is_served(
     result = invoke("gateway", "--port", "0", "--name", "a.b")
 
     assert result.exit_code == 2
-    assert f"Serving needs {module}" in result.stderr
+    assert f"The gateway needs {module}" in result.stderr
 
 
 @pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://", "*"])
@@ -162,3 +167,39 @@ def test_an_origin_that_no_browser_sends_is_refused(
     assert "--allow-origin" in result.stderr
     good = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", "http://localhost:3000")
     assert "name: must be" in good.stderr
+
+
+@pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "a.example/mcp", "*.example", ""])
+def test_a_host_that_is_no_name_is_refused(
+    name: str, invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name)
+
+    assert result.exit_code == 2
+    assert "such as gw.example.com" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["gw.example.com", "gw", "10.0.0.1", "::1", "[fe80::1]"])
+def test_a_name_or_an_address_is_a_host(name: str, invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+    configure()
+    # The name of the gateway is refused later.
+    assert "name: must be" in invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name).stderr
+
+
+def test_an_address_that_is_none_of_this_machine_is_told_with_what_to_write(
+    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure()
+    clients = tmp_path / "clients.json"
+    assert invoke("gateway", "add-client", "ci", "--clients", clients).exit_code == 0
+
+    def unknown(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_server", unknown)
+    result = invoke("gateway", "--port", "0", "--host", "nowhere.invalid", "--clients", clients)
+
+    assert result.exit_code == 1
+    assert "cannot listen" in result.stderr
+    assert "--host takes an address" in result.stderr

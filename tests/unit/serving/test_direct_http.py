@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from gaia.serving.direct_handler import Responder
+from gaia.serving.direct_handler import UNCHECKED_BYTES, Responder
 from gaia.serving.direct_http import direct_protocol
-from gaia.serving.guards import Guard
+from gaia.serving.guards import Guard, Refused
 from gaia.serving.options import HttpOptions
 from tests.waiting import PATIENCE
 
@@ -41,6 +41,9 @@ class Handler:
 
     def takes(self, path: str) -> bool:
         return path.startswith("/mcp")
+
+    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+        return Refused(401, "who are you?", ((b"www-authenticate", b"Bearer"),)) if path == "/mcp/known" else None
 
     def handle(
         self,
@@ -295,6 +298,38 @@ def test_a_body_that_grows_too_large_is_refused() -> None:
         assert handler.seen == []
 
     run(test, max_body=100)
+
+
+@pytest.mark.parametrize("name", ["Host", "Mcp-Name"])
+def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
+    """Not even after a request with as many headers that was let pass."""
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"{}", "Mcp-Name: one", "X-Name: two")
+        assert (await client.answer())[0] == 200
+        client.post("/mcp", b"{}", "Mcp-Name: one", f"{name.lower()}: localhost")
+        assert (await client.answer())[0] == 400
+        assert len(handler.seen) == 1
+
+    run(test)
+
+
+def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
+    large = b"x" * (UNCHECKED_BYTES + 1)
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/known", large[:-1])
+        assert (await client.answer())[0] == 200, "the handler judges it as a whole"
+        client.post("/mcp/other", large)
+        assert (await client.answer())[2] == large
+        # The rest does not come.
+        client.post("/mcp/known", large, f"Content-Length: {len(large) * 10}")
+        status, headers, _ = await client.answer()
+        assert (status, headers["www-authenticate"], len(handler.seen)) == (401, "bearer", 2)
+
+    run(test)
 
 
 def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> None:

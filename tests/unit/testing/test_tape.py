@@ -220,6 +220,13 @@ def test_an_end_by_the_client(server: Server) -> None:
     assert start.exchanges[2].unanswered
 
 
+def test_an_end_at_the_end_of_its_input_is_one_by_the_client(server: Server) -> None:
+    server.channel.stop_writing()
+    server.inner.end(exit_code=0)
+    server.channel.close(0.0)
+    assert server.start().end is None
+
+
 def test_a_start_that_fails() -> None:
     tape = Tape(RecordingState())
     tape.failed(StartFailed("no such file: secret"))

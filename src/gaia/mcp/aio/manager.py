@@ -17,9 +17,9 @@ from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.config_changes import AppliedConfig
-from gaia.mcp.client.mcp_client_manager import MCPClientManager, require_wait
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Goal
+from gaia.mcp.client.readiness import Goal, require_wait
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
@@ -99,11 +99,17 @@ class AsyncMCPClientManager:
         return self
 
     async def __aenter__(self) -> AsyncMCPClientManager:
+        ends: list[asyncio.Task[None]] = []
+
+        def end() -> None:
+            ends.append(asyncio.create_task(self.disconnect_all()))
+
         try:
-            await until_done(self.sync.__enter__, lambda: stop_soon(self.sync.disconnect_all))
+            await until_done(self.sync.__enter__, end)
         except BaseException:
-            # Of what was begun after that, too.
+            # What was begun after that ends too. The servers that the first call has taken out, this one does not see.
             await self.disconnect_all()
+            await asyncio.gather(*ends)
             raise
         return self
 

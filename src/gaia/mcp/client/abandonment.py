@@ -27,9 +27,13 @@ class HookedClient(Protocol):
 
     def listing_begins(self) -> Listing: ...
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None: ...
+
+    def tools_remembered(self, definitions: list[Any]) -> None: ...
 
     def refusal_of(self, tool_name: str, /) -> MCPError | None: ...
+
+    def safe_to_repeat(self, tool_name: str, /) -> bool: ...
 
     def happened(self, event: Event) -> None: ...
 
@@ -49,13 +53,21 @@ class WeakHooks:
         client = self._client()
         return Listing(0, 0.0) if client is None else client.listing_begins()
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         if (client := self._client()) is not None:
             client.tools_listed(definitions, listing)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        if (client := self._client()) is not None:
+            client.tools_remembered(definitions)
 
     def refusal_of(self, tool: str) -> MCPError | None:
         client = self._client()
         return CallCancelled("its client was dropped") if client is None else client.refusal_of(tool)
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        client = self._client()
+        return client is not None and client.safe_to_repeat(tool)
 
     def happened(self, event: Event) -> None:
         if (client := self._client()) is not None:

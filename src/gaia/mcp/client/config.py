@@ -30,7 +30,7 @@ from gaia.mcp.client.transports.in_process import InProcessServer
 from gaia.mcp.client.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["MCPConfig"]
+__all__ = ["MCPConfig", "as_config"]
 
 logger = get_logger(__name__)
 
@@ -365,3 +365,13 @@ def _from_mapping(value: object) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def as_config(config: MCPConfig | Mapping[str, Mapping[str, Any]]) -> MCPConfig:
+    """What a manager was given as its configuration: one already, or a mapping. Raises ConfigError for others."""
+    if isinstance(config, Mapping):
+        return MCPConfig.in_memory(config)
+    if not hasattr(config, "get_servers"):
+        # A path, for example: this says what to give.
+        require_servers(config)
+    return config

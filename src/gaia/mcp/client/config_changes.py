@@ -5,17 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from gaia.engine_thread import EngineThread
 from gaia.locks import reentrant_lock
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.server_memory import ServerMemory, identity_of
 
-__all__ = ["AppliedConfig", "Changes", "Origin"]
+__all__ = ["AppliedConfig", "Changes"]
 
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,31 +30,6 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     tried again in the background."""
     pending: tuple[str, ...] = ()
     """Their change was still under way when the time was up, and goes on."""
-
-
-class Origin:
-    """What a client was made of. If it is equal, there is nothing to change. Immutable."""
-
-    def __init__(self, name: str, entry: Mapping[str, Any], source: Path | None) -> None:
-        """`source` is the file of the entry, None for one in memory: pins are of a server in one file.
-
-        Raises ConfigError for an entry that cannot be used.
-        """
-        self.entry = entry
-        self.server = ServerConfig.from_dict(name, entry)
-        self.source = source
-        # Without a restart policy of its own it has that of the manager.
-        self._meaning = (self.server, "restart" in entry, source)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Origin) and self._meaning == other._meaning
-
-    __hash__ = None  # type: ignore[assignment]  # an entry has lists in it
-
-    @property
-    def memory(self) -> ServerMemory:
-        """What is known of the server from earlier starts; from those of earlier processes only if it is of a file."""
-        return ServerMemory(None if self.source is None else identity_of(self.server))
 
 
 class Changes:

@@ -569,11 +569,18 @@ class MCPClient:
     def listing_begins(self) -> Listing:
         return self.tool_calls.listing_begins()
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
-        self.tool_calls.listed(definitions, listing)
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        self.tool_calls.listed(definitions or [], listing)
         profile = self._session.profile
-        if self._options.lazy and profile is not None:
+        # A server that was never asked again, because it is lazy, would have no tools for ever after one bad start.
+        if self._options.lazy and profile is not None and definitions is not None:
             self._services.memory.remember(profile, definitions)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tool_calls.remembered(definitions)
+
+    def safe_to_repeat(self, tool_name: str) -> bool:
+        return self.tool_calls.safe_to_repeat(tool_name)
 
     def last_known(self) -> tuple[ServerProfile | None, list[Any]] | None:
         known = self._services.memory.recall()

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import msgspec
-
-from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text
-from gaia.locks import reentrant_lock
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
-from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.config_changes import AppliedConfig, Changes, Origin
+from gaia.mcp.client.config import MCPConfig, as_config
+from gaia.mcp.client.config_changes import AppliedConfig
+from gaia.mcp.client.configured_servers import ConfiguredServers
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
-from gaia.mcp.client.pinning.lock_file import pins_in
-from gaia.mcp.client.presence import Presence, enabled_servers, is_disabled
+from gaia.mcp.client.presence import Presence, enabled_servers
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Goal, Readiness
-from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.readiness import Goal, Readiness, require_wait
 from gaia.mcp.client.rpc.tap import Taps
-from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
-from gaia.mcp.client.server_memory import RememberedServer, ServerMemory
-from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
+from gaia.mcp.client.server_config import OutputMode, PinMode
+from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
-    RELAYED,
     ClientFeatures,
     OnElicitation,
     OnSampling,
@@ -50,11 +40,11 @@ from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.loop_reader import PipeLoop
-from gaia.mcp.errors import ConfigError, MCPError, NotConnected, ServerUnavailable, UnknownTool
+from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["MCPClientManager", "require_wait"]
+__all__ = ["MCPClientManager"]
 
 logger = get_logger(__name__)
 
@@ -106,11 +96,10 @@ class MCPClientManager:
         """
         if debug:
             enable_debug()
-        self.config = MCPConfig(trust_local=trust_local) if config is None else _as_config(config)
+        self.config = MCPConfig(trust_local=trust_local) if config is None else as_config(config)
         """The configuration of the servers."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
-        self._lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
         features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
@@ -118,18 +107,8 @@ class MCPClientManager:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self._defaults = ClientOptions(
-            restart_policy=restart_policy, pin_tools=pin_tools, output_validation=output_validation, features=features
-        )
-        """For what the entries of servers leave open."""
         self.taps = Taps()
         """Where servers are recorded, if they are."""
-        self._services = SharedServices(
-            **threads_for("manager"),
-            tool_filter=tool_filter,
-            on_authorization=on_authorization,
-            taps=self.taps,
-        )
         self.listeners = Listeners()
         """Told of the events of all servers."""
         self._registry = ServerRegistry(self._joined)
@@ -137,21 +116,27 @@ class MCPClientManager:
         """Changes with the conditions of the servers."""
         self._presence = Presence(lambda: self.config, self.status, lambda: self._clients)
         """Which of them are ready, and why others are not."""
-        self._lock = reentrant_lock()
-        """Owns `_starters`."""
-        self._starters: list[threading.Thread] = []
-        """Threads of `load_from_config` and `apply`; some of them may have ended. Replaced as a whole."""
-        self._applying = reentrant_lock()
-        """Has one `apply` at a time begin its changes, and owns `_replacing`. Not held while they are made."""
-        self._replacing: dict[str, threading.Thread] = {}
-        """The thread that gives a server another configuration, or was the last to do so."""
-        self._stops = 0
-        """How often `disconnect_all` was called, under `_lock`: what was applied before starts nothing any more."""
-        self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
-        """What each client was made of. Single entries are set and read, by any thread."""
-        self._departing: set[MCPClient] = set()
-        """Clients that are no servers of ours any more and finish their calls. The thread that removes one adds it, and
-        takes it out; others copy the set."""
+        self._factory = ClientFactory(
+            self._registry,
+            SharedServices(
+                **threads_for("manager"),
+                tool_filter=tool_filter,
+                on_authorization=on_authorization,
+                taps=self.taps,
+            ),
+            ClientOptions(
+                restart_policy=restart_policy,
+                pin_tools=pin_tools,
+                output_validation=output_validation,
+                features=features,
+            ),
+            None if tool_lock_file is None else Path(tool_lock_file).absolute(),
+            self._new_client,
+            self._happened,
+        )
+        self._configured = ConfiguredServers(
+            self._registry, self.readiness, self._factory, self._connect, self._adopt_config
+        )
 
     @property
     def _clients(self) -> dict[str, MCPClient]:
@@ -177,8 +162,7 @@ class MCPClientManager:
         To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
         loop. With None, threads read.
         """
-        self._defaults = msgspec.structs.replace(self._defaults, features=RELAYED)
-        self._services = msgspec.structs.replace(self._services, pipe_loop=pipe_loop)
+        self._factory.relay(pipe_loop)
 
     # Servers.
 
@@ -200,7 +184,7 @@ class MCPClientManager:
                 f"server {name!r}: expected a config dict such as "
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
-        client = self._make_client(name, config, None if save is False else self.config.config_file)
+        client = self._factory.make(name, config, None if save is False else self.config.config_file)
         if not self._connect(name, client, keep_trying=False):
             reason = client.last_error or "it was disconnected meanwhile"
             raise ServerUnavailable(f"Failed to connect to server {name!r}: {reason}")
@@ -242,34 +226,15 @@ class MCPClientManager:
         ValueError if no server of this name was started.
         """
         shared = self._registry.client_of(name)
-        origin = None if shared is None else self._origins.get(shared)
-        if shared is None or origin is None:
+        instance = None if shared is None else self._factory.new_instance(shared, on_event)
+        if instance is None:
             raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
-        client = MCPClient.from_config(name, origin.entry, debug=self.debug)
-        self._join_instance(client, shared, origin, on_event)
-        return client
+        return instance
 
     def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
         """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
         shared = self._registry.client_of(client.name)
-        origin = None if shared is None else self._origins.get(shared)
-        if shared is None or origin is None or client.entry == origin.server:
-            return None
-        successor = MCPClient.from_config(client.name, origin.entry, debug=self.debug)
-        self._join_instance(successor, shared, origin, on_event)
-        return client.reconfigure(successor)
-
-    def _join_instance(
-        self, client: MCPClient, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]
-    ) -> None:
-        tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
-        services = msgspec.structs.replace(
-            self._services,
-            pins=lambda name: pins_in(origin.source, name, self._lock_file),
-            on_event=on_event,
-            memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
-        )
-        client.join(services, msgspec.structs.replace(self._defaults, lazy=True))
+        return None if shared is None else self._factory.renew_instance(client, shared, on_event)
 
     def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
@@ -314,7 +279,7 @@ class MCPClientManager:
             raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_entries())}")
         if entry.get("disabled"):
             raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
-        client = self._make_client(name, entry, self.config.source_of(name))
+        client = self._factory.make(name, entry, self.config.source_of(name))
         return self._connect(name, client, keep_trying=True)
 
     def restart_server(self, name: str) -> bool:
@@ -350,42 +315,7 @@ class MCPClientManager:
         used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
         require_wait(timeout)
-        # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
-        entries, problems = self.config.get_servers(), self.config.problems
-        self._registry.expect(self.config.get_entries())
-        for name, problem in problems.items():
-            if not is_disabled(self.config, name):
-                self._refuse(name, problem)
-        clients = {
-            name: self._make_configured(name, config)
-            for name, config in entries.items()
-            if not config.get("disabled") and name not in self._registry
-        }
-        threads = []
-        unstarted = []
-        for name, client in clients.items():
-            if client is None:
-                continue
-            # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
-            connect = functools.partial(self._connect, name, client, keep_trying=keep_trying)
-            thread = EngineThread(connect, f"mcp-{name}-start")
-            try:
-                thread.start()
-            except RuntimeError:
-                unstarted.append((name, client))
-            else:
-                threads.append(thread)
-        self._note_starters(threads)
-        for name, client in unstarted:
-            # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
-            self._connect(name, client, keep_trying=keep_trying)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in threads:
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-
-    def _note_starters(self, threads: Iterable[threading.Thread]) -> None:
-        with self._lock:
-            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
+        self._configured.load(self.config, timeout, keep_trying=keep_trying)
 
     def apply(
         self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
@@ -407,124 +337,13 @@ class MCPClientManager:
         be it one that could not be used before either.
         """
         require_wait(timeout)
-        config = _as_config(config)
-        changes, stops = Changes(), self._stops
-        with self._applying:
-            unchanged = self._begin_changes(config, changes, stops)
-        changes.wait(timeout)
-        self.readiness.changed()
-        result = changes.result(unchanged)
-        shown = {name: value for name, value in msgspec.structs.asdict(result).items() if value}
-        logger.info("config_applied", **shown)
-        return result
-
-    def _begin_changes(self, config: MCPConfig, changes: Changes, stops: int) -> list[str]:
-        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing.
-
-        What an earlier `apply` began may still be under way.
-        """
-        disabled = [name for name in config.get_entries() if is_disabled(config, name)]
-        if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
-            raise ConfigError("; ".join(problems))
-        entries = {name: entry for name, entry in config.get_servers().items() if name not in disabled}
-        origins = {name: Origin(name, entry, config.source_of(name)) for name, entry in entries.items()}
-        clients = self._registry.clients()
-        self._replacing = {name: thread for name, thread in self._replacing.items() if thread.is_alive()}
-        unchanged = [
-            name
-            for name, client in clients.items()
-            if name not in self._replacing and self._origins.get(client) == origins.get(name)
-        ]
-        # Any that cannot be made is found here.
-        made = {
-            name: MCPClient.from_config(name, entry, debug=self.debug)
-            for name, entry in entries.items()
-            if name not in unchanged
-        }
-        self.config = config
-        self._registry.expect(config.get_entries())
-        threads = []
-        for name, successor in made.items():
-            make = functools.partial(self._make_client, name, entries[name], origins[name].source)
-            client = clients.get(name)
-            if client is None:
-                try:
-                    # Here and now, so that `disconnect_all` finds it.
-                    started = make()
-                except NameTaken:
-                    # The application has added it, or begun to start it, meanwhile.
-                    continue
-                start = functools.partial(self._start, name, started, stops)
-                threads.append(changes.begin(name, "started", start))
-                continue
-            if successor.can_follow(client):
-                replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
-            else:
-                replace = functools.partial(self._change_place, name, client, make, stops)
-            thread = changes.begin(name, "replaced", replace, after=self._replacing.get(name))
-            if thread is not None:
-                self._replacing[name] = thread
-            threads.append(thread)
-        for name, client in clients.items():
-            if name not in entries:
-                # Here and now, so that the next `apply` finds it gone.
-                self._take_away(name, client)
-                threads.append(changes.begin(name, "removed", functools.partial(self._depart, client)))
-        for name in self._registry.failed_names() - entries.keys():
-            self._registry.forget_failure(name)
-        self._note_starters(thread for thread in threads if thread is not None)
-        return unchanged
-
-    def _start(self, name: str, client: MCPClient, stops: int) -> str | None:
-        """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
-        if stops != self._stops:
-            # `disconnect_all` may have come before the name was reserved.
-            self._registry.drop(name, client)
-        if self._connect(name, client, keep_trying=True):
-            return None
-        return client.last_error or "it was disconnected meanwhile"
-
-    def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
-        if self._origins.get(client) == origin:
-            # An earlier change, which had not ended yet, has come to the same.
-            return None
-        successor.join(self._services_for(name, client, origin), self._defaults)
-        error = client.reconfigure(successor)
-        if client.transport is successor.transport:
-            # It is so after an error, too, if the server was not ready before.
-            self._origins[client] = origin
-        self.readiness.changed()
-        return None if error is None else error.message
-
-    def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
-        """The two cannot be one client: they have different clocks, or one of them is placed on a cluster."""
-        self._take_away(name, client)
-        self._depart(client)
-        return self._start(name, make(), stops)
-
-    def _take_away(self, name: str, client: MCPClient) -> None:
-        """A server is none of ours any more; `_depart` has to follow."""
-        self._departing.add(client)
-        self._registry.drop(name, client)
-        self._registry.forget_failure(name)
-
-    def _depart(self, client: MCPClient) -> None:
-        """Stop a server that was taken away, which has its time to finish its calls."""
-        origin = self._origins.get(client)
-        try:
-            client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)
-        finally:
-            self._departing.discard(client)
-            self.readiness.changed()
+        return self._configured.apply(as_config(config), timeout)
 
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
-        with self._lock:
-            self._stops += 1
+        self._configured.stop()
         clients = self._registry.take_all()
-        for departing in list(self._departing):
-            # They have had their time.
-            departing.request_disconnect()
+        self._configured.end_departing()
         try:
             for client in clients.values():
                 client.request_disconnect()
@@ -536,11 +355,8 @@ class MCPClientManager:
                 client.request_disconnect()
             raise
         self._registry.wait_for_starts()
-        for starter in self._starters:
-            # They have nothing left to do. A finalizer may call this on one of them.
-            if starter is not threading.current_thread():
-                starter.join()
-        self._services.close()
+        self._configured.join()
+        self._factory.services.close()
         self.readiness.changed()
         self.listeners.end()
 
@@ -588,7 +404,7 @@ class MCPClientManager:
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
-        offered = self._defaults.features.roots
+        offered = self._factory.defaults.features.roots
         if offered is None:
             raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")
         offered.replace(roots)
@@ -707,44 +523,15 @@ class MCPClientManager:
         server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
         that ends the subscription.
         """
-        return self.listeners.subscribe(listener, self._services.callbacks)
+        return self.listeners.subscribe(listener, self._factory.services.callbacks)
 
-    # Making clients, and what they report.
+    # For the factory, and for what is configured.
 
-    def _make_client(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
-        """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
-        client = MCPClient.from_config(name, config, debug=self.debug)
-        origin = Origin(name, config, source)
-        client.join(self._services_for(name, client, origin), self._defaults)
-        self._origins[client] = origin
-        self._registry.reserve(name, client)
-        return client
+    def _new_client(self, name: str, entry: Mapping[str, Any]) -> MCPClient:
+        return MCPClient.from_config(name, entry, debug=self.debug)
 
-    def _services_for(self, name: str, client: MCPClient, origin: Origin) -> SharedServices:
-        """What the client of a server shares with the others."""
-        return msgspec.structs.replace(
-            self._services,
-            pins=lambda name: pins_in(origin.source, name, self._lock_file),
-            memory=origin.memory,
-            on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
-            on_event=lambda event: self._happened(name, client, event),
-        )
-
-    def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
-        """Like `_make_client`; None if another thread starts it, and if it cannot be made, as its status says then."""
-        try:
-            return self._make_client(name, config, self.config.source_of(name))
-        except NameTaken:
-            # Another thread has just begun to start this server.
-            return None
-        except ValueError as error:
-            self._refuse(name, str(error))
-            return None
-
-    def _refuse(self, name: str, problem: str) -> None:
-        problem = without_name(problem, name)
-        logger.warning("server_config_unusable", server=name, error=problem)
-        self._registry.refused(name, problem)
+    def _adopt_config(self, config: MCPConfig) -> None:
+        self.config = config
 
     def _connect(self, name: str, client: MCPClient, *, keep_trying: bool) -> bool:
         try:
@@ -768,21 +555,6 @@ class MCPClientManager:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
             self.readiness.changed()
-
-
-def _as_config(config: MCPConfig | Mapping[str, Mapping[str, Any]]) -> MCPConfig:
-    if isinstance(config, Mapping):
-        return MCPConfig.in_memory(config)
-    if not hasattr(config, "get_servers"):
-        # A path, for example: this says what to give.
-        require_servers(config)
-    return config
-
-
-def require_wait(timeout: float | None) -> None:
-    """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
-    if timeout not in (None, 0):
-        require_seconds("timeout", timeout)
 
 
 def _disconnect(name: str, client: MCPClient) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from gaia.locks import Latch
+from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import ServerUnavailable
 
-__all__ = ["Absence", "Goal", "Readiness", "absence_of"]
+__all__ = ["Absence", "Goal", "Readiness", "absence_of", "require_wait"]
 
 T = TypeVar("T")
 
@@ -104,3 +105,9 @@ class Readiness:
                 if remaining is not None and remaining <= 0:
                     return False
                 latch.wait(remaining)
+
+
+def require_wait(timeout: float | None) -> None:
+    """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
+    if timeout not in (None, 0):
+        require_seconds("timeout", timeout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client import json_file
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.handshake_era import HandshakeEra
-from gaia.mcp.client.protocol.stateless_era import StatelessEra
+from gaia.mcp.client.protocol.negotiation import HANDSHAKE, STATELESS
 from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.errors import ConfigError
 
 __all__ = ["RememberedServer", "ServerMemory", "identity_of"]
 
@@ -56,10 +57,15 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     version: int = _VERSION
 
 
-def identity_of(server: ServerConfig) -> str:
-    """The name of the file about a server: another command or URL makes it another server."""
+def identity_of(server: ServerConfig, source: Path | None) -> str:
+    """The name of the file about a server: another command or URL makes it another server.
+
+    So does another `source`, the file of its entry: the same command means another program in another project.
+    """
     decides = [getattr(server, key) for key in _WHAT_DECIDES]
-    text = json.dumps([server.name, decides, sorted(server.env or {})])
+    text = json.dumps(
+        [server.name, decides, sorted(server.env or {}), "" if source is None else os.path.abspath(source)]
+    )
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -70,10 +76,13 @@ class ServerMemory:
         """With an `identity` (`identity_of`) it is kept in a file, too. `last` is what is known already."""
         self._identity = identity
         self._last = last
+        self._was_read = False
+        """A file that cannot be used is reported once."""
 
     def recall(self) -> RememberedServer | None:
         """What the server said last; None if that is not known. Reads the file at first."""
-        if self._last is None and self._identity is not None:
+        if self._last is None and self._identity is not None and not self._was_read:
+            self._was_read = True
             self._last = self._read()
         return self._last
 
@@ -105,13 +114,16 @@ class ServerMemory:
     def _read(self) -> RememberedServer | None:
         try:
             file = self._file()
-            if not file.exists() or file.stat().st_size > _MAX_BYTES:
+            if not file.exists():
                 return None
+            # Reading what is no file, such as a pipe, might never end.
+            if not file.is_file() or file.stat().st_size > _MAX_BYTES:
+                raise ConfigError(f"{file}: not a file of at most {_MAX_BYTES} bytes; delete it")
             document = msgspec.convert(json_file.read_version(file, _EXAMPLE, _VERSION), _Document)
         except Exception as error:  # noqa: BLE001 - as above
             logger.warning("server_memory_unusable", error=exception_text(error))
             return None
-        era = StatelessEra() if document.stateless else HandshakeEra()
+        era = STATELESS if document.stateless else HANDSHAKE
         profile = ServerProfile(
             document.protocol_version, document.server_info, document.capabilities, era, document.instructions
         )

@@ -118,16 +118,30 @@ class ToolCalls:
             return self._gate.review(allowed, names, seconds)
 
         tools = self.catalog.sort(definitions, self._allows, blocked_of)
+        if not self._takes_effect(tools, listing.number):
+            return
+        for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
+            logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+
+    def remembered(self, definitions: list[Any]) -> None:
+        """Take over what the server listed at an earlier start, until it is asked.
+
+        It is no first use: nothing is approved and nothing reported, for that is about what the server says now.
+        """
+        tools = self.catalog.sort(definitions, self._allows, lambda allowed, _: self._gate.unapproved(allowed))
+        self._takes_effect(tools, next(self._listings))
+
+    def _takes_effect(self, tools: SortedTools, number: int) -> bool:
+        """Have these tools on offer from now on. False if those of a later request are there."""
         with self._taking_effect:
-            if listing.number < self._newest:
-                return
-            self._newest = listing.number
+            if number < self._newest:
+                return False
+            self._newest = number
             change = self.catalog.replace(tools)
             self._services.on_tools(self.catalog.tools)
             if change:
                 self._on_event(change)
-        for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
-            logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+        return True
 
     def assume(self, tools: Iterable[MCPTool] | None) -> None:
         """Take these tools for what the server has, until it is asked the next time; with None, ask it then.
@@ -139,12 +153,8 @@ class ToolCalls:
             return
         by_name = {tool.name: tool for tool in tools}
         offered = {name: tool for name, tool in by_name.items() if self._allows(name)}
-        with self._taking_effect:
-            self._newest = next(self._listings)
-            change = self.catalog.replace(SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {}))
-            self._services.on_tools(self.catalog.tools)
-            if change:
-                self._on_event(change)
+        sorted_tools = SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {})
+        self._takes_effect(sorted_tools, next(self._listings))
 
     def forget(self) -> None:
         """Forget the tools: the client was disconnected. What was requested before is not used any more."""
@@ -164,6 +174,11 @@ class ToolCalls:
             return None
         known = self.catalog.listed or self._trips.session.is_connected()
         return self._gate.refusal(tool_name) if known else None
+
+    def safe_to_repeat(self, tool_name: str) -> bool:
+        """Whether the server says of a tool that a second call does no harm."""
+        tool = self.catalog.get(tool_name)
+        return tool is not None and tool.safe_to_repeat
 
     def _allows(self, tool_name: str) -> bool:
         own, shared = self._options.tool_filter, self._services.tool_filter
@@ -199,7 +214,8 @@ class ToolCalls:
     ) -> ClientRequest:
         """A `tools/call`, unless it is not allowed. Every tool call passes here.
 
-        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then.
+        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
+        JSON already (`orjson.Fragment`).
         """
         require_tool_name(tool_name)
         if arguments is None:

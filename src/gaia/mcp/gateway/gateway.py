@@ -18,7 +18,6 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.audit import Audit
-from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
@@ -31,9 +30,11 @@ from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
+from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
+from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
 
 __all__ = ["Gateway"]
 
@@ -64,6 +65,8 @@ class Gateway:
         name: str | None = None,
         clients: ClientsFile | str | os.PathLike[str] | None = None,
         audit: str | os.PathLike[str] | None = None,
+        max_body: int = DEFAULT_MAX_BODY,
+        state_key: bytes | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -79,18 +82,24 @@ class Gateway:
 
         `audit` is the file to which a line is written for each call.
 
-        Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
+        `state_key` are 32 secret random bytes. Gateways with the same key, behind one load balancer, accept what one of
+        them gave a client to send with the next round of a request (``requestState``); without it, each only its own.
+
+        A body of more than `max_body` bytes, or one that takes a minute to come, is refused.
+
+        Nothing is started yet. Raises ValueError for a configuration, a name or a key that cannot be used.
         """
         if name is not None and not _NAME.fullmatch(name):
             raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
         self.name = name
+        self._max_body = max_body
         self.is_draining = False
         """Whether it is about to end, see `drain`."""
         self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
         """The manager of the servers."""
-        self._servers = KnownServers(self.manager)
+        self._servers = KnownServers(self.manager, StateSeal(state_key))
         self._changes = Changes(self._servers)
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval
@@ -115,7 +124,9 @@ class Gateway:
         """When the files of the gateway were last read again, and what became of that."""
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining)
+        self._pages = OperationPages(
+            self.manager.status, self.status, lambda: self.is_draining, self._servers.checks.counts
+        )
         self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 
@@ -132,6 +143,9 @@ class Gateway:
             self.endpoint.access = self._pages.access = self.access
             self._servers.checks.limits = self.access.limits
         if self._audit_file is not None:
+            # Not above: it takes half a megabyte, and most gateways have none.
+            from gaia.mcp.gateway.access.audit_file import AuditFile
+
             self._audit = self._servers.checks.audit = Audit(AuditFile(self._audit_file), self._loop)
         self._servers.start(running_loop_inbox())
         self._tick()
@@ -252,7 +266,9 @@ class Gateway:
             if self._loop is None:
                 # Before the start there is no access control, and nothing is known of the servers.
                 raise RuntimeError(_NOT_STARTED)
-            await serve_request(self.endpoint, scope, receive, send)
+            await serve_request(
+                self.endpoint, scope, receive, send, max_body=self._max_body, body_seconds=HttpOptions.body_timeout
+            )
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
 

@@ -36,6 +36,7 @@ class Service:
         self._sources = list(sources)
         self._reloader: Reloader | None = None
         self._grace = 0.0
+        self._is_drained = False
         self._watchdog: asyncio.TimerHandle | None = None
 
     def run(self, options: HttpOptions, started: Callable[[str], None]) -> None:
@@ -43,6 +44,9 @@ class Service:
 
         Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
         """
+        with contextlib.suppress(ValueError):
+            # Until `_begin`, when the files have just been read anyway, it must not end the process.
+            signal.signal(signal.SIGHUP, lambda *_: None)
         # What is still under way then is answered with an error, and not cut off.
         self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
@@ -55,8 +59,11 @@ class Service:
         self._manager.stopping("finishing calls")
 
     def drain(self) -> None:
-        """The gateway is about to end. On its event loop."""
+        """The gateway is about to end, and again: it listens no more. On its event loop."""
         self._gateway.drain()
+        if self._is_drained:
+            return
+        self._is_drained = True
         if self._reloader is not None:
             # A server that is started now would be ended at once.
             self._reloader.stop()

@@ -9,12 +9,13 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gaia.log import get_logger
 from gaia.mcp.aio.loop_inbox import LoopInbox, running_loop_inbox
 from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.gateway import Gateway
+from gaia.mcp.gateway.operations.reloader import Reloader, Source
 from gaia.serving.descriptors import take_descriptors
 
 __all__ = ["serve_lines", "serve_stdio"]
@@ -33,13 +34,18 @@ _MAX_UNWRITTEN = 64 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
 
-def serve_stdio(gateway: Gateway, *, grace: float = 5.0) -> None:
-    """Serve until the end of input, or SIGTERM or SIGINT; then requests under way have `grace` seconds to end."""
+def serve_stdio(gateway: Gateway, sources: Iterable[Source] = (), *, grace: float = 5.0) -> None:
+    """Serve until the end of input, or SIGTERM or SIGINT; then requests under way have `grace` seconds to end.
+
+    `sources` are read again when their files change.
+    """
     incoming, outgoing = take_descriptors()
-    asyncio.run(serve_lines(gateway, incoming, outgoing, grace=grace))
+    asyncio.run(serve_lines(gateway, incoming, outgoing, sources, grace=grace))
 
 
-async def serve_lines(gateway: Gateway, incoming: int, outgoing: int, *, grace: float = 5.0) -> None:
+async def serve_lines(
+    gateway: Gateway, incoming: int, outgoing: int, sources: Iterable[Source] = (), *, grace: float = 5.0
+) -> None:
     """Serve a client on two descriptors, which are closed in the end. In a main thread it catches signals."""
     loop, inbox = asyncio.get_running_loop(), running_loop_inbox()
     over = asyncio.Event()
@@ -56,8 +62,11 @@ async def serve_lines(gateway: Gateway, incoming: int, outgoing: int, *, grace: 
     writer = _Writer(outgoing, lambda: inbox.post(over.set))
     async with gateway:
         client = gateway.line_client(writer.write)
+        reloader = Reloader(sources, loop)
+        reloader.start()
         _Reader(incoming, inbox, client, over.set).start()
         await over.wait()
+        reloader.stop()
         if is_told:
             gateway.drain()
             deadline = loop.time() + grace

@@ -163,6 +163,31 @@ class TestCancellation:
         run(main())
         assert all(one.channel(one.starts).closed_with_grace is not None for one in transports if one.starts)
 
+    def test_entering_that_is_cancelled_waits_until_the_servers_have_ended(
+        self, silent: list[FakeTransport], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        may_end = threading.Event()
+        disconnect_all = MCPClientManager.disconnect_all
+        calls: list[MCPClientManager] = []
+
+        def slow(manager: MCPClientManager) -> None:
+            calls.append(manager)
+            is_first = len(calls) == 1
+            disconnect_all(manager)
+            assert not is_first or may_end.wait(PATIENCE)
+
+        monkeypatch.setattr(MCPClientManager, "disconnect_all", slow)
+
+        async def main() -> None:
+            task = asyncio.create_task(AsyncMCPClientManager(ONE).__aenter__())
+            await until(lambda: [one for one in silent if one.starts], 1)
+            task.cancel()
+            assert await asyncio.wait([task], timeout=0.05) == (set(), {task})
+            may_end.set()
+            await asyncio.wait([task])
+
+        run(main())
+
     def test_a_server_that_was_added_by_a_cancelled_task_is_removed(self, transports: list[FakeTransport]) -> None:
         async def main() -> None:
             async with AsyncMCPClientManager({}) as manager:

@@ -1,56 +1,14 @@
-"""What a client was made of, and what has become of changes."""
+"""What has become of changes."""
 
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gaia.mcp.client import config_changes
-from gaia.mcp.client.config_changes import Changes, Origin
-from gaia.mcp.errors import ConfigError
+from gaia.mcp.client.config_changes import Changes
 from tests.waiting import PATIENCE
-
-ENTRY = {"command": "uvx", "args": ["x"]}
-
-
-class TestOrigin:
-    @pytest.mark.parametrize(
-        "same",
-        [
-            {"args": ["x"], "command": "uvx"},
-            {**ENTRY, "timeout": 30, "drainTimeout": 30.0},
-            {**ENTRY, "somethingElse": 1},
-        ],
-    )
-    def test_entries_that_mean_the_same_are_equal(self, same: dict[str, Any]) -> None:
-        assert Origin("it", same, None) == Origin("it", ENTRY, None)
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            {**ENTRY, "args": ["y"]},
-            {**ENTRY, "env": {"A": "${B}"}},
-            {**ENTRY, "disabledTools": ["x"]},
-            {**ENTRY, "idleStop": 5},
-            # The manager's policy may be another one than the default.
-            {**ENTRY, "restart": {}},
-        ],
-    )
-    def test_others_are_not(self, other: dict[str, Any]) -> None:
-        assert Origin("it", other, None) != Origin("it", ENTRY, None)
-
-    def test_another_file_has_other_pins(self) -> None:
-        assert Origin("it", ENTRY, Path("/a.json")) != Origin("it", ENTRY, Path("/b.json"))
-
-    def test_an_entry_must_be_usable(self) -> None:
-        with pytest.raises(ConfigError, match="'it'"):
-            Origin("it", {"command": 3}, None)
-
-    def test_servers_in_memory_are_remembered_in_memory_only(self) -> None:
-        assert Origin("it", ENTRY, None).memory.recall() is None
 
 
 class TestChanges:

@@ -25,7 +25,6 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import CallTimeout, ConfigError, JsonRpcError, ServerUnavailable, ToolDenied, UnknownTool
-from gaia.testing import FakeClock, FakeServer
 from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text
@@ -1122,72 +1121,3 @@ def test_32_threads_and_random_kills_every_call_ends_and_none_is_doubled(
             assert outcome["delivery"] == "unknown"
     assert not all(outcome.is_error for _, outcome in outcomes.values())
     assert all(status.in_flight == status.queued == 0 for status in manager.status())
-
-
-def shout(text: str) -> str:
-    """Say it aloud."""
-    return text.upper()
-
-
-class TestApplying:
-    """What needs no process; `tests/client/test_applied_configurations.py` has the rest."""
-
-    def test_a_server_with_another_clock_changes_places_with_the_former_one(self) -> None:
-        real, fake = FakeServer("real", tools=[shout]), FakeServer("fake", tools=[shout], clock=FakeClock())
-        with MCPClientManager({"it": real}) as manager:
-            client = manager.get_client("it")
-            assert manager.apply({"it": fake}).replaced == ("it",)
-            assert manager.get_client("it") not in (client, None)
-            assert manager.call_tool("mcp_it_shout", {"text": "x"}).text == "X"
-            assert (real.starts, fake.starts) == (1, 1)
-
-    def test_what_could_not_be_connected_is_forgotten_with_its_entry(self) -> None:
-        gone = {"command": "/no/such/program", "restart": {"restart": "never"}}
-        with MCPClientManager({"gone": gone, "it": FakeServer("it")}) as manager:
-            assert [status.name for status in manager.status()] == ["gone", "it"]
-            assert manager.apply({"it": manager.config.get_server("it")}).unchanged == ("it",)
-            assert [status.name for status in manager.status()] == ["it"]
-
-    def test_what_could_not_be_connected_is_tried_with_its_new_entry(self) -> None:
-        gone = {"command": "/no/such/program", "restart": {"restart": "never"}}
-        with MCPClientManager({"gone": gone}) as manager:
-            assert manager.apply({"gone": gone}).unchanged == ("gone",)
-            applied = manager.apply({"gone": {**gone, "command": "/no/such/other"}})
-            assert "/no/such/other" in applied.failed["gone"]
-            assert manager.apply({"gone": FakeServer("gone")}).replaced == ("gone",)
-            assert manager.status()[0].state is ServerState.READY
-
-    def test_servers_that_were_added_have_to_be_in_it_too(self) -> None:
-        server, added = FakeServer("it"), FakeServer("added")
-        with MCPClientManager({"it": server}) as manager:
-            manager.add_server("added", added)
-            assert manager.apply({"it": server, "added": added}).unchanged == ("added", "it")
-            assert manager.apply({"it": server}).removed == ("added",)
-
-    def test_before_anything_is_loaded_it_loads(self) -> None:
-        manager = MCPClientManager({"it": FakeServer("it")})
-        try:
-            assert manager.apply({"other": FakeServer("other")}).started == ("other",)
-        finally:
-            manager.disconnect_all()
-
-    @pytest.mark.parametrize("timeout", [-1, float("nan"), "soon"])
-    def test_the_timeout_must_be_a_duration(self, timeout: Any) -> None:
-        with pytest.raises(ValueError, match="timeout"):
-            MCPClientManager({}).apply({}, timeout=timeout)
-
-
-class TestInstances:
-    def test_a_further_client_is_not_listed(self) -> None:
-        with MCPClientManager({"it": FakeServer("it", tools=[shout])}) as manager:
-            client = manager.new_instance("it")
-            assert client.connect()
-            assert client.state is ServerState.EXITED
-            assert client.call_tool("shout", {"text": "x"}).text == "X"
-            assert [status.name for status in manager.status()] == ["it"]
-            assert manager.renew_instance(client) is None
-            client.disconnect()
-
-    def test_there_is_none_of_a_server_that_was_not_started(self) -> None:
-        with pytest.raises(ValueError, match="'it' is not running"):
-            MCPClientManager({"it": FakeServer("it")}).new_instance("it")

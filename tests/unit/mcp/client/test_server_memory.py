@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ import pytest
 
 from gaia.mcp.client import json_file
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.handshake_era import HandshakeEra
-from gaia.mcp.client.protocol.stateless_era import StatelessEra
+from gaia.mcp.client.protocol.negotiation import HANDSHAKE as HANDSHAKE_ERA
+from gaia.mcp.client.protocol.negotiation import STATELESS as STATELESS_ERA
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_memory import ServerMemory, identity_of
 
 TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}, "ours": [1, None]}]
-PROFILE = ServerProfile("2025-11-25", {"name": "x"}, {"tools": {"listChanged": True}}, HandshakeEra(), "Hello")
-STATELESS = ServerProfile("2026-07-28", {}, {}, StatelessEra())
+PROFILE = ServerProfile("2025-11-25", {"name": "x"}, {"tools": {"listChanged": True}}, HANDSHAKE_ERA, "Hello")
+STATELESS = ServerProfile("2026-07-28", {}, {}, STATELESS_ERA)
+FILE = Path("servers.json")
 
 
 def server(**entry: Any) -> ServerConfig:
@@ -61,6 +63,7 @@ def test_what_has_not_changed_is_not_written_again(monkeypatch: pytest.MonkeyPat
     written: list[object] = []
     monkeypatch.setattr(json_file, "write", lambda *args: written.append(args))
     memory.remember(PROFILE, list(TOOLS))
+    ServerMemory("a").remember(PROFILE, TOOLS)
     assert written == []
     memory.remember(PROFILE, [])
     assert len(written) == 1
@@ -73,6 +76,7 @@ def test_what_has_not_changed_is_not_written_again(monkeypatch: pytest.MonkeyPat
         (lambda file: file.write_text('{"version": 2}'), "version"),
         (lambda file: file.write_text(json.dumps({**json.loads(file.read_text()), "tools": 3})), "tools"),
         (lambda file: file.chmod(0o666), "every user"),
+        (lambda file: file.rename(file.with_suffix(".old")) and os.mkfifo(file), "not a file"),
     ],
 )
 def test_what_cannot_be_used_is_as_good_as_nothing(
@@ -80,9 +84,11 @@ def test_what_cannot_be_used_is_as_good_as_nothing(
 ) -> None:
     ServerMemory("a").remember(PROFILE, TOOLS)
     spoil(files()[0])
-    assert ServerMemory("a").recall() is None
-    assert "server_memory_unusable" in caplog.text
+    memory = ServerMemory("a")
+    assert memory.recall() is None
     assert reason in caplog.text
+    assert memory.recall() is None
+    assert caplog.text.count("server_memory_unusable") == 1
 
 
 def test_what_cannot_be_saved_is_remembered_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,11 +102,14 @@ def test_what_cannot_be_saved_is_remembered_all_the_same(caplog: pytest.LogCaptu
 class TestIdentity:
     @pytest.mark.parametrize("other", [{"args": ["x"]}, {"cwd": "/"}, {"env": {"A": "1"}}, {"protocol": "stateless"}])
     def test_another_command_is_another_server(self, other: dict[str, Any]) -> None:
-        assert identity_of(server(**other)) != identity_of(server())
+        assert identity_of(server(**other), FILE) != identity_of(server(), FILE)
 
     @pytest.mark.parametrize("same", [{"timeout": 5}, {"lazy": True}, {"disabledTools": ["x"]}])
     def test_how_it_is_used_does_not_matter(self, same: dict[str, Any]) -> None:
-        assert identity_of(server(**same)) == identity_of(server())
+        assert identity_of(server(**same), FILE) == identity_of(server(), FILE)
 
     def test_neither_do_the_values_of_variables(self) -> None:
-        assert identity_of(server(env={"TOKEN": "a"})) == identity_of(server(env={"TOKEN": "b"}))
+        assert identity_of(server(env={"TOKEN": "a"}), FILE) == identity_of(server(env={"TOKEN": "b"}), FILE)
+
+    def test_the_same_command_in_another_project_is_another_server(self) -> None:
+        assert identity_of(server(), FILE) != identity_of(server(), Path("other") / FILE)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp import MCPClientManager
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import ClientsFile
@@ -58,3 +59,29 @@ def test_a_profile_is_a_path_and_hides_the_rest() -> None:
 def test_a_name_that_cannot_stand_in_an_id_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         Gateway({}, name=name)
+
+
+def hello(context: MCPContext) -> str:
+    """Ask a person who it is."""
+    return str(context.elicit("Who?", {"type": "object", "properties": {}})["action"])
+
+
+@pytest.mark.parametrize("keys", [(b"k" * 32, b"k" * 32), (None, None)])
+def test_a_round_goes_on_at_another_gateway_with_the_same_key(keys: tuple[bytes | None, bytes | None]) -> None:
+    async def use() -> None:
+        meta = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
+        params = {"name": "a_hello", "arguments": {}, **meta}
+        for key in keys:
+            server = FakeServer("a", tools=[hello], protocol="2026-07-28")
+            async with asking(Gateway({"a": server}, state_key=key)) as lines:
+                result = await lines.ask("tools/call", params)
+                params |= {
+                    "inputResponses": {name: {"action": "decline"} for name in result.get("inputRequests", {})},
+                    "requestState": result.get("requestState"),
+                }
+        if keys[0] is None:
+            assert result["code"] == -32602
+        else:
+            assert result["content"][0]["text"] == "decline"
+
+    asyncio.run(use())

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import socket
 from pathlib import Path
 from typing import Any
 
-from gaia.mcp.gateway import Gateway
+import pytest
+
+from gaia.mcp.gateway import Gateway, service
 from gaia.mcp.gateway.operations.reloader import Reload
 from gaia.mcp.gateway.service import Service
+from gaia.serving.options import HttpOptions
 from gaia.serving.service_manager import ServiceManager
 from tests.waiting import PATIENCE
 
@@ -67,3 +71,14 @@ def test_while_it_runs_the_collector_leaves_alone_what_stays() -> None:
 
     assert counts["lifespan.startup.complete"] > 0
     assert gc.get_freeze_count() == 0
+
+
+def test_a_hangup_before_it_serves_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Any] = []
+    monkeypatch.setattr(service, "run_http", lambda *_, **__: handlers.append(signal.getsignal(signal.SIGHUP)))
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        Service(Gateway({})).run(HttpOptions(), lambda _: None)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert callable(handlers[0])

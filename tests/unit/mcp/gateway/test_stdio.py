@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gaia.mcp.gateway import Gateway, stdio
+from gaia.mcp.gateway.operations import reloader
+from gaia.mcp.gateway.operations.reloader import Source
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
 
@@ -61,5 +68,29 @@ def test_a_client_that_is_gone_ends_it() -> None:
         os.write(to_gateway, b"{\n")
         await asyncio.wait_for(serving, PATIENCE)
         os.close(to_gateway)
+
+    asyncio.run(use())
+
+
+def test_files_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reloader, "_LOOK_SECONDS", 0.01)
+    file, applied = tmp_path / "servers.json", threading.Event()
+
+    def load() -> Callable[[], None]:
+        return applied.set
+
+    async def use() -> None:
+        incoming, to_gateway = os.pipe()
+        from_gateway, outgoing = os.pipe()
+        sources = [Source(lambda: [file], load)]
+        serving = asyncio.create_task(stdio.serve_lines(Gateway({}), incoming, outgoing, sources))
+        os.write(to_gateway, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "nothing"}).encode() + b"\n")
+        # From its first answer on it watches.
+        assert await asyncio.to_thread(os.read, from_gateway, 1)
+        file.write_text("{}")
+        assert await asyncio.to_thread(applied.wait, PATIENCE)
+        os.close(to_gateway)
+        await asyncio.wait_for(serving, PATIENCE)
+        os.close(from_gateway)
 
     asyncio.run(use())

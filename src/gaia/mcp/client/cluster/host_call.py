@@ -9,7 +9,7 @@ from gaia.mcp.client.cluster.host_features import refusal_of
 from gaia.mcp.client.cluster.host_user import HostUser
 from gaia.mcp.client.cluster.wire import Answer, AskedCall, Logged
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.mcp.errors import SessionLost
+from gaia.mcp.errors import MCPError, SessionLost
 
 __all__ = ["BoundRequest", "CallOwner"]
 
@@ -23,6 +23,16 @@ class CallOwner:
         self.log_level = asked.log_level
         self._user = user
         self._number = asked.number
+
+    @property
+    def is_away(self) -> bool:
+        return False
+
+    def give_way(self) -> None:
+        """Does nothing: a user that is away loses its lease."""
+
+    def refusal(self, tool: str) -> MCPError | None:  # noqa: ARG002 - the driver is asked, see `HostHooks.refusal_of`
+        return None
 
     def logged(self, params: dict[str, Any]) -> None:
         self._user.events.add(Logged(self._number, params))

@@ -14,6 +14,7 @@ from gaia.mcp.client.supervision.context import KnownServer, Listing, Supervisio
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
+from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import MCPError
 
 __all__ = ["HostHooks", "NotApproved"]
@@ -65,7 +66,17 @@ class HostHooks:
         self._tell(ToolsListed(number))
         return Listing(number, self._clock.monotonic() + self._timeout)
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tools_listed(definitions, self.listing_begins())
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        """By the last listing, from which no call differs that `refusal_of` lets pass."""
+        with self._lock:
+            definition = {} if self._last is None else self._listed[self._last.number].get(tool, {})
+        return bool(definition) and MCPTool.from_listing(definition).safe_to_repeat
+
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        definitions = definitions or []
         named = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
         profile = None if self.supervisor is None else self.supervisor.condition.profile
         listed = ToolsListed(listing.number, definitions, None if profile is None else WireProfile.of(profile))

@@ -386,8 +386,14 @@ class _ReplicaHooks:
         """That of the server begins when this one has ended, because several may be under way."""
         return Listing(0, 0.0)
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:  # noqa: ARG002
-        self._server.listed(self._number, definitions)
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:  # noqa: ARG002
+        self._server.listed(self._number, definitions or [])
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self._hooks.tools_remembered(definitions)
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        return self._hooks.safe_to_repeat(tool)
 
     @property
     def subscriptions(self) -> Subscriptions:

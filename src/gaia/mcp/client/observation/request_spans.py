@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import orjson
 from opentelemetry import trace
 from opentelemetry.context import Context
 
@@ -182,7 +183,7 @@ class Observation:
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
-    _records = False
+    records = False
     """Whether the span takes attributes."""
     _mode: CaptureMode = "off"
     _arguments: bytes | None = None
@@ -205,7 +206,7 @@ class Observation:
 
     def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
         """The span records; `params` are those of the request."""
-        self._records = True
+        self.records = True
         details = self._details(params)
         if span.is_ours and not spans.running_is_read():
             self._noted = details
@@ -227,7 +228,7 @@ class Observation:
             return details
         # Of the result too: what is configured does not change during a call.
         self._mode = mode = observer.policy.mode_for(target)
-        arguments = params.get("arguments")
+        arguments = _plain(params.get("arguments"))
         if arguments is None:
             return details
         if method == "tools/call":
@@ -292,7 +293,7 @@ class Observation:
     def numbered(self, call_id: int) -> None:
         """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
         earlier, self._call_id = self._call_id, call_id
-        if self._records and self.span is not None:
+        if self.records and self.span is not None:
             self._note({names.REQUEST_ID: str(call_id)})
             if earlier is not None:
                 ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
@@ -330,7 +331,7 @@ class Observation:
 
     def _note(self, attributes: Attributes) -> None:
         """Add them to the span, or to what it is given at its end."""
-        if not self._records or self.span is None:
+        if not self.records or self.span is None:
             return
         with self._observer.noting:
             if self._noted is not None:
@@ -381,7 +382,7 @@ class Observation:
 
     def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
         now = time.time_ns() if self._stopped is None else self._stopped[1]
-        if self._records:
+        if self.records:
             with self._observer.noting:
                 attributes, self._noted = self._noted or {}, None
             encoded = None
@@ -421,6 +422,17 @@ class Observation:
                 seconds=round(seconds, 6),
                 error_type=failure or outcome.error_type,
             )
+
+
+def _plain(arguments: Any) -> Any:
+    """What stands in a request as JSON already (`orjson.Fragment`), as a value; None if it cannot be decoded."""
+    if type(arguments) is not orjson.Fragment:
+        return arguments
+    try:
+        return orjson.loads(orjson.dumps(arguments))
+    except ValueError:
+        # Such as a number that no double is as large as, which is the server's affair.
+        return None
 
 
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")

@@ -95,6 +95,20 @@ class PinGate:
         self._report(review)
         return review.unapproved if self.blocks else frozenset()
 
+    def unapproved(self, tools: Mapping[str, MCPTool]) -> frozenset[str]:
+        """Which of the tools that the server had at an earlier start must not be used. Approves and reports nothing."""
+        if not self.blocks:
+            return frozenset()
+        try:
+            approved = self._pins().of(self._kind).read()
+        except ConfigError as error:
+            self._problem = error.message
+            return frozenset(tools)
+        if approved is None:
+            # Its first use is still to come.
+            return frozenset()
+        return compare(approved, {name: pin_of(tool) for name, tool in tools.items()}, tools).unapproved
+
     def refusal(self, name: str) -> ToolNotApproved:
         """Why a tool or prompt that was not let through cannot be used."""
         reason = self._problem or (

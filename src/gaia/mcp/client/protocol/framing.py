@@ -86,8 +86,10 @@ class LineFramer:
             self._keep(piece)
             return
         if was_kept:
-            begun = b"".join(self._parts)
-            self._head, self._tail = begun[:_KEPT_BYTES], begun[-_KEPT_BYTES:]
+            # Of two parts that follow one another, at least one is longer than what is kept. All of them together
+            # would take as much memory again.
+            self._head = b"".join(self._parts[:2])[:_KEPT_BYTES]
+            self._tail = b"".join(self._parts[-2:])[-_KEPT_BYTES:]
             self._parts.clear()
         self._head += piece[: _KEPT_BYTES - len(self._head)]
         self._tail = (self._tail + piece[-_KEPT_BYTES:])[-_KEPT_BYTES:]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
+from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.long_strings import LONG, loads
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
-    "encode_value",
     "is_tool_error",
     "optional",
     "required",
@@ -53,6 +53,9 @@ _LONG_LINE = 16 * 1024
 """Bytes that take longer to count than the members of an ordinary answer."""
 
 _END_LINE = orjson.OPT_APPEND_NEWLINE
+
+_END = 1024
+"""Bytes of a line that are searched for the id of an answer."""
 
 _MAX_ID = 1024
 """Characters."""
@@ -207,7 +210,10 @@ def _decode_leniently(line: bytes) -> Any:
     try:
         # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
         return _encodable(json.loads(line.decode("utf-8", "replace")))
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        # The request that it answers must not wait for its deadline.
+        raise NestedTooDeep(OversizedLine(len(line), line[:_END], line[-_END:]).answered_id()) from error
+    except ValueError as error:
         raise NotAMessage(str(error)) from error
 
 
@@ -294,11 +300,6 @@ def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}})
 
 
-def encode_value(value: dict[str, Any]) -> bytes:
-    """An object that was decoded here, without a line end."""
-    return _encode(value).removesuffix(b"\n")
-
-
 def _encode(message: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(message, option=_END_LINE)
@@ -309,6 +310,13 @@ def _encode(message: dict[str, Any]) -> bytes:
 def _encode_leniently(message: dict[str, Any]) -> bytes:
     """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
     try:
-        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot be sent as JSON: {error}") from error
+
+
+def _decoded(value: object) -> Any:
+    """What `json` has no way to write: JSON that is only passed on."""
+    if isinstance(value, orjson.Fragment):
+        return json.loads(orjson.dumps(value))
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

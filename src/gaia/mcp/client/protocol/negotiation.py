@@ -30,7 +30,7 @@ from gaia.mcp.errors import (
     NeedsAuthorization,
 )
 
-__all__ = ["PROTOCOLS", "PROTOCOL_ALIASES", "Negotiation"]
+__all__ = ["HANDSHAKE", "PROTOCOLS", "PROTOCOL_ALIASES", "STATELESS", "Negotiation"]
 
 PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 """What a configuration may ask for."""
@@ -38,8 +38,8 @@ PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_
 PROTOCOL_ALIASES = {"legacy": "handshake", "modern": "stateless"}
 """The specification's own words for the eras (2026-07-28, "Versioning"), accepted as well."""
 
-_HANDSHAKE = HandshakeEra()
-_STATELESS = StatelessEra()
+HANDSHAKE = HandshakeEra()
+STATELESS = StatelessEra()
 
 
 class Negotiation:
@@ -90,7 +90,7 @@ class Negotiation:
 
     def _open_configured(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
         if self._known == "handshake":
-            profile = yield from _HANDSHAKE.open(identity, self._revision or HANDSHAKE_REVISIONS[0])
+            profile = yield from HANDSHAKE.open(identity, self._revision or HANDSHAKE_REVISIONS[0])
             if self._revision not in (None, profile.protocol_version):
                 raise HandshakeFailed(
                     f"the server answered protocol version {profile.protocol_version!r}, and the configuration "
@@ -139,12 +139,12 @@ class Negotiation:
 
     def _stateless(self, identity: ClientIdentity, revision: str, timeout: float | None) -> Exchange[ServerProfile]:
         try:
-            profile = yield from _STATELESS.open(identity, revision, timeout)
+            profile = yield from STATELESS.open(identity, revision, timeout)
         except OtherRevisions as error:
             if revision in error.supported:
                 # The server refuses a version that it supports. It is asked once more, as for any version that both
                 # sides know ("Versioning").
-                profile = yield from _STATELESS.open(identity, revision, timeout)
+                profile = yield from STATELESS.open(identity, revision, timeout)
                 self._known = "stateless"
                 return profile
             if not self._fixed and any(other in error.supported for other in HANDSHAKE_REVISIONS):
@@ -157,13 +157,13 @@ class Negotiation:
     def _handshake(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
         self._probing = False
         try:
-            profile = yield from _HANDSHAKE.open(identity)
+            profile = yield from HANDSHAKE.open(identity)
         except JsonRpcError as error:
             other = OtherRevisions.of(error)
             if other is None or STATELESS_REVISIONS[0] not in other.supported:
                 raise
             # A stateless server that did not understand the probe in time, or at all.
-            profile = yield from _STATELESS.open(identity)
+            profile = yield from STATELESS.open(identity)
             self._known = "stateless"
             return profile
         self._known = "handshake"

@@ -43,8 +43,11 @@ class PromptListChanged(ServerNotification, frozen=True):
     pass
 
 
-class SubscriptionAcknowledged(ServerNotification, frozen=True):
+class SubscriptionAcknowledged(ServerNotification, frozen=True, kw_only=True):
     """The server tells of changes from now on."""
+
+    resources: tuple[str, ...] | None = None
+    """The URIs of the resources of which it does; None if it does not say what it has agreed to."""
 
 
 class ResourceUpdated(ServerNotification, frozen=True, kw_only=True):
@@ -73,7 +76,6 @@ _WITHOUT_PARAMS: dict[str, type[ServerNotification]] = {
     "notifications/tools/list_changed": ToolListChanged,
     "notifications/resources/list_changed": ResourceListChanged,
     "notifications/prompts/list_changed": PromptListChanged,
-    "notifications/subscriptions/acknowledged": SubscriptionAcknowledged,
 }
 
 
@@ -85,6 +87,9 @@ def parse_notification(notification: Notification) -> ServerNotification | None:
     if (kind := _WITHOUT_PARAMS.get(method)) is not None:
         return kind(method=method, subscription=subscription)
     match method, params:
+        case "notifications/subscriptions/acknowledged", _:
+            resources = _agreed_resources(params.get("notifications"))
+            return SubscriptionAcknowledged(method=method, subscription=subscription, resources=resources)
         case "notifications/resources/updated", {"uri": str(uri)}:
             return ResourceUpdated(method=method, subscription=subscription, uri=uri)
         case "notifications/cancelled", {"requestId": int() | str() as identifier}:
@@ -100,6 +105,13 @@ def parse_notification(notification: Notification) -> ServerNotification | None:
                 data=params.get("data"),
             )
     return None
+
+
+def _agreed_resources(notifications: object) -> tuple[str, ...] | None:
+    if not isinstance(notifications, dict):
+        return None
+    uris = notifications.get("resourceSubscriptions")
+    return tuple(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else ()
 
 
 def progress_of(params: Mapping[str, Any]) -> tuple[Any, Any, Any]:

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import encode_value
-
 __all__ = ["NO_FACTS", "ResultFacts", "decode_answer", "facts_of", "result_bytes"]
 
 
@@ -51,8 +49,11 @@ def decode_answer(line: bytes) -> tuple[int, bytes] | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     result = bytes(envelope.result)
-    if envelope.jsonrpc != "2.0" or result[:1] != b"{" or b"\r" in result:
+    if envelope.jsonrpc != "2.0" or result[:1] != b"{":
         return None
+    if b"\n" in result or b"\r" in result:
+        # Over HTTP, a message may have many lines. Within strings, JSON does not allow line ends.
+        result = msgspec.json.format(result, indent=-1)
     return envelope.id, result
 
 
@@ -70,5 +71,6 @@ def facts_of(result: bytes) -> ResultFacts:
 
 
 def result_bytes(result: dict[str, Any]) -> bytes:
-    """A result that had to be decoded, because its line had to be repaired."""
-    return encode_value(result)
+    """A result that had to be decoded, because its line had to be repaired. What is no number of JSON becomes null."""
+    # Not as requests are encoded, which are refused for such a number.
+    return msgspec.json.encode(result)

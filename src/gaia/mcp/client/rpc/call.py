@@ -101,6 +101,10 @@ class Call(msgspec.Struct, eq=False):
     is_relayed: ClassVar[bool] = False
     """Whether it is passed on for a client of a gateway, with a result that is not decoded (`RelayedRequest`)."""
 
+    def refusal(self, _tool: str, /) -> MCPError | None:
+        """Asked for a call of a tool that has waited for its server: why it is not sent any more."""
+        return None
+
     # Its members are what the caller sends to the server, which is not for logs.
     __repr__ = object.__repr__
 

@@ -314,8 +314,13 @@ class Connection:
         call = self._in_flight.get(identifier)
         if not isinstance(call, RelayedRequest) or self._in_flight.pop(identifier, None) is None:
             return False
-        self.last_heard = self._clock.monotonic()
-        call.answered(result, is_stateless=not self.negotiated.server_may_ask)
+        try:
+            self.last_heard = self._clock.monotonic()
+            call.answered(result, is_stateless=not self.negotiated.server_may_ask)
+        except BaseException:
+            # As in `_answered`.
+            call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
+            raise
         return True
 
     def relayed(self, call_id: int | None) -> list[RelayedRequest]:

@@ -31,6 +31,13 @@ class RequestOwner(Protocol):
         """Equal for calls of the same client; None if it is not known whether they are."""
 
     @property
+    def is_away(self) -> bool:
+        """Whether the call waits for a client that has not come back for long."""
+
+    def give_way(self) -> None:
+        """End the call, whose client is away, for a request of the server that would be another client's then."""
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         """What the client has declared; a server of the stateless era is told of it."""
 
@@ -40,6 +47,9 @@ class RequestOwner(Protocol):
 
     def logged(self, params: dict[str, Any]) -> None:
         """The server has sent a log message that belongs to the call."""
+
+    def refusal(self, tool: str) -> MCPError | None:
+        """Why the client may not call a tool by what the server says of it now, while the call has waited for it."""
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         """Have the client answer a request of the server; returns a function that withdraws it, for any thread."""
@@ -54,6 +64,9 @@ class RelayedRequest(Call, eq=False, kw_only=True):
     facts: ResultFacts = NO_FACTS
     """What the result says of itself."""
     is_relayed: ClassVar[bool] = True
+
+    def refusal(self, tool: str, /) -> MCPError | None:
+        return self.owner.refusal(tool)
 
     # The signature of `Call.finish`; the result has been decoded because its line had to be repaired.
     def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:

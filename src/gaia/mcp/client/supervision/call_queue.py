@@ -57,12 +57,15 @@ class CallQueue:
         on_expired: Callable[[Call], None],
         has_new_login: Callable[[], bool] = lambda: False,
         retry_in: Callable[[], float | None] = lambda: None,
+        safe_to_repeat: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
 
         So it is for one that requires a login, if `has_new_login` says that there may be one; that is asked for each
         such call, and must be quick. `retry_in` says in how many seconds a server that failed is tried again, or None
         if it is not. `on_expired` is told of calls that timed out while there was a connection.
+
+        ``safe_to_repeat(tool)`` is asked for calls that have waited: whether the server says so of its tool now.
         """
         self.next_id: Callable[[], int] = itertools.count(1).__next__
         """The id of the next request, unique among all connections of the server. For any thread."""
@@ -73,6 +76,7 @@ class CallQueue:
         self._on_expired = on_expired
         self._has_new_login = has_new_login
         self._retry_in = retry_in
+        self._safe_to_repeat = safe_to_repeat
         # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
@@ -257,14 +261,26 @@ class CallQueue:
     def _may_go_on(self, call: Call, refusal: Refusal) -> bool:
         if call.ended:
             return False
-        error = None if call.tool is None else refusal(call.tool)
-        if error is not None:
-            call.finish(error=error)
-            return False
+        if call.tool is not None:
+            error = refusal(call.tool) or call.refusal(call.tool) or self._no_second_time(call, call.tool)
+            if error is not None:
+                call.finish(error=error)
+                return False
         call.readmit()
         if call.observer is not None:
             call.observer.resumed()
         return True
+
+    def _no_second_time(self, call: Call, tool: str) -> MCPError | None:
+        """The server may have said of its former tool, or long ago, that a second call of it does no harm."""
+        if not (call.repeatable or call.repeated) or self._safe_to_repeat(tool):
+            return None
+        call.repeatable = False
+        if not call.repeated:
+            return None
+        return ServerCrashed(
+            f"server {self._server!r} was lost during {call.method}; it says no longer that {tool} may be repeated"
+        )
 
     def drain(self, connection: Connection) -> None:
         """`connection` keeps the calls that it has. To be called before another one is admitted in its place."""

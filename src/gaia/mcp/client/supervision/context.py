@@ -41,7 +41,11 @@ class SupervisionHooks(Protocol):
     def listing_begins(self) -> Listing:
         """The server is about to be asked for its tools."""
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        """None: the server is ready and could not list its tools. It has none then."""
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        """Until the server is asked, its tools are what `last_known` has said."""
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -52,6 +56,9 @@ class SupervisionHooks(Protocol):
 
         `tool` is the server's own name of the tool.
         """
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        """Whether the server says now that a second call of the tool does no harm."""
 
     def happened(self, event: Event) -> None: ...
 

@@ -39,7 +39,8 @@ class Greeting(NamedTuple):
     """What a server said of itself before calls may be sent to it."""
 
     profile: ServerProfile
-    tools: list[Any]
+    tools: list[Any] | None
+    """None: it could not list them."""
 
 
 class Generation:
@@ -137,7 +138,7 @@ class Generation:
             context, run_exchange, self.notifications, loop.timers, lambda: on_hung(self), list_failed
         )
 
-        def greeted(outcome: tuple[ServerProfile, list[Any]]) -> None:
+        def greeted(outcome: tuple[ServerProfile, list[Any] | None]) -> None:
             self.greeting = Greeting(*outcome)
             on_greeted(self)
 

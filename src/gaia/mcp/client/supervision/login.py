@@ -32,6 +32,8 @@ class Logins:
     ) -> None:
         """`on_done` is called once for each login when it is over, from its thread, with what went wrong or None.
 
+        Not for one that was aborted: it may end much later, when another one is under way.
+
         Without an `authorization` there is no way to log in.
         """
         self._server = server
@@ -44,7 +46,8 @@ class Logins:
 
     def new(self) -> bool:
         """Whether there is a login that the server has not refused yet. For any thread, and quick."""
-        return self._authorization is not None and self._authorization.changed()
+        authorization = self._authorization
+        return authorization is not None and authorization.changed()
 
     @property
     def under_way(self) -> bool:
@@ -56,6 +59,12 @@ class Logins:
         """Whether there is a person to ask, who has not been asked too often."""
         interactive = self._authorization is not None and self._authorization.interactive
         return interactive and self._in_a_row < _MAX_IN_A_ROW
+
+    def adopt(self, authorization: Authorization | None) -> None:
+        """The server has another configuration, with another way to log in. No login is under way."""
+        self._authorization = authorization
+        self._in_a_row = 0
+        self.allow()
 
     def allow(self) -> None:
         """The server is about to be started, perhaps after `abort`."""
@@ -100,4 +109,5 @@ class Logins:
         except BaseException as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
             logger.error("login_broken", server=self._server, error=exception_text(error))
             failure = MCPError(f"the login failed: {exception_text(error)}")
-        self._on_done(failure)
+        if self._thread is threading.current_thread():
+            self._on_done(failure)

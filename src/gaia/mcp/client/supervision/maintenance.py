@@ -41,8 +41,8 @@ _SECONDS_BETWEEN_LISTINGS = 1.0
 
 def open_and_list(
     negotiation: Negotiation, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
-) -> Exchange[tuple[ServerProfile, list[Any]]]:
-    """All that has to be said before calls may be sent. A server that cannot list its tools has none."""
+) -> Exchange[tuple[ServerProfile, list[Any] | None]]:
+    """All that has to be said before calls may be sent. Without tools, the server cannot list them."""
     profile = yield from negotiation.open(identity)
     try:
         tools = yield from profile.era.list_tools(profile)
@@ -52,7 +52,7 @@ def open_and_list(
     except (JsonRpcError, InvalidResponse, HttpError) as error:
         # The server works, only its list does not; calls by name may still succeed.
         on_list_failed(error)
-        tools = []
+        return profile, None
     return profile, tools
 
 
@@ -91,8 +91,11 @@ class Maintenance:
         self._opening = self._hooks.listing_begins()
         """The listing that is part of the opening."""
 
-    def begin(self, profile: ServerProfile, tools: list[Any], *, has_waited: bool = False) -> None:
-        """The server is ready, and has listed `tools`. `has_waited`: it did so as a stand-by, perhaps long ago."""
+    def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
+        """The server is ready, and has listed `tools`, if it could.
+
+        `has_waited`: it did so as a stand-by, perhaps long ago.
+        """
         # The tools of a stand-by count from now on, whatever was listed since by the server whose place it takes.
         self._hooks.tools_listed(tools, self._hooks.listing_begins() if has_waited else self._opening)
         context = self._context
@@ -157,7 +160,7 @@ class Maintenance:
             self._hooks.happened(event)
         elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             if isinstance(notification, SubscriptionAcknowledged):
-                self._ready.subscription.acknowledged(notification.subscription)
+                self._ready.subscription.acknowledged(notification)
             # A change between the listing and the acknowledgement was not announced.
             self._list_tools()
 

@@ -294,6 +294,12 @@ class Recovery:
         self.keep_trying = False
         """Whether a server that was never ready is started again too."""
 
+    def adopt(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
+        """The server has another configuration: what has failed until now does not count any more."""
+        self._policy = policy
+        self._negotiation = negotiation
+        self._tracker = RestartTracker(policy, rng)
+
     def ready(self, now: float) -> None:
         """The server finished its handshake."""
         self.ever_ready = True

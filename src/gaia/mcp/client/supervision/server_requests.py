@@ -152,7 +152,14 @@ class ServerRequests:
             self._timeout,
             lambda result, refusal: self._relay_ended(server_request, request.method, on_done, result, refusal),
         )
-        refusal = _refusal_to_relay(calls) or self._hold(server_request, request.method, value_size(request.params))
+        if (refusal := _refusal_to_relay(calls)) is not None:
+            present = [call for call in calls if not call.owner.is_away]
+            if _refusal_to_relay(present) is None:
+                for call in calls:
+                    if call not in present:
+                        call.owner.give_way()
+                calls, refusal = present, None
+        refusal = refusal or self._hold(server_request, request.method, value_size(request.params))
         if refusal is not None:
             server_request.finish(refusal=refusal)
             return server_request

@@ -270,6 +270,11 @@ class Condition:
         """No call has needed the server since it ended."""
         self._down_since = None
 
+    def cancel_first_downtime(self) -> None:
+        """A server that was never ready has no downtime."""
+        if not self.ever_ready:
+            self.cancel_downtime()
+
     def end_downtime(self, now: float) -> float | None:
         """The server is ready: how long the downtime was, in seconds; None if there was none."""
         since, self._down_since = self._down_since, None

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, RequestId
-from gaia.mcp.client.protocol.notifications import ServerNotification
+from gaia.mcp.client.protocol.notifications import ServerNotification, SubscriptionAcknowledged
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, RunExchange
-from gaia.mcp.errors import AnswerLost, CallCancelled, HttpError, JsonRpcError, MCPError, NeedsAuthorization
+from gaia.mcp.errors import AnswerLost, CallCancelled, HttpError, JsonRpcError, MCPError, NeedsAuthorization, NotOffered
 
 __all__ = ["SubscriptionStream", "Subscriptions"]
 
 logger = get_logger(__name__)
+
+Told = Callable[[MCPError | None], object]
 
 _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -29,11 +32,13 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the writing of the two below."""
+        """Owns the writing of all below."""
         self.resources: tuple[str, ...] = ()
         """The URIs of the resources whose changes are wanted."""
         self.log_level: str | None = None
         """The least severe log messages that are wanted; None leaves it to the server."""
+        self._undecided: tuple[tuple[str, Told], ...] = ()
+        """Resources of which a server of the stateless era has not said yet whether it tells of them."""
 
     def add_resource(self, uri: str) -> None:
         with self._lock:
@@ -46,6 +51,29 @@ class Subscriptions:
     def set_log_level(self, level: str) -> None:
         with self._lock:
             self.log_level = level
+
+    def when_decided(self, uri: str, told: Told) -> Callable[[], None]:
+        """Have `told` called once a server of the stateless era agrees to tell of a resource, or with why it does not.
+
+        It runs on the supervisor's thread. To be asked before the resource is added. Returns what ends the waiting.
+        """
+        entry = (uri, told)
+        with self._lock:
+            self._undecided = (*self._undecided, entry)
+
+        def forget() -> None:
+            with self._lock:
+                self._undecided = tuple(other for other in self._undecided if other is not entry)
+
+        return forget
+
+    def decided(self, asked: Collection[str], agreed: Collection[str], error: MCPError) -> None:
+        """The server has answered a request for the resources `asked`; `error` is told of those that are not agreed."""
+        with self._lock:
+            told = [entry for entry in self._undecided if entry[0] in asked]
+            self._undecided = tuple(entry for entry in self._undecided if entry not in told)
+        for uri, tell in told:
+            tell(None if uri in agreed else error)
 
 
 @dataclasses.dataclass(eq=False)
@@ -63,6 +91,8 @@ class SubscriptionStream:
     """The request that is open."""
     _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
     """The one before it, which tells of changes until the server has acknowledged the new one."""
+    _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
+    """The resources that it asks for."""
     _refused = False
     _may_renew = True
     """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
@@ -77,7 +107,8 @@ class SubscriptionStream:
     def _listen(self) -> None:
         if self._runner is not None or self._refused:
             return
-        listening = self.profile.era.listen(self.profile, self.subscriptions.resources)
+        self._asked = self.subscriptions.resources
+        listening = self.profile.era.listen(self.profile, self._asked)
         if listening is None:
             return
         runner: ExchangeRunner[None] | None = None
@@ -95,6 +126,8 @@ class SubscriptionStream:
         self._runner = runner = self.run_exchange(listening, ended, failed)
 
     def _failed(self, error: MCPError) -> None:
+        if isinstance(error, JsonRpcError) or _says_not_offered(error):
+            self.subscriptions.decided(self._asked, (), error)
         if _says_not_offered(error):
             self._refused = True
             logger.warning("subscription_refused", server=self.run_exchange.connection.name, error=error.message)
@@ -119,10 +152,14 @@ class SubscriptionStream:
         if self._runner is None:
             self._give_up_replaced()
 
-    def acknowledged(self, subscription: object) -> None:
+    def acknowledged(self, acknowledgement: SubscriptionAcknowledged) -> None:
         """The server tells of changes from now on, as a request asked for them."""
-        if _is(self._runner, subscription):
+        if _is(self._runner, acknowledgement.subscription):
             self._give_up_replaced()
+            agreed = self._asked if acknowledgement.resources is None else acknowledgement.resources
+            self.subscriptions.decided(
+                self._asked, agreed, NotOffered("the server does not tell changes of this resource")
+            )
 
     def covers(self, notification: ServerNotification) -> bool:
         """Whether the client asked for a notification: in the stateless era it belongs to a request that is open."""

@@ -119,7 +119,7 @@ class Supervisor:
                 raise
             _running.discard(self)
             self.condition.last_error = f"no thread for the server: {error}"
-            self._lifecycle.fail(self.condition.last_error)
+            self._lifecycle.follow_up.fail(self.condition.last_error)
         finally:
             self._starting_in = None
         self._settled.wait()
@@ -156,7 +156,7 @@ class Supervisor:
         """Like `stop`, without waiting for it."""
         self._told_to_stop = True
         self._lifecycle.requested()
-        self._loop.post(lambda: self._lifecycle.finish(_DISCONNECTED, drain))
+        self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """Stop the server of a client that was dropped, then call `release`. For finalizers, see `Session.abandon`."""
@@ -263,7 +263,7 @@ class Supervisor:
 
     def _abandoned(self, release: Callable[[], object]) -> None:
         try:
-            self._lifecycle.close(_DROPPED)
+            self._lifecycle.stopping.close(_DROPPED)
         finally:
             release()
 
@@ -283,7 +283,7 @@ class Supervisor:
         """A server that is not tried again needs no supervisor; a new `connect` makes a new one."""
         if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             return not self.condition.keep_trying
-        return self.state is ServerState.CLOSED and not self._lifecycle.is_finishing
+        return self.state is ServerState.CLOSED and not self._lifecycle.stopping.is_finishing
 
     def _guarded(self, task: Task) -> None:
         try:

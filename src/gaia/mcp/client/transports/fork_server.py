@@ -21,7 +21,10 @@ __all__ = ["ForkServer", "ForkServerProcess", "fork_server"]
 
 logger = get_logger(__name__)
 
-_ARGUMENTS = ["-I", "-S", str(Path(__file__).with_name("fork_server_process.py"))]
+_CODE = "import sys; sys.path.append(sys.argv[1]); from fork_server_process import main; main(int(sys.argv[2]))"
+"""As a module it is compiled once, and not at each start, which would also take a megabyte."""
+
+_ARGUMENTS = ["-I", "-S", "-c", _CODE, str(Path(__file__).parent)]
 _UNSUPPORTED = 3
 """See `fork_server_process.UNSUPPORTED`."""
 

@@ -5,11 +5,12 @@ The processes are: host → fork server → reaper (one for each server) → ser
 session, its group and its environment are. So a reaper without children knows that nothing of its server is left. It is
 forked from the fork server without a new interpreter, which takes a millisecond and shares its memory.
 
-Run by path with an isolated interpreter, so it imports the standard library only. Standard input is a socket of the
-host; each message on it is a byte with five descriptors: the reaper's socket, the server's standard input, output and
-error output, and its working directory. On its socket a reaper reads a request (see `read_request`), and then commands
-of one byte each: ``T`` and ``K`` send SIGTERM and SIGKILL to the server's process group, ``E`` ends all that is left.
-It writes lines: ``started PID REAPER`` or ``failed WHY``; ``exited STATUS``; ``ended`` and the ids of what is left.
+Run as a module of no package by an isolated interpreter, so it imports the standard library only. Standard input is a
+socket of the host; each message on it is a byte with five descriptors: the reaper's socket, the server's standard
+input, output and error output, and its working directory. On its socket a reaper reads a request (see `read_request`),
+and then commands of one byte each: ``T`` and ``K`` send SIGTERM and SIGKILL to the server's process group, ``E`` ends
+all that is left. It writes lines: ``started PID REAPER`` or ``failed WHY``; ``exited STATUS``; ``ended`` and the ids of
+what is left.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import array
 import os
 import select
-import sys
 import time
 
 # The first server waits for these imports. The parts in Python of `signal`, `socket` and `ctypes` would take as long as
@@ -338,7 +338,3 @@ def send(pids: set[int], number: int) -> None:
             os.kill(pid, number)
         except OSError:
             continue  # It ended meanwhile, or is another user's.
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

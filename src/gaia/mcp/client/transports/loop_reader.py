@@ -82,10 +82,13 @@ class LoopReader:
                 self._on_chunk(chunk)
             else:
                 self._end()
-        except BaseException as error:  # noqa: BLE001 - as on an engine thread: the server is lost, the loop goes on
+        except BaseException as error:
             text, trace = exception_text(error), traceback_text(error)
             logger.error("thread_failed", thread=self._name, error=text, exception=trace)
             self._end()
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                # A signal handler of the application has raised it, on the application's own loop.
+                raise
         finally:
             mark_engine_thread(was_engine)
 

@@ -237,10 +237,12 @@ class StdioChannel:
 
     def _output_ended(self) -> None:
         received = self._listener.message_received
-        rest = self._framer.finish()
-        if rest is not None:
-            received(rest)
-        self._listener.channel_ended()
+        try:
+            rest = self._framer.finish()
+            if rest is not None:
+                received(rest)
+        finally:
+            self._listener.channel_ended()
 
     def _read_stderr(self) -> None:
         with self._process.stderr as pipe:

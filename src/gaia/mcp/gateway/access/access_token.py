@@ -62,7 +62,7 @@ def verified_claims(
         if key.get("alg", algorithm) != algorithm:
             continue
         try:
-            return jwt.decode(
+            claims = jwt.decode(
                 token,
                 jwt.PyJWK(dict(key), algorithm),
                 algorithms=[algorithm],
@@ -71,6 +71,8 @@ def verified_claims(
                 leeway=_LEEWAY_SECONDS,
                 options={"require": ["iss", "aud", "exp"]},
             )
+            # Times may be numbers that no clock has.
+            float(claims["exp"])
         except jwt.InvalidSignatureError:
             continue
         except (jwt.PyJWKError, jwt.InvalidKeyError):
@@ -79,6 +81,8 @@ def verified_claims(
             raise BadToken("it has expired") from None
         except jwt.InvalidAudienceError:
             raise BadToken("it was issued for another resource") from None
-        except jwt.InvalidTokenError as error:
+        except (jwt.InvalidTokenError, OverflowError) as error:
             raise BadToken(f"it is not valid: {type(error).__name__}") from None
+        else:
+            return claims
     raise BadToken(problem)

@@ -1,10 +1,11 @@
-"""`Checks`: the limits and the audit of a gateway."""
+"""`Checks`: the limits, the audit and the counts of a gateway."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.call_counts import CallCounts
 from gaia.mcp.gateway.access.limits import Limits
 
 __all__ = ["Checks"]
@@ -18,3 +19,4 @@ class Checks:
     """None: there are none."""
     audit: Audit | None = None
     """None: calls are not recorded."""
+    counts: CallCounts = field(default_factory=CallCounts)

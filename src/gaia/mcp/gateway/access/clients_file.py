@@ -5,7 +5,6 @@ Every key means something, so an unknown one is an error: a misspelt one could h
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -252,5 +251,7 @@ def _require_different(file: Path, what: str, values: Mapping[str, str]) -> None
 
 
 def _with_hint(name: str, known: Iterable[str]) -> str:
+    import difflib  # only what is misspelt needs it
+
     close = difflib.get_close_matches(name[:64], list(known), n=1)
     return repr(name[:64]) + (f"; did you mean {close[0]!r}?" if close else "")

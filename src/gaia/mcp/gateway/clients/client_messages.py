@@ -13,6 +13,7 @@ import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.result_bytes import may_have, with_members
 
 __all__ = [
     "EMPTY_RESULT",
@@ -27,7 +28,6 @@ __all__ = [
     "encode_request",
     "encode_response",
     "fragment",
-    "may_have",
     "member",
     "stateless_result",
 ]
@@ -107,7 +107,8 @@ def fragment(raw: msgspec.Raw) -> orjson.Fragment:
 
 def encode_response(identifier: RequestId | None, result: bytes) -> bytes:
     """The response with a result that is JSON already."""
-    return b'{"jsonrpc":"2.0","id":' + _encoder.encode(identifier) + b',"result":' + result + b"}"
+    # In one step: results may be long, and each `+` would copy them.
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(identifier), result)
 
 
 def encode_error(identifier: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
@@ -132,7 +133,7 @@ def stateless_result(result: bytes) -> bytes:
     """A result of a server as the stateless era wants it: with a ``resultType``, "complete" if the server gave none."""
     if may_have(result, b'"resultType"') and "resultType" in _members.decode(result):
         return result
-    return _with_members(result, b'"resultType":"complete"')
+    return with_members(result, b'"resultType":"complete"')
 
 
 def cacheable_result(result: bytes) -> bytes:
@@ -140,16 +141,5 @@ def cacheable_result(result: bytes) -> bytes:
     members = _members.decode(result)
     for name, value in (("ttlMs", b"0"), ("cacheScope", b'"private"')):
         if name not in members:
-            result = _with_members(result, b'"' + name.encode() + b'":' + value)
+            result = with_members(result, b'"' + name.encode() + b'":' + value)
     return result
-
-
-def may_have(encoded: bytes, name: bytes) -> bool:
-    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
-    return name in encoded or b"\\u00" in encoded
-
-
-def _with_members(result: bytes, members: bytes) -> bytes:
-    """An object of JSON with more members, which it does not have, in front."""
-    rest = result.lstrip()[1:].lstrip()
-    return b"{" + members + (b"}" if rest[:1] == b"}" else b"," + rest)

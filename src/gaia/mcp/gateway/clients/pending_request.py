@@ -74,6 +74,7 @@ class PendingRequest:
         "address",
         "call",
         "capabilities",
+        "count",
         "headers",
         "id",
         "is_answered",
@@ -117,6 +118,8 @@ class PendingRequest:
         self.is_answered = False
         self.call: UnderWay | None = None
         """What a server is doing for it."""
+        self.count: Callable[[str], None] | None = None
+        """Counts a call that a server gets: told how it ended."""
         self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -170,6 +173,8 @@ class PendingRequest:
                 self._reply.abandon()
             if call is not None:
                 call.cancel(reason)
+            if self.count is not None:
+                self.count("cancelled")
 
     def after_end(self, act: Callable[[], object]) -> None:
         """Call `act` once the request is answered, or cancelled."""
@@ -189,6 +194,9 @@ class PendingRequest:
         return True
 
     # What servers reach of the client (`ClientSide`).
+
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        return self.view.profile.allows_tool(server, tool, annotations)
 
     @property
     def identity(self) -> str:

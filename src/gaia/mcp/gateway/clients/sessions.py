@@ -57,6 +57,7 @@ class Session:
         self.owner = owner
         """The principal that opened it; for others it does not exist."""
         self.revision = ""
+        """What `initialize` has agreed on; "" before."""
         self.capabilities: Mapping[str, Any] = {}
         self.client_info: Mapping[str, Any] = {}
         self.log_level: str | None = None

@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from gaia.mcp.gateway.front.endpoint import Endpoint
-from gaia.serving.direct_handler import Headers
+import orjson
+
+from gaia.mcp.gateway.front.endpoint import Endpoint, HttpExchange
+from gaia.serving.direct_handler import JSON, UNCHECKED_BYTES, Headers
+from gaia.serving.guards import Refused, repeated
 
 __all__ = ["Receive", "Scope", "Send", "serve_request"]
 
@@ -57,15 +60,43 @@ class _AsgiResponder:
         await self._waiter
 
 
-async def serve_request(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request of the type ``http``."""
-    body = await _body(receive)
-    if body is None:
-        return
+class _ClientGone(Exception):
+    """The client has closed the connection before the end of its request."""
+
+
+class _RequestRefused(Exception):
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.message)
+        self.refused = refused
+
+
+async def serve_request(
+    endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, max_body: int, body_seconds: float
+) -> None:
+    """Answer one request of the type ``http``, whose body has at most `max_body` bytes and comes in that time."""
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    address = scope["client"][0] if scope.get("client") else None
-    exchange = endpoint.handle(scope["method"], path, dict(scope["headers"]), body, responder, address)
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    exchange: HttpExchange | None = None
+    try:
+        if (twice := repeated(scope["headers"])) is not None:
+            raise _RequestRefused(twice)
+        async with asyncio.timeout(body_seconds):
+            body = await _body(receive, max_body, lambda: endpoint.refusal(path, headers))
+    except _ClientGone:
+        return
+    except TimeoutError:
+        _refuse(responder, Refused(408, f"The body has not come within {body_seconds:g} seconds"))
+    except _RequestRefused as problem:
+        _refuse(responder, problem.refused)
+    else:
+        address = scope["client"][0] if scope.get("client") else None
+        exchange = endpoint.handle(scope["method"], path, headers, body, responder, address)
+    await _respond(responder, exchange, receive, send)
+
+
+async def _respond(responder: _AsgiResponder, exchange: HttpExchange | None, receive: Receive, send: Send) -> None:
+    """Send what the endpoint says, until its end or that of the client. `exchange` is None for a refused request."""
     gone: asyncio.Task[None] | None = None
     is_gone = False
 
@@ -89,21 +120,38 @@ async def serve_request(endpoint: Endpoint, scope: Scope, receive: Receive, send
     finally:
         if gone is not None:
             gone.cancel()
-        if not responder.is_over or responder.messages:
+        if exchange is not None and (not responder.is_over or responder.messages):
             exchange.client_gone()
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """None if the client has gone."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
-        parts = [body]
-        while message.get("more_body"):
-            message = await receive()
-            parts.append(message.get("body", b""))
-        body = b"".join(parts)
-    return None if message["type"] == "http.disconnect" else body
+async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
+    """Raises `_ClientGone`, and `_RequestRefused`: more than `most` bytes, or a large one that `refusal` is against."""
+    body: bytes | bytearray = b""
+    is_large = False
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
+        part: bytes = message.get("body", b"")
+        size = len(body) + len(part)
+        if size > most:
+            raise _RequestRefused(Refused(413, f"The body is larger than {most} bytes"))
+        if size > UNCHECKED_BYTES and not is_large:
+            is_large = True
+            if (refused := refusal()) is not None:
+                raise _RequestRefused(refused)
+        if not message.get("more_body"):
+            return bytes(body + part) if body else part
+        if isinstance(body, bytes):
+            # Bodies may come in many small parts, each of which would have all copied.
+            body = bytearray(body)
+        body += part
+
+
+def _refuse(responder: _AsgiResponder, refused: Refused) -> None:
+    # What is still to come of the body would be taken for the next request.
+    headers = [*JSON, (b"connection", b"close"), *refused.headers]
+    responder.finish(refused.status, headers, orjson.dumps(refused.body))
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -26,6 +26,7 @@ from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
 from gaia.serving.direct_handler import JSON, Headers, Responder
+from gaia.serving.guards import Refused as NotServed
 
 __all__ = ["PATH", "Endpoint", "HttpExchange"]
 
@@ -106,6 +107,14 @@ class Endpoint:
         """Whether there may be something at this path, for a server that asks before it hands a request over."""
         return path == PATH or path.startswith(f"{PATH}/")
 
+    def refusal(self, path: str, headers: Mapping[bytes, bytes]) -> NotServed | None:
+        """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
+        access = self.access
+        if access is None or self._pages.has(path) or access.metadata(path) is not None:
+            return None
+        found = access.authenticate(headers, path)
+        return NotServed(found.status, found.message, _headers_of(found)) if isinstance(found, Refused) else None
+
     def handle(
         self,
         method: str,
@@ -141,12 +150,7 @@ class Endpoint:
     def _answer_client(self, request: _HttpRequest, client: Principal | Refused) -> HttpExchange:
         if isinstance(client, Principal):
             return self._answer(request, client)
-        more: list[tuple[bytes, bytes]] = []
-        if client.www_authenticate is not None:
-            more.append((b"www-authenticate", client.www_authenticate.encode("latin-1")))
-        if client.retry_after is not None:
-            more.append((b"retry-after", str(client.retry_after).encode()))
-        return _refuse(request.responder, client.status, client.message, more)
+        return _refuse(request.responder, client.status, client.message, _headers_of(client))
 
     def _answer(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
         view = self._view_at(request.path, client)
@@ -195,10 +199,10 @@ class Endpoint:
     def _post_in_session(
         self, post: _Post, message: ClientMessage, meta: Mapping[str, Any], *, accepts_messages: bool
     ) -> HttpExchange:
-        headers: Headers = []
+        headers: list[tuple[bytes, bytes]] = []
         if message.method == "initialize":
             session = self._open_session(post, message)
-            headers = [(_SESSION, session.id.encode())]
+            headers.append((_SESSION, session.id.encode()))
         else:
             session = self._session(post)
         if message.id is None or message.method is None:
@@ -207,7 +211,15 @@ class Endpoint:
             return _NOTHING
         require_unused(session, message)
         reply = HttpReply(post.responder, self._keep_alive, headers, accepts_messages=accepts_messages)
-        return _exchange(begin_request(session, message, meta, reply, post.address))
+        request = begin_request(
+            session, message, meta, reply, post.address, lambda: self._end_unopened(session, headers)
+        )
+        return _exchange(request)
+
+    def _end_unopened(self, session: Session, headers: list[tuple[bytes, bytes]]) -> None:
+        """The `initialize` has failed, or its client has gone: no client knows of the session."""
+        headers.clear()
+        self._sessions.end(session)
 
     def _open_session(self, post: _Post, message: ClientMessage) -> Session:
         if message.id is None or _SESSION in post.headers:
@@ -250,6 +262,15 @@ class Endpoint:
             session.close_stream(stream)
 
         return HttpExchange(gone)
+
+
+def _headers_of(refused: Refused) -> tuple[tuple[bytes, bytes], ...]:
+    headers: list[tuple[bytes, bytes]] = []
+    if refused.www_authenticate is not None:
+        headers.append((b"www-authenticate", refused.www_authenticate.encode("latin-1")))
+    if refused.retry_after is not None:
+        headers.append((b"retry-after", str(refused.retry_after).encode()))
+    return tuple(headers)
 
 
 def _exchange(request: PendingRequest) -> HttpExchange:

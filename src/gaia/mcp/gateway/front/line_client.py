@@ -79,10 +79,14 @@ class LineClient:
 
     def end(self) -> None:
         """The client has gone: what it has asked for is cancelled."""
-        if self._session is not None:
-            self._sessions.end(self._session)
+        self._end_session()
         for request in list(self._requests.values()):
             request.cancel("the client has gone", is_gone=True)
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._sessions.end(session)
 
     def _stateless(self, message: ClientMessage, meta: Mapping[str, Any]) -> None:
         if message.id is None or message.method is None:
@@ -100,7 +104,7 @@ class LineClient:
 
     def _cancelled(self, message: ClientMessage) -> None:
         if message.method == "notifications/cancelled":
-            identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]
+            identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
             request = None if identifier is None else self._requests.get(identifier)
             if request is not None:
                 request.cancel("cancelled by the client")
@@ -121,4 +125,4 @@ class LineClient:
                 session.open_stream(self._reply)
             return
         require_unused(session, message)
-        begin_request(session, message, meta, self._reply)
+        begin_request(session, message, meta, self._reply, unopened=self._end_session)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ def take_message(session: Session, message: ClientMessage) -> None:
     if message.method is None:
         _take_response(session, message)
     elif message.method == "notifications/cancelled":
-        identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]
+        identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
         request = None if identifier is None else session.requests.get(identifier)
         # The specification forbids to cancel the first one.
         if request is not None and request.method != "initialize":
@@ -31,9 +31,14 @@ def take_message(session: Session, message: ClientMessage) -> None:
 
 
 def begin_request(
-    session: Session, message: ClientMessage, meta: Mapping[str, Any], reply: Reply, address: str | None = None
+    session: Session,
+    message: ClientMessage,
+    meta: Mapping[str, Any],
+    reply: Reply,
+    address: str | None = None,
+    unopened: Callable[[], None] = lambda: None,
 ) -> PendingRequest:
-    """Answer a request, now or later."""
+    """Answer a request, now or later. `unopened` is called if it is an `initialize` that opens no session."""
     assert message.id is not None
     assert message.method is not None
     request = PendingRequest(
@@ -49,6 +54,8 @@ def begin_request(
     )
     session.requests[message.id] = request
     request.after_end(functools.partial(session.requests.pop, message.id, None))
+    if message.method == "initialize":
+        request.after_end(lambda: None if session.revision else unopened())
     dispatch(request)
     return request
 

@@ -15,8 +15,8 @@ import msgspec
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.gateway.clients.client_messages import may_have
 from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.result_bytes import may_have, with_members
 
 __all__ = ["HANDLE_KEY", "Handle", "Handles", "with_handle"]
 
@@ -124,6 +124,4 @@ def with_handle(result: bytes, handle: Handle) -> bytes:
         meta = members.get("_meta", _NO_META)
         own = {**(_members.decode(meta) if bytes(meta)[:1] == b"{" else {}), HANDLE_KEY: handle.text}
         return msgspec.json.encode({**members, "_meta": own})
-    rest = result.lstrip()[1:].lstrip()
-    told = b'{"_meta":' + orjson.dumps({HANDLE_KEY: handle.text})
-    return told + (b"}" if rest[:1] == b"}" else b"," + rest)
+    return with_members(result, b'"_meta":' + orjson.dumps({HANDLE_KEY: handle.text}))

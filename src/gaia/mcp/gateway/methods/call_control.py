@@ -16,7 +16,7 @@ from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
-from gaia.mcp.gateway.upstream.rounds import OnEnd, ParkedCall, Relayed
+from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -26,7 +26,7 @@ logger = get_logger(__name__)
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
 
-Send = Callable[[OnEnd], "ParkedCall | None"]
+Send = Callable[[OnEnd], "OngoingCall | None"]
 """Passes the call on to the server, which ends it."""
 
 
@@ -82,7 +82,7 @@ class _ControlledCall:
         self._on_end = on_end
         self._begun = time.monotonic()
         self._admission: Admission | None = None
-        self._call: ParkedCall | None = None
+        self._call: OngoingCall | None = None
         """What the server does; None before the call is admitted."""
         self._is_over = False
 
@@ -133,8 +133,7 @@ class _ControlledCall:
         if self._checks.audit is None:
             on_end(relayed)
             return
-        outcome = error.error_type if error is not None else "tool_error" if relayed.is_error else "ok"
-        self._record(outcome, _delivery(error), len(relayed.result), lambda: on_end(relayed))
+        self._record(relayed.outcome, _delivery(error), len(relayed.result), lambda: on_end(relayed))
 
     def cancel(self, reason: str) -> None:
         """The client does not want the answer any more."""

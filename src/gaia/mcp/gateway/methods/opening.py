@@ -28,7 +28,6 @@ def initialize(request: PendingRequest) -> None:
     session = request.session
     assert session is not None, "the endpoint opens one"
     wanted = request.text("protocolVersion")
-    session.revision = wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
     for key in ("capabilities", "clientInfo"):
         if len(bytes(request.params.get(key, b""))) > _MAX_SAID:
             raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_SAID} bytes")
@@ -36,6 +35,9 @@ def initialize(request: PendingRequest) -> None:
     session.client_info = member(request.params, "clientInfo", dict) or {}
 
     def answer() -> None:
+        if request.is_answered:
+            return
+        session.revision = wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
         result: dict[str, Any] = {
             "protocolVersion": session.revision,
             "capabilities": _capabilities(request.view),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
@@ -13,10 +15,12 @@ from gaia.mcp.gateway.clients.client_messages import cacheable_result
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.instances.handles import with_handle
 from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
-from gaia.mcp.gateway.upstream.rounds import OnEnd, ParkedCall, Relayed
+from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
+
+logger = get_logger(__name__)
 
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25."""
@@ -29,6 +33,16 @@ _OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
 
 _FAILED = -32000
 """The code of errors that no server has answered."""
+
+_HOST_DETAILS = {
+    "server_unavailable": "it is unavailable",
+    "server_crashed": "it was lost",
+    "not_connected": "it is not connected",
+    "config": "its configuration cannot be used",
+    "needs_authorization": "the gateway has to log in at it",
+    "http": "the HTTP request to it failed",
+}
+"""Error types whose messages name programs, folders and URLs, or what a server wrote, and what other machines get."""
 
 _DELIVERY = {
     "not_sent": "the server has not received it",
@@ -45,8 +59,14 @@ def relay(
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
     owner, handle = server.owner_of(request)
+    counts, begun = request.view.checks.counts, time.monotonic()
 
-    def send(on_end: OnEnd) -> ParkedCall | None:
+    def count(outcome: str) -> None:
+        counts.add(request.principal, server.name, outcome, time.monotonic() - begun)
+
+    request.count = count
+
+    def send(on_end: OnEnd) -> OngoingCall | None:
         try:
             upstream = server.upstream_of(owner)
         except Overloaded as error:
@@ -55,6 +75,7 @@ def relay(
         return upstream.request(request.method, params, request, on_end)
 
     def ended(relayed: Relayed) -> None:
+        count(relayed.outcome)
         if relayed.error is None:
             result = relayed.result if handle is None else with_handle(relayed.result, handle)
             is_kept = request.is_stateless and request.method == "resources/read"
@@ -71,10 +92,12 @@ def relay(
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
     """Answer a request for something that does not exist, or that the client may not see."""
+    outcome = "unknown_tool" if what == "tool" else "not_found"
+    request.view.checks.counts.add(request.principal, "", outcome, 0.0)
     record_unknown(
         request,
         Target(None, name),
-        "unknown_tool" if what == "tool" else "not_found",
+        outcome,
         lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"),
     )
 
@@ -92,4 +115,9 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
             request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
     data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
-    request.fail(_FAILED, f"{error.message} ({_DELIVERY[error.delivery]})", data)
+    message, short = error.message, _HOST_DETAILS.get(error.error_type)
+    if request.principal is not None and short is not None:
+        # A client with a name may be on another machine.
+        logger.info("server_error_withheld", server=server, client=request.principal.name, error=message)
+        message = f"server {server!r}: {short}; the log of the gateway has the reason"
+    request.fail(_FAILED, f"{message} ({_DELIVERY[error.delivery]})", data)

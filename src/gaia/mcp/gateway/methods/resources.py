@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.access.audit import shown_uri
@@ -33,24 +35,36 @@ def list_templates(request: PendingRequest) -> None:
 def read_resource(request: PendingRequest) -> None:
     uri = request.text("uri")
     view = request.view
-    view.when_resources_known(later(request, lambda: _read(request, uri, view.servers_of_resource(uri), None)))
+    view.when_resources_known(later(request, lambda: _read(request, uri, view.servers_of_resource(uri))))
 
 
-def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: tuple[str, MCPError] | None) -> None:
-    """Ask the first of `servers`, and the others if it does not know the resource. `last` is what went wrong before."""
+def _read(
+    request: PendingRequest, uri: str, servers: list[KnownServer], first: tuple[str, MCPError] | None = None
+) -> None:
+    """Ask the first of `servers`, and the others if it does not know the resource. `first` is what one has said."""
     if not servers:
-        if last is None:
-            error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
-            record_unknown(request, Target(None, shown_uri(uri)), "not_found", lambda: fail(request, "", error))
-        else:
-            fail(request, *last)
+        error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+        record_unknown(request, Target(None, shown_uri(uri)), "not_found", lambda: fail(request, "", error))
         return
     server, *others = servers
 
     def failed(error: MCPError) -> None:
-        if others and isinstance(error, JsonRpcError) and error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
-            _read(request, uri, others, last or (server.name, error))
-        else:
+        if not (isinstance(error, JsonRpcError) and error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS)):
             fail(request, server.name, error)
+            return
+        found = first or (server.name, _in_words_of(request, server, uri, error))
+        if others:
+            _read(request, uri, others, found)
+        else:
+            # The first is the likeliest to know what is wrong with the URI.
+            fail(request, *found)
 
     relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)
+
+
+def _in_words_of(request: PendingRequest, server: KnownServer, uri: str, error: JsonRpcError) -> JsonRpcError:
+    """The error as the client's revision has it. The stateless era has no code for a resource that there is not."""
+    is_missing = isinstance(error.data, Mapping) and error.data.get("uri") == uri
+    if is_missing and server.speaks_stateless and not request.is_stateless:
+        return JsonRpcError(RESOURCE_NOT_FOUND, error.message, error.data)
+    return error

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import orjson
+import msgspec
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
@@ -65,7 +65,7 @@ class _Listening:
 
     def dismiss(self) -> None:
         # The graceful end is a result.
-        self._request.succeed(orjson.dumps({"_meta": self._meta}))
+        self._request.succeed(msgspec.json.encode({"_meta": self._meta}))
 
     def list_changed(self, kind: Kind) -> None:
         if kind in self._kinds:

@@ -8,22 +8,22 @@ from collections.abc import Iterator
 
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.mcp.gateway.access.call_counts import BOUNDS, CallCounts
+from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 
 __all__ = ["CONTENT_TYPE", "metrics_of"]
 
 _PREFIX = "gaia_gateway_"
 
 
-def metrics_of(status: GatewayStatus) -> bytes:
+def metrics_of(status: GatewayStatus, counts: CallCounts) -> bytes:
     """The page. With OpenTelemetry's exporter for Prometheus in this process, its metrics follow."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Status(status))
+    registry.register(_Status(status, counts))
     page: bytes = generate_latest(registry)
     if "opentelemetry.exporter.prometheus" in sys.modules:
         page += generate_latest(REGISTRY)
@@ -31,8 +31,9 @@ def metrics_of(status: GatewayStatus) -> bytes:
 
 
 class _Status(Collector):
-    def __init__(self, status: GatewayStatus) -> None:
+    def __init__(self, status: GatewayStatus, counts: CallCounts) -> None:
         self._status = status
+        self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
         status = self._status
@@ -44,6 +45,7 @@ class _Status(Collector):
             yield _gauge("last_reload_timestamp_seconds", "When the files were last read again.", reload.at)
             yield _gauge("last_reload_successful", "0 if the files were refused.", float(reload.error is None))
         yield from self._clients()
+        yield from self._calls()
         yield from self._servers()
         yield from self._limits()
 
@@ -60,8 +62,24 @@ class _Status(Collector):
         yield sessions
         yield running
 
+    def _calls(self) -> Iterator[Metric]:
+        labels = ["client", "server"]
+        ended = CounterMetricFamily(
+            f"{_PREFIX}calls", "Calls of clients that have ended, by outcome.", labels=[*labels, "outcome"]
+        )
+        for (client, server, outcome), count in self._counts.ended.items():
+            ended.add_metric([client, server, outcome], count)
+        duration = HistogramMetricFamily(
+            f"{_PREFIX}call_duration_seconds", "From a client's request to its answer.", labels=labels
+        )
+        bounds = [*(str(bound) for bound in BOUNDS), "+Inf"]
+        for key, (counts, seconds) in self._counts.durations().items():
+            duration.add_metric(key, list(zip(bounds, counts, strict=True)), seconds)
+        yield ended
+        yield duration
+
     def _servers(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily(f"{_PREFIX}server_up", "1 if the server is ready.", labels=["server"])
+        up = GaugeMetricFamily(f"{_PREFIX}server_up", "1 if it is ready, or at rest until a call.", labels=["server"])
         state = GaugeMetricFamily(f"{_PREFIX}server_state", "1 for the state it is in.", labels=["server", "state"])
         gauges = {
             "in_flight": "Calls handed to the server and not answered yet.",
@@ -90,7 +108,7 @@ class _Status(Collector):
             labels=["server", "quantile"],
         )
         for server in self._status.servers:
-            up.add_metric([server.name], float(server.state is ServerState.READY))
+            up.add_metric([server.name], float(server.state in READY_STATES))
             state.add_metric([server.name, server.state.value], 1)
             for key, family in families.items():
                 family.add_metric([server.name], getattr(server, key))

@@ -9,18 +9,17 @@ import msgspec
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.call_counts import CallCounts
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
-from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
-from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.mcp.gateway.access.profile import EVERYTHING
+from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
 __all__ = ["OperationPages"]
 
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 
-_READY = frozenset({ServerState.READY, ServerState.EXITED})
-"""A server that has exited is started by the next call."""
-_USABLE = _READY | {ServerState.RESTARTING, ServerState.AUTHORIZING}
+_USABLE = READY_STATES | {ServerState.RESTARTING, ServerState.AUTHORIZING}
 """Calls are answered, or wait."""
 
 
@@ -36,11 +35,13 @@ class OperationPages:
         servers: Callable[[], list[ServerStatus]],
         status: Callable[[Principal | None], GatewayStatus],
         is_draining: Callable[[], bool],
+        counts: CallCounts,
     ) -> None:
         """`status` is given the client that asks: None for one that may know everything."""
         self._servers = servers
         self._status = status
         self._is_draining = is_draining
+        self._counts = counts
         self.access: Access | None = None
         """Says which client asks; without it every client may see everything."""
 
@@ -73,7 +74,7 @@ class OperationPages:
         states = [status.state for status in self._servers()]
         is_ready = not states or any(state in _USABLE for state in states)
         words = "ready" if is_ready else "no server is ready"
-        ready = sum(state in _READY for state in states)
+        ready = sum(state in READY_STATES for state in states)
         _finish(responder, 200 if is_ready else 503, {"status": words, "servers": len(states), "ready": ready})
 
     def _show_to(self, path: str, client: Principal | Refused, responder: Responder) -> None:
@@ -89,7 +90,12 @@ class OperationPages:
         profile = EVERYTHING if client is None else client.profile
         restricted = None if profile == EVERYTHING else client
         if path == STATUS:
-            _finish(responder, 200, self._status(restricted))
+            status = self._status(restricted)
+            if restricted is not None:
+                # They may name programs and folders of this machine.
+                servers = [msgspec.structs.replace(one, last_error=_error_word(one)) for one in status.servers]
+                status = msgspec.structs.replace(status, servers=servers)
+            _finish(responder, 200, status)
         elif path == METRICS and restricted is not None:
             message = f"/metrics is about all clients: it needs a client with the profile {EVERYTHING.name!r}"
             _finish(responder, 403, {"error": {"message": message}})
@@ -98,18 +104,25 @@ class OperationPages:
             from gaia.mcp.gateway.operations.metrics import CONTENT_TYPE, metrics_of
 
             headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
-            responder.finish(200, headers, metrics_of(self._status(None)))
+            responder.finish(200, headers, metrics_of(self._status(None), self._counts))
         else:
-            self._ready_server(path.removeprefix(f"{READY}/"), profile, responder)
+            self._ready_server(path.removeprefix(f"{READY}/"), restricted, responder)
 
-    def _ready_server(self, name: str, profile: Profile, responder: Responder) -> None:
+    def _ready_server(self, name: str, client: Principal | None, responder: Responder) -> None:
+        profile = EVERYTHING if client is None else client.profile
         status = next((one for one in self._servers() if one.name == name and profile.allows_server(name)), None)
         if status is None:
             _finish(responder, 404, {"error": {"message": f"There is no server {name!r}"}})
             return
-        is_ready = status.state in _READY
-        document = {"status": status.state.value, "lastError": None if is_ready else status.last_error}
+        is_ready = status.state in READY_STATES
+        error = status.last_error if client is None else _error_word(status)
+        document = {"status": status.state.value, "lastError": None if is_ready else error}
         _finish(responder, 200 if is_ready else 503, document)
+
+
+def _error_word(status: ServerStatus) -> str | None:
+    """For a client that may see the server and is not its operator."""
+    return None if status.last_error is None else "the log of the gateway has the reason"
 
 
 def _finish(responder: Responder, status: int, document: object, headers: Headers | None = None) -> None:

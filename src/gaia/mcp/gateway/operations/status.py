@@ -6,9 +6,14 @@ from typing import Any
 
 import msgspec
 
+from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 
-__all__ = ["ClientStatus", "GatewayStatus", "LimitStatus", "ReloadStatus", "SessionStatus"]
+__all__ = ["READY_STATES", "ClientStatus", "GatewayStatus", "LimitStatus", "ReloadStatus", "SessionStatus"]
+
+
+READY_STATES = frozenset({ServerState.READY, ServerState.EXITED})
+"""A server that has exited, or is lazy and at rest, is started by the next call."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,9 @@ class ClientSide(Protocol):
     def wants_progress(self) -> bool:
         """Whether `progress` leads anywhere."""
 
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        """Whether the client may call a tool with these annotations; None: it is not listed. For any thread."""
+
     def progress(self, params: dict[str, Any]) -> None:
         """Report progress; `params` as in the server's notification, whose token does not count."""
 

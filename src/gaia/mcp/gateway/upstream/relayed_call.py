@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -12,7 +14,7 @@ import orjson
 
 from gaia.exception_text import exception_text, traceback_text
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
@@ -26,6 +28,9 @@ from gaia.mcp.gateway.upstream.server_link import ServerLink
 __all__ = ["RelayedCall"]
 
 logger = get_logger(__name__)
+
+_AWAY_SECONDS = 60.0
+"""A parked call whose client has not come back by then gives way to other calls, see `RequestOwner.is_away`."""
 
 _QUESTION_SECONDS = PARK_SECONDS
 """How long a client may take to answer a request of a server."""
@@ -61,6 +66,7 @@ class RelayedCall:
         "_on_end",
         "_outcome",
         "_params",
+        "_parked_at",
         "_questions",
         "_relay",
         "_request",
@@ -89,6 +95,8 @@ class RelayedCall:
         """What the server has asked for and the client has not declared."""
         self._outcome: Relayed | None = None
         """How the call has ended while it was parked."""
+        self._parked_at: float | None = None
+        """Since when it is parked, a reading of the monotonic clock. Read by any thread."""
         self._is_over = False
         self._binding: bytes | None = None
 
@@ -142,16 +150,24 @@ class RelayedCall:
     def _observed(self, call: RelayedRequest) -> None:
         observation = call.observer
         if observation is not None:
-            has_details = call.error is None and observation.span is not None
-            observation.ended(call.error, orjson.loads(call.raw) if has_details else {"isError": call.facts.is_error})
+            result: Mapping[str, Any] = {"isError": call.facts.is_error}
+            if call.error is None and observation.records:
+                # What cannot be decoded, such as a number that no double is as large as, is the client's affair.
+                with contextlib.suppress(ValueError):
+                    result = orjson.loads(call.raw)
+            observation.ended(call.error, result)
 
     def _check(self, call: RelayedRequest) -> None:
-        """Look whether the result is what the tool has promised, if the call is to fail of that."""
+        """Look whether the result is what the tool has promised: before it is passed on, if the call fails of that."""
         assert self._request is not None, "it was sent"
         check, link = self._request.check, self._link
         relayed = Relayed(call.take(), call.error, call.facts.is_error is True)
-        if check is None or call.error is not None or not link.client.tool_calls.outputs.fails_calls:
+        if check is None or call.error is not None:
             self._end(relayed)
+            return
+        if not link.client.tool_calls.outputs.fails_calls:
+            self._end(relayed)
+            link.checks.add(check, relayed.result)
             return
         end = link.on_loop(self._end)
 
@@ -171,7 +187,7 @@ class RelayedCall:
         on_end = self._on_end
         if on_end is None:
             # It is parked. Its client gets this when it comes back.
-            self._outcome = relayed
+            self._outcome = self._outcome or relayed
             self._drop_questions("the call has ended")
             return
         self._is_over, self._on_end = True, None
@@ -254,6 +270,14 @@ class RelayedCall:
         return self.client.key
 
     @property
+    def is_away(self) -> bool:
+        since = self._parked_at
+        return since is not None and time.monotonic() - since > _AWAY_SECONDS
+
+    def give_way(self) -> None:
+        self._link.post(self._give_way)
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         return self.client.capabilities
 
@@ -271,6 +295,14 @@ class RelayedCall:
                 self.client.log(params)
 
         self._link.run(log)
+
+    def refusal(self, tool: str) -> MCPError | None:
+        # The client could call it by what the server had said before it was started, or started again.
+        client = self._link.client
+        found = client.tool_calls.catalog.get(tool)
+        if self.client.may_call(client.name, tool, None if found is None else found.annotations):
+            return None
+        return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)
@@ -351,11 +383,22 @@ class RelayedCall:
         requests = {
             key: {"method": question.method, "params": question.params} for key, question in self._questions.items()
         }
+        self._parked_at = time.monotonic()
         on_end(Relayed(self._link.rounds.park(self, requests, self.binding)))
+
+    def _give_way(self) -> None:
+        if self._parked_at is None or self._is_over:
+            # Its client has come back meanwhile, or it was cancelled.
+            return
+        reason = f"the client has not answered within {_AWAY_SECONDS:g} s, and the server had to ask another one"
+        self._end(Relayed(error=_missing(reason)))
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.cancel(reason)
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
         """The client has sent its request again, with answers."""
-        self.client, self._on_end = client, on_end
+        self.client, self._on_end, self._parked_at = client, on_end, None
         try:
             responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
         except ValueError:

@@ -20,7 +20,7 @@ from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal
 
-__all__ = ["PARK_SECONDS", "OnEnd", "ParkedCall", "Relayed", "Rounds", "check_offered"]
+__all__ = ["PARK_SECONDS", "OnEnd", "OngoingCall", "Relayed", "Rounds", "check_offered"]
 
 PARK_SECONDS = 600.0
 """How long a parked call waits for its client. After that it is cancelled."""
@@ -41,12 +41,19 @@ class Relayed(msgspec.Struct, frozen=True):
     is_error: bool = False
     """The result says that a tool has failed."""
 
+    @property
+    def outcome(self) -> str:
+        """One word: ``ok``, ``tool_error``, or the error type."""
+        if self.error is not None:
+            return self.error.error_type
+        return "tool_error" if self.is_error else "ok"
+
 
 OnEnd = Callable[[Relayed], None]
 
 
-class ParkedCall(Protocol):
-    """A call to a server."""
+class OngoingCall(Protocol):
+    """A request that was sent to a server, as the rest of the gateway sees it."""
 
     client: ClientSide
 
@@ -62,7 +69,7 @@ class Rounds:
 
     def __init__(self, seal: StateSeal | None = None) -> None:
         self._seal = seal or StateSeal()
-        self._parked: dict[str, tuple[ParkedCall, asyncio.TimerHandle]] = {}
+        self._parked: dict[str, tuple[OngoingCall, asyncio.TimerHandle]] = {}
         """By a random name, which is in the sealed state of the client."""
 
     def __len__(self) -> int:
@@ -84,7 +91,7 @@ class Rounds:
             members["requestState"] = self._seal.seal({_STATE: orjson.loads(bytes(members["requestState"]))}, binding)
         return _encoder.encode(members)
 
-    def opened(self, params: dict[str, Any], binding: bytes) -> ParkedCall | None:
+    def opened(self, params: dict[str, Any], binding: bytes) -> OngoingCall | None:
         """Put the server's own state into the params of a further round; or the parked call that goes on with it.
 
         Raises `SealBroken`.
@@ -108,7 +115,7 @@ class Rounds:
         of_client = sum(call.client.identity == identity for call, _ in self._parked.values())
         return len(self._parked) < _MAX_PARKED and (not identity or of_client < _MAX_PARKED_OF_CLIENT)
 
-    def park(self, call: ParkedCall, requests: Mapping[str, Mapping[str, Any]], binding: bytes) -> bytes:
+    def park(self, call: OngoingCall, requests: Mapping[str, Mapping[str, Any]], binding: bytes) -> bytes:
         """Keep a call until its client has answered; returns the result that asks it to."""
         name = secrets.token_urlsafe(12)
         timer = asyncio.get_running_loop().call_later(PARK_SECONDS, self._expire, name)

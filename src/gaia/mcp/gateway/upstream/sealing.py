@@ -12,13 +12,19 @@ import binascii
 import contextlib
 import hashlib
 import os
+import shlex
+import stat
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
 
-__all__ = ["SealBroken", "StateSeal", "binding_of"]
+from gaia.mcp.client.json_file import read_bytes, who_else_writes
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["SealBroken", "StateSeal", "binding_of", "read_state_key"]
 
 KEY_BYTES = 32
 
@@ -66,6 +72,24 @@ class StateSeal:
             raise SealBroken("requestState: it has expired; send the request anew, without it")
         opened: dict[str, Any] = payload
         return opened
+
+
+def read_state_key(file: Path) -> bytes:
+    """The key of several gateways, of what is in a file that they share: at least 32 random characters.
+
+    Raises ConfigError, also for a file that other users of this machine can read or change.
+    """
+    if (others := who_else_writes(file)) is not None:
+        raise ConfigError(f"{file}: {others}")
+    text = read_bytes(file).strip()
+    if len(text) < KEY_BYTES:
+        command = f"(umask 077; openssl rand -base64 {KEY_BYTES} > {shlex.quote(str(file))})"
+        raise ConfigError(f"{file}: not a key of at least {KEY_BYTES} characters; make one with: {command}")
+    if file.stat().st_mode & stat.S_IROTH:
+        command = f"chmod o-r {shlex.quote(str(file))}"
+        raise ConfigError(f"{file}: every user of this machine can read the key; run: {command}")
+    # Whatever its form, such as Base64, a cipher wants so many bytes.
+    return hashlib.sha256(text).digest()
 
 
 def binding_of(server: str, identity: str, method: str, params: Mapping[str, Any]) -> bytes:

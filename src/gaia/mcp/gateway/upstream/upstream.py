@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
+from opentelemetry import context as contexts
 
 from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.client.mcp_client import MCPClient
@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.client_request import CallOptions, ClientReques
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide
 from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
-from gaia.mcp.gateway.upstream.rounds import OnEnd, ParkedCall, Relayed, Rounds
+from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed, Rounds
 from gaia.mcp.gateway.upstream.sealing import SealBroken
 from gaia.mcp.gateway.upstream.server_link import ServerLink
 from gaia.telemetry import spans
@@ -35,7 +35,7 @@ class Upstream:
         self._link: ServerLink | None = None
         """From the first request on."""
 
-    def request(self, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd) -> ParkedCall | None:
+    def request(self, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd) -> OngoingCall | None:
         """Pass a request on. `on_end` is called once, perhaps before this returns, unless the call is cancelled.
 
         `params` may have members that are JSON already (`orjson.Fragment`), without any line end. None if the request
@@ -68,16 +68,21 @@ class Upstream:
 
     def _request(self, method: str, params: dict[str, Any]) -> ClientRequest:
         """Raises `ToolDenied` for a tool that may not be called."""
+        parent = None if spans.tracing_is_off() else spans.remote_parent(params.get("_meta"))
+        if parent is None:
+            return self._new_request(method, params)
+        # The span of the request goes on with the client's trace.
+        token = contexts.attach(parent)
+        try:
+            return self._new_request(method, params)
+        finally:
+            contexts.detach(token)
+
+    def _new_request(self, method: str, params: dict[str, Any]) -> ClientRequest:
         if method == "tools/call":
-            # Only traces look at the arguments.
-            arguments = None if spans.tracing_is_off() else _decoded(params.get("arguments"))
-            return self.client.tool_calls.new_request(params["name"], arguments, _OPTIONS, params)
+            return self.client.tool_calls.new_request(params["name"], params.get("arguments"), _OPTIONS, params)
         target = params.get("name")
         return self.client.trips.new_request(Send(method, params, target=target if isinstance(target, str) else None))
-
-
-def _decoded(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value))
 
 
 def _not_sent(text: str) -> JsonRpcError:

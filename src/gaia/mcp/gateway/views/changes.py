@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from gaia.mcp.aio.calls import run
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
-from gaia.mcp.errors import MCPError, Overloaded
+from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServers
 
@@ -17,6 +18,9 @@ __all__ = ["MAX_WATCHED", "Audience", "Changes"]
 
 _TOGETHER_SECONDS = 0.02
 """Changes of lists that come within this time are told together: at the start, all servers have some."""
+
+_DECISION_SECONDS = 4.0
+"""For a server of the stateless era to say whether it tells of a resource: less than `subscriptions/listen` waits."""
 
 MAX_WATCHED = 1_000
 """Resources, for one audience."""
@@ -196,10 +200,10 @@ class _Watch:
             wanted = bool(self._audiences)
             error: MCPError | None = None
             try:
-                await run(
-                    self._client.trips,
-                    features.subscribe_resource(self._uri) if wanted else features.unsubscribe_resource(self._uri),
-                )
+                if wanted:
+                    await self._subscribe()
+                else:
+                    await run(self._client.trips, features.unsubscribe_resource(self._uri))
             except MCPError as problem:
                 error = problem
             if wanted and error is not None:
@@ -213,6 +217,34 @@ class _Watch:
         self._task = None
         if not self._audiences:
             self._forget()
+
+    async def _subscribe(self) -> None:
+        """Raises `MCPError` if the server does not agree."""
+        client, loop = self._client, asyncio.get_running_loop()
+        decided: asyncio.Future[MCPError | None] = loop.create_future()
+
+        def told(error: MCPError | None) -> None:
+            # The loop is closed if the gateway has ended meanwhile.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
+
+        forget = client.subscriptions.when_decided(self._uri, told)
+        try:
+            await run(client.trips, client.features.subscribe_resource(self._uri))
+            if not client.trips.is_stateless:
+                return
+            try:
+                async with asyncio.timeout(_DECISION_SECONDS):
+                    error = await decided
+            except TimeoutError:
+                text = f"the server has not agreed within {_DECISION_SECONDS:g} s to tell changes of the resource"
+                error = CallTimeout(text)
+            if error is not None:
+                # Otherwise each further request would ask for it, and fail for the other resources too.
+                await run(client.trips, client.features.unsubscribe_resource(self._uri))
+                raise error
+        finally:
+            forget()
 
     def _answer(self, error: MCPError | None) -> None:
         waiting, self._waiting = self._waiting, []

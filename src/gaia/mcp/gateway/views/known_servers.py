@@ -31,6 +31,7 @@ from gaia.mcp.gateway.instances.instances import InstancePool
 from gaia.mcp.gateway.instances.owners import InstanceOwners, OwnedRequest
 from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
+from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.gateway.views.known_list import KnownList
 
@@ -89,9 +90,14 @@ class KnownServer:
         return self.client.capabilities
 
     @property
-    def logs_by_request(self) -> bool:
-        """Whether it logs what each request asks for, to the client of that request: it is of the stateless era."""
+    def speaks_stateless(self) -> bool:
+        """Whether it is of the stateless era, as far as is known."""
         return self.client.trips.is_stateless
+
+    @property
+    def logs_by_request(self) -> bool:
+        """Whether it logs what each request asks for, to the client of that request."""
+        return self.speaks_stateless
 
     def owner_of(self, request: OwnedRequest) -> tuple[Hashable, Handle | None]:
         """Whose process a request goes to, and the handle to tell its client of, if that is new.
@@ -144,9 +150,10 @@ class KnownServer:
 class KnownServers:
     """All servers of a manager, in its order. Belongs to the gateway's event loop."""
 
-    def __init__(self, manager: MCPClientManager) -> None:
+    def __init__(self, manager: MCPClientManager, seal: StateSeal | None = None) -> None:
+        """`seal` is for what clients keep between two rounds; None: one that no other gateway has."""
         self.manager = manager
-        self._rounds = Rounds()
+        self._rounds = Rounds(seal)
         self.checks = Checks()
         """What calls pass on their way to servers."""
         self._version = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from gaia.fixed_parts import consists_of
+
 __all__ = ["matches"]
 
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
@@ -11,18 +13,5 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 def matches(template: str, uri: str) -> bool:
     """Whether the fixed parts of a template stand in a URI in their order. In linear time: servers write templates."""
-    if template == uri:
-        return True
-    first, *rest = _EXPRESSION.split(template)
-    if not rest:
-        return False
-    *between, last = rest
-    if not uri.startswith(first) or not uri.endswith(last):
-        return False
-    position, end = len(first), len(uri) - len(last)
-    for part in between:
-        found = uri.find(part, position, end)
-        if found < 0:
-            return False
-        position = found + len(part)
-    return position <= end
+    parts = _EXPRESSION.split(template)
+    return template == uri or (len(parts) > 1 and consists_of(uri, parts))

@@ -116,19 +116,28 @@ class View:
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
     def _find_unlisted_tool(self, name: str) -> tuple[KnownServer, str] | None:
-        """A tool of a server that has not listed any. The call fails with the reason, which its client knows."""
+        """A tool of a server that is not among the manager's yet: the call waits, or fails with the reason."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"
             own = name.removeprefix(prefix)
             if (
                 name.startswith(prefix)
-                and not server.client.tool_calls.catalog.listed
+                and self._may_come(server, own)
                 # Before its start has begun, its client would refuse the call; it is waited for.
                 and server.client.state is not ServerState.CREATED
                 and self.profile.allows_tool(server.name, own, None)
             ):
                 return server, own
         return None
+
+    def _may_come(self, server: KnownServer, tool: str) -> bool:
+        """Whether a tool that the manager does not have may be there soon."""
+        catalog = server.client.tool_calls.catalog
+        if not catalog.listed:
+            return True
+        # It has listed its tools, and ended before it had joined the others.
+        has_joined = self._servers.manager.get_client(server.name) is server.client
+        return not has_joined and any(one.name == tool for one in catalog.tools)
 
     # Prompts.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import json
 import shlex
@@ -18,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from gaia import extras
 from gaia.extras import install_command
 from gaia.http_client import HttpConnection, HttpSettings, Response, Url
 from gaia.mcp.client.authorization.challenge import Challenge
@@ -440,8 +440,8 @@ class TestCredentials:
         self, guarded: Protected, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         auth = authorization(guarded, self.config(guarded))
-        version = importlib.metadata.version
-        monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.30.0" if name == "mcp" else version(name))
+        version = extras.installed_version
+        monkeypatch.setattr(extras, "installed_version", lambda name: "1.30.0" if name == "mcp" else version(name))
         with pytest.raises(ConfigError, match=r"needs mcp>=2.3,<3, and mcp 1.30.0 is installed \(extra 'oauth'"):
             say_hello(guarded, auth)
 

@@ -107,6 +107,16 @@ class TestBlock:
         assert block.review(tools(add="Adds.")) == frozenset()
         assert str(block.store.file) not in block.gate.refusal("add").message
 
+    def test_what_is_remembered_is_compared_and_no_first_use(self, block: Gate) -> None:
+        assert block.gate.unapproved(tools(add="Adds.")) == frozenset()
+        assert not block.store.file.exists()
+        block.store.approve(pins(add="Adds.", look="Looks."))
+        assert block.gate.unapproved(tools(add="Sends mail.")) == {"add"}
+        assert block.events == []
+        block.store.file.write_text("{")
+        assert block.gate.unapproved(tools(add="Adds.")) == {"add"}
+        assert str(block.store.file) in block.gate.refusal("add").message
+
 
 class TestWarn:
     def test_what_differs_is_reported_and_let_through(self, warn: Gate, caplog: pytest.LogCaptureFixture) -> None:

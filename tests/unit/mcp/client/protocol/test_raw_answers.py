@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -42,13 +43,22 @@ def test_the_result_is_what_the_server_wrote(identifier: int, result: dict[str, 
         b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xff"}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"a":NaN}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"a":"\x01"}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"a":\r1}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"a":1,}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
     ],
 )
 def test_everything_else_is_an_ordinary_message_or_none(line: bytes) -> None:
     assert decode_answer(line) is None
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_an_answer_of_many_lines_becomes_one_of_one_line(end: bytes) -> None:
+    """It is put into an event of one line, or into a line of standard output."""
+    written = {"a": [1, {"b": "\n"}], "c": "ä"}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "result": written}, indent=2, ensure_ascii=False).encode()
+    answer = decode_answer(line.replace(b"\n", end))
+    assert answer is not None
+    assert (len(answer[1].splitlines()), json.loads(answer[1])) == (1, written)
 
 
 @pytest.mark.parametrize("length", [0, 10_000])
@@ -64,6 +74,7 @@ def test_facts(length: int) -> None:
 def test_a_repaired_result_is_encoded_again() -> None:
     assert result_bytes({"a": float(1), "b": 2**70}) == b'{"a":1.0,"b":1180591620717411303424}'
     assert result_bytes({"a": "b"}) == b'{"a":"b"}'
+    assert result_bytes({"a": math.nan, "b": 2**70}) == b'{"a":null,"b":1180591620717411303424}'
 
 
 def test_facts_may_be_written_in_escapes() -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
 
 from gaia.mcp.client.protocol.messages import Request
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.client.rpc import relayed_request
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.mcp.errors import InvalidResponse, JsonRpcError
+from gaia.mcp.errors import InvalidResponse, JsonRpcError, ServerCrashed
 from gaia.testing import FakeClock
 from tests.unit.mcp.client.rpc.test_connection import FakeChannel
 
@@ -27,6 +29,7 @@ STATELESS = NegotiatedProtocol(
 
 class Owner:
     client_key = None
+    is_away = False
 
     def __init__(self, log_level: str | None = None) -> None:
         self.capabilities: Mapping[str, Any] = {"roots": {"listChanged": True}, "elicitation": {"form": {}}}
@@ -35,6 +38,11 @@ class Owner:
 
     def logged(self, params: Json) -> None:
         self.logs.append(params)
+
+    def refusal(self, tool: str) -> None: ...
+
+    def give_way(self) -> None:
+        raise NotImplementedError
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         raise NotImplementedError
@@ -150,3 +158,13 @@ class TestToWhichCallAMessageBelongs:
             submitted(connection, request(number, owner=owner))
         answer(connection, {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "hi"}}, call_id)
         assert [len(owner.logs) for owner in owners] == expected
+
+
+def test_an_answer_that_is_lost_by_a_mistake_ends_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = new_connection()
+    call = submitted(connection, request())
+    monkeypatch.setattr(relayed_request, "facts_of", Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        connection.message_received(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    assert isinstance(call.error, ServerCrashed)
+    assert call.error.delivery == "unknown"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 
 import pytest
 
+from gaia.mcp.client.supervision import login
 from gaia.mcp.client.supervision.events import GaveUp, ServerState
 from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization
@@ -281,3 +283,30 @@ def test_a_login_that_no_thread_is_left_for_is_over_at_once(monkeypatch: pytest.
     assert error.message == "no thread for the login: can't start new thread"
     logins.abort()
     assert not logins.under_way
+
+
+def test_the_end_of_a_login_that_was_given_up_is_not_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "_JOIN_SECONDS", 0.0)
+    may_end: list[threading.Event] = []
+    begun: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
+
+    class Stubborn(FakeAuthorization):
+        """Its callback is in the middle of something, and does not look whether it is wanted."""
+
+        def log_in(self) -> None:
+            end = threading.Event()
+            may_end.append(end)
+            begun.put(threading.current_thread())
+            assert end.wait(PATIENCE)
+
+    done: list[MCPError | None] = []
+    logins = Logins("x", Stubborn(interactive=True), done.append)
+    threads = []
+    for _ in range(2):
+        logins.abort()
+        logins.ask()
+        threads.append(begun.get(timeout=PATIENCE))
+    for number, thread in enumerate(threads):
+        may_end[number].set()
+        thread.join(PATIENCE)
+        assert done == [None] * number

@@ -1,5 +1,6 @@
 """Listening for changes in the stateless era."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -145,9 +146,9 @@ class TestOtherResources:
             server.supervisor.subscriptions_changed()
         return server.transport.channel().wait_for(LISTEN, number)
 
-    def acknowledge(self, server: Supervised, request: Json) -> None:
-        meta = {"_meta": {ID: request["id"]}}
-        server.transport.channel().notify("notifications/subscriptions/acknowledged", meta)
+    def acknowledge(self, server: Supervised, request: Json, notifications: Json | None = None) -> None:
+        params = {"_meta": {ID: request["id"]}, "notifications": notifications}
+        server.transport.channel().notify("notifications/subscriptions/acknowledged", params)
 
     def update(self, server: Supervised, request: Json, uri: str) -> None:
         params = {"uri": uri, "_meta": {ID: request["id"]}}
@@ -178,6 +179,30 @@ class TestOtherResources:
         self.acknowledge(server, third)
         server.settle()
         assert self.cancelled(server) == [second["id"], first["id"]]
+
+    @pytest.mark.parametrize(
+        ("notifications", "agreed"),
+        [(None, True), ({}, False), ({"resourceSubscriptions": [1, "file:///2"]}, True)],
+    )
+    def test_it_is_told_whether_the_server_has_agreed_to_one(
+        self, server: Supervised, notifications: Json | None, agreed: bool
+    ) -> None:
+        told: list[tuple[str, object]] = []
+        for uri in ("file:///2", "file:///3"):
+            server.subscriptions.when_decided(uri, functools.partial(lambda uri, error: told.append((uri, error)), uri))
+        self.acknowledge(server, self.want(server, 2), notifications)
+        server.settle()
+        assert [(uri, error is None) for uri, error in told] == [("file:///2", agreed)]
+
+    def test_a_refusal_is_told_once_unless_it_is_not_waited_for(self, server: Supervised) -> None:
+        told: list[object] = []
+        server.subscriptions.when_decided("file:///2", told.append)
+        server.subscriptions.when_decided("file:///2", told.append)()
+        channel = server.transport.channel()
+        channel.answer_error(self.want(server, 2), -32603, "not this one")
+        channel.answer_error(self.want(server, 3), -32603, "nor this one")
+        server.settle()
+        assert [str(error) for error in told] == ["not this one"]
 
     def test_it_is_given_up_if_the_server_acknowledges_nothing(self, server: Supervised) -> None:
         first = self.want(server, 1)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,6 +85,21 @@ def test_an_exception_ends_the_reading_and_not_the_loop(caplog: pytest.LogCaptur
     assert "a mistake of ours" in caplog.text
 
 
+def test_what_the_application_raises_in_a_signal_handler_reaches_it() -> None:
+    def interrupt(_chunk: bytes) -> None:
+        raise KeyboardInterrupt
+
+    async def use() -> None:
+        read = Read(interrupt)
+        os.write(read.writing, b"one")
+        os.close(read.writing)
+        await asyncio.wait_for(read.ended.wait(), PATIENCE)
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(use())
+
+
 def test_a_loop_that_is_closed_is_not_waited_for() -> None:
     async def use() -> Read:
         return Read()
@@ -123,3 +139,21 @@ def test_a_server_is_read_on_the_loop_if_its_transport_says_so() -> None:
         return [listener.lines.get(timeout=PATIENCE), listener.ended.wait(PATIENCE)]
 
     assert asyncio.run(use()) == [b"the end", True]
+
+
+@pytest.mark.process
+def test_mistakes_with_all_that_a_server_writes_do_not_hide_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> bool:
+        transport = StdioTransport(
+            sys.executable, ["-I", "-S", "-c", "import os; os.write(1, b'line\\nrest'); input()"]
+        )
+        transport.pipe_loop = running_pipe_loop()
+        listener = Listener()
+        monkeypatch.setattr(listener, "message_received", Mock(side_effect=ValueError("a mistake of ours")))
+        loop = asyncio.get_running_loop()
+        channel = await loop.run_in_executor(None, transport.open, listener, "x")
+        ended = await loop.run_in_executor(None, listener.ended.wait, PATIENCE)
+        await loop.run_in_executor(None, channel.close, PATIENCE)
+        return ended
+
+    assert asyncio.run(use())

@@ -116,8 +116,13 @@ class TestShutdown:
 
     @posix
     def test_one_that_survives_sigterm_is_killed(
-        self, quick: None, open_channel: Callable[..., tuple[StdioChannel, Listener]], tmp_path: Path
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        open_channel: Callable[..., tuple[StdioChannel, Listener]],
+        tmp_path: Path,
     ) -> None:
+        # The server has to come to run within it, or it is killed before it hears of SIGTERM.
+        monkeypatch.setattr("gaia.mcp.client.transports.process._TERMINATE_SECONDS", 1.0)
         state_file = tmp_path / "state"
         channel, _ = open_channel(ignore_eof=True, ignore_sigterm=True, state_file=state_file)
         assert channel.close(0.1) == Ending(signal="SIGKILL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -11,11 +12,22 @@ from pathlib import Path
 import pytest
 
 from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.transports import StdioTransport
+from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import CallTimeout, NotConnected, Overloaded, ServerCrashed
 from tests.servers.processes import is_alive
 from tests.unit.mcp.client.transports.conftest import call, posix
 from tests.waiting import PATIENCE, wait_until
+
+
+def has_no_reader(connection: Connection) -> bool:
+    """Whether no process can read what is written to the server."""
+    assert isinstance(connection.channel, StdioChannel)
+    assert connection.channel._writer is not None
+    poll = select.poll()
+    poll.register(connection.channel._writer._descriptor, 0)
+    return bool(poll.poll(0))
 
 
 class TestStarting:
@@ -223,6 +235,8 @@ class TestCrash:
         connection = transport._connection
         assert connection is not None
         assert wait_until(lambda: connection.noise.lines == 1)
+        # The fork server closes its copy of the pipe in its own time.
+        assert wait_until(lambda: has_no_reader(connection))
         with pytest.raises(ServerCrashed) as crash:
             transport.send_request("ping")
         assert crash.value.delivery == "not_sent"

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.access.clients_file import ClientsFile
+from gaia.serving.options import HttpOptions
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING
 from tests.waiting import PATIENCE
@@ -104,5 +106,41 @@ def test_nothing_is_answered_before_the_start() -> None:
         with pytest.raises(RuntimeError, match="async with gateway"):
             await client.run(Gateway({}))
         assert client.sent == []
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(("parts", "status"), [([b"x" * 60, b"x" * 41], 413), ([b"x" * 100], 400)])
+def test_a_body_has_a_bound(parts: list[bytes], status: int) -> None:
+    async def use() -> None:
+        async with Gateway({}, max_body=100) as gateway:
+            client = Client(*parts)
+            await client.run(gateway)
+            assert client.sent[0]["status"] == status
+
+    asyncio.run(use())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpOptions, "body_timeout", 0.01)
+
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            client = Client()
+            client.incoming.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
+            await client.run(gateway)
+            assert client.sent[0]["status"] == 408
+
+    asyncio.run(use())
+
+
+def test_a_large_body_is_read_of_clients_only() -> None:
+    async def use() -> None:
+        async with Gateway({}, clients=ClientsFile()) as gateway:
+            client = Client()
+            client.incoming.put_nowait({"type": "http.request", "body": b"x" * 70_000, "more_body": True})
+            await client.run(gateway)
+            assert client.sent[0]["status"] == 401
+            assert b"www-authenticate" in dict(client.sent[0]["headers"])
 
     asyncio.run(use())

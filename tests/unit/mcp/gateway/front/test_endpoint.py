@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.views.view import View
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING, STATELESS
 from tests.waiting import PATIENCE
@@ -209,5 +210,32 @@ def test_a_client_that_goes_away_cancels_its_call() -> None:
             async with asyncio.timeout(PATIENCE):
                 while not reached.cancelled:
                     await asyncio.sleep(0.005)
+
+    asyncio.run(use())
+
+
+def test_an_opening_that_fails_leaves_no_session() -> None:
+    async def use() -> None:
+        async with http() as client:
+            failed = await client.post({"id": 0, "method": "initialize", "params": {}})
+            assert failed.json["error"]["code"] == -32602
+            assert b"mcp-session-id" not in failed.headers
+            assert client.gateway.status().session_count == 0
+
+    asyncio.run(use())
+
+
+def test_a_client_that_has_gone_before_its_session_was_open_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its servers are being started.
+    monkeypatch.setattr(View, "when_opening", lambda *_: None)
+
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
+            body = json.dumps(opening).encode()
+            exchange = gateway.endpoint.handle("POST", "/mcp", ACCEPT, body, Response())
+            assert gateway.status().session_count == 1
+            exchange.client_gone()
+            assert gateway.status().session_count == 0
 
     asyncio.run(use())

@@ -55,3 +55,14 @@ def test_what_a_client_says_of_itself_has_a_bound(key: str) -> None:
             assert error["message"] == f"{key}: longer than 65536 bytes"
 
     asyncio.run(use())
+
+
+def test_a_session_whose_opening_has_failed_is_none() -> None:
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            lines = Lines(gateway, stateless=False)
+            assert (await lines.ask("initialize", {**OPENING, "capabilities": 1}))["code"] == -32602
+            assert gateway.status().session_count == 0
+            assert (await lines.open())["protocolVersion"] == "2025-11-25", "the client may try again"
+
+    asyncio.run(use())

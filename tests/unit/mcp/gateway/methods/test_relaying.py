@@ -6,13 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from gaia.mcp.errors import AnswerLost, JsonRpcError, MCPError, Overloaded
+from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.methods.relaying import fail
 
 
 class Request:
-    def __init__(self, *, is_stateless: bool = True) -> None:
+    def __init__(self, *, is_stateless: bool = True, principal: Principal | None = None) -> None:
+        self.principal = principal
         self.is_stateless = is_stateless
         self.answer: tuple[int, str, Any, int] | None = None
 
@@ -57,3 +59,24 @@ def test_what_went_wrong_on_the_way_says_whether_the_server_may_have_acted(
     code, message, data, _ = failed(error)
     assert (code, message) == (-32000, words)
     assert data == {"server": "a", "errorType": error.error_type, "delivery": delivery}
+
+
+def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    request = Request(principal=Principal("ci"))
+    fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "/home/x/server does not exist"))
+
+    assert request.answer is not None
+    _, message, data, _ = request.answer
+    assert "/home" not in message
+    assert "'a'" in message
+    assert data == {"server": "a", "errorType": "server_unavailable", "delivery": "not_sent"}
+    assert "/home/x/server" in caplog.text
+
+
+def test_what_is_about_the_call_itself_it_is_told() -> None:
+    request = Request(principal=Principal("ci"))
+    fail(cast("PendingRequest", request), "a", CallTimeout("it took 3 s", delivery="unknown"))
+
+    assert request.answer is not None
+    assert request.answer[1].startswith("it took 3 s")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from gaia.mcp.errors import JsonRpcError
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
 
@@ -52,5 +54,20 @@ def test_one_that_no_server_has_is_not_found(stateless: bool, code: int) -> None
     async def use() -> None:
         async with asking(servers, stateless=stateless) as lines:
             assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == code
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(("data", "code"), [({"uri": "x:1"}, -32002), (None, -32602)])
+def test_what_a_server_of_the_stateless_era_does_not_find_has_the_code_of_the_clients_era(data: Any, code: int) -> None:
+    """-32602 alone may say something else of the request."""
+
+    def missing() -> str:
+        raise JsonRpcError(-32602, "none", data)
+
+    async def use() -> None:
+        server = FakeServer("a", resources={"x:1": missing}, protocol="2026-07-28")
+        async with asking({"a": server}, stateless=False) as lines:
+            assert (await lines.ask("resources/read", {"uri": "x:1"}))["code"] == code
 
     asyncio.run(use())

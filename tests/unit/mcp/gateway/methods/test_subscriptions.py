@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
+from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.methods import subscriptions
 from gaia.testing import FakeServer
-from tests.gateway.lines import asking
+from tests.gateway.lines import STATELESS, asking
 from tests.waiting import PATIENCE
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -118,5 +120,20 @@ def test_too_many_resources_are_refused() -> None:
         async with asking({"a": FakeServer("a")}) as lines:
             wanted = {"notifications": {"resourceSubscriptions": [f"x:{number}" for number in range(1_001)]}}
             assert "more than 1000 resources" in (await lines.ask("subscriptions/listen", wanted))["message"]
+
+    asyncio.run(use())
+
+
+def test_a_listening_with_a_large_id_ends_with_the_others() -> None:
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            written: list[bytes] = []
+            client = gateway.line_client(written.append)
+            for number in (2**64, 1):
+                params = {"_meta": STATELESS, "notifications": {"toolsListChanged": True}}
+                message = {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
+                client.received(json.dumps(message).encode())
+            gateway.drain()
+            assert [json.loads(one)["id"] for one in written[2:]] == [2**64, 1]
 
     asyncio.run(use())

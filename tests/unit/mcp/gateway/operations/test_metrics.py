@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.operations.metrics import metrics_of
 from gaia.mcp.gateway.operations.status import GatewayStatus
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 
 
-def samples(status: GatewayStatus) -> dict[tuple[str, ...], float]:
-    families = text_string_to_metric_families(metrics_of(status).decode())
+def samples(status: GatewayStatus, counts: CallCounts | None = None) -> dict[tuple[str, ...], float]:
+    families = text_string_to_metric_families(metrics_of(status, counts or CallCounts()).decode())
     return {
         (
             sample.name.removeprefix("gaia_gateway_"),
@@ -47,3 +50,23 @@ def test_a_server_that_is_down_and_no_sessions() -> None:
     assert found["server_up", 'a "b"\n'] == 0
     assert found["sessions", ""] == 0
     assert ("last_reload_successful",) not in found
+
+
+def test_a_server_at_rest_is_not_down() -> None:
+    lazy = ServerStatus(name="lazy", state=ServerState.EXITED)
+    found = samples(msgspec.structs.replace(STATUS, servers=[lazy]))
+
+    assert found["server_up", "lazy"] == found["server_state", "lazy", "exited"] == 1
+
+
+def test_calls_are_counted_by_client_server_and_outcome() -> None:
+    counts = CallCounts()
+    counts.add(Principal("ci"), "it", "ok", 0.001)
+    counts.add(Principal("ci"), "it", "timeout", 100.0)
+    found = samples(STATUS, counts)
+
+    assert found["calls_total", "ci", "ok", "it"] == found["calls_total", "ci", "timeout", "it"] == 1
+    assert found["call_duration_seconds_bucket", "ci", "0.001", "it"] == 1
+    assert found["call_duration_seconds_bucket", "ci", "60.0", "it"] == 1
+    assert found["call_duration_seconds_bucket", "ci", "+Inf", "it"] == 2
+    assert found["call_duration_seconds_sum", "ci", "it"] == pytest.approx(100.001)

@@ -13,6 +13,7 @@ import pytest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.call_counts import CallCounts
 from gaia.mcp.gateway.access.client_token import hash_of
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
 from gaia.mcp.gateway.access.principal import Principal
@@ -44,7 +45,7 @@ class Operated:
         self.states = {"it": ServerState.READY}
         self.is_draining = False
         self.asked: list[Principal | None] = []
-        self.pages = OperationPages(self._servers, self._status, lambda: self.is_draining)
+        self.pages = OperationPages(self._servers, self._status, lambda: self.is_draining, CallCounts())
 
     def get(self, path: str, token: str | None = None, method: str = "GET") -> Responder:
         responder = Responder()
@@ -144,3 +145,11 @@ def test_a_client_sees_what_its_profile_allows(with_clients: Operated) -> None:
     assert with_clients.get("/metrics", "operator").status == 200
     asked = [None if client is None else client.name for client in with_clients.asked]
     assert asked == ["ci", None, None]
+
+
+def test_why_a_server_is_down_only_its_operators_are_told(with_clients: Operated) -> None:
+    with_clients.states["it"] = ServerState.FAILED
+
+    for path in ("/ready/it", "/status"):
+        assert b"it broke" in with_clients.get(path, "operator").body
+        assert b"it broke" not in with_clients.get(path, "ci").body

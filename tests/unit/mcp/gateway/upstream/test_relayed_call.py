@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
+from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.client_of_upstream import REFUSED, Requester, call_of, upstream_of
@@ -275,6 +277,25 @@ class TestAskingAStatelessClient:
 
         asyncio.run(use())
 
+    def test_a_parked_call_whose_client_is_away_gives_way_to_the_question_of_another(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def use() -> None:
+            one = server()
+            async with upstream_of(one) as upstream:
+                away = await Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello")).result()
+                refused = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+                assert "calls of clients are under way" in str((await refused.relayed()).error), "it could be either's"
+                monkeypatch.setattr(relayed_call, "_AWAY_SECONDS", -1.0)
+                asked = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+                assert "inputRequests" in await asked.result()
+                assert await in_thread(wait_until, lambda: one.calls[0].cancelled, PATIENCE)
+                again = {**call_of("hello"), "inputResponses": {}, "requestState": away["requestState"]}
+                back = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
+                assert isinstance(back.error, InputMissing)
+
+        asyncio.run(use())
+
     @pytest.mark.parametrize("answers", [[], orjson.Fragment(b'{"1":1e999}')])
     def test_a_missing_answer_is_a_refusal(self, answers: object) -> None:
         async def use() -> None:
@@ -300,7 +321,9 @@ class TestAskingAStatelessClient:
 
 
 @pytest.mark.parametrize(("mode", "fails"), [("error", True), ("warn", False)])
-def test_a_result_that_does_not_fit_its_schema_fails_only_if_that_is_wanted(mode: str, fails: bool) -> None:
+def test_a_result_that_does_not_fit_its_schema_is_logged_and_fails_only_if_that_is_wanted(
+    mode: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 
     def add() -> dict[str, str]:
@@ -314,6 +337,7 @@ def test_a_result_that_does_not_fit_its_schema_fails_only_if_that_is_wanted(mode
                 assert isinstance(relayed.error, InvalidResponse)
             else:
                 assert orjson.loads(relayed.result)["structuredContent"] == {"sum": "three"}
+            assert await in_thread(wait_until, lambda: "output_invalid" in caplog.text, PATIENCE)
 
     asyncio.run(use())
 
@@ -331,5 +355,33 @@ def test_a_handshake_server_cannot_require_input_by_a_result(is_stateless: bool)
                 assert isinstance(relayed.error, InvalidResponse)
             else:
                 assert orjson.loads(relayed.result)["resultType"] == "input_required"
+
+    asyncio.run(use())
+
+
+def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_it() -> None:
+    """What a lazy server said at an earlier start is all that the client could be judged by."""
+    read_only = {"readOnlyHint": True}
+
+    class Reader(Requester):
+        def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+            return (server, tool, annotations) == ("one", "look", read_only)
+
+    async def use() -> None:
+        one = FakeServer("one", [{"name": "look", "annotations": read_only}])
+        async with upstream_of({**one, "lazy": True}) as upstream:
+            client = upstream.client
+            await in_thread(client.disconnect)
+            await in_thread(client.connect)
+            assert not client.is_connected()
+            assert (await Reader().send(upstream, "tools/call", call_of("look")).relayed()).error is None
+            await in_thread(client.disconnect)
+            await in_thread(client.connect)
+            one.tools.remove("look")
+            one.tools.add({"name": "look"})
+            relayed = await Reader().send(upstream, "tools/call", call_of("look")).relayed()
+            assert isinstance(relayed.error, JsonRpcError)
+            assert relayed.error.delivery == "not_sent"
+            assert len(one.calls) == 1
 
     asyncio.run(use())

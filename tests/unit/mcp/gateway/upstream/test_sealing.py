@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal, binding_of
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal, binding_of, read_state_key
 
 BINDING = b"what it belongs to"
 
@@ -79,3 +81,29 @@ def test_what_cannot_be_decoded_is_bound_as_it_is(arguments: bytes) -> None:
         for name in ("read", "read", "write")
     ]
     assert bindings[0] == bindings[1] != bindings[2]
+
+
+def key_file(folder: Path, text: str, mode: int = 0o600) -> Path:
+    file = folder / "state.key"
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def test_gateways_that_share_a_key_open_what_one_of_them_has_sealed(tmp_path: Path) -> None:
+    first, second = (StateSeal(read_state_key(key_file(tmp_path, "k" * 44 + end))) for end in ("", "\n"))
+    assert second.open(first.seal({"state": 1}, b"x"), b"x") == {"state": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [("short", 0o600, "openssl rand"), ("k" * 44, 0o604, "chmod o-r"), ("k" * 44, 0o602, "chmod o-w")],
+)
+def test_a_key_that_is_none_or_no_secret_is_refused(tmp_path: Path, text: str, mode: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_state_key(key_file(tmp_path, text, mode))
+
+
+def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="openssl rand"):
+        read_state_key(tmp_path / "none")

@@ -6,11 +6,15 @@ import asyncio
 
 import orjson
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from gaia.mcp.errors import CallTimeout, JsonRpcError, NotConnected, ServerCrashed, ToolDenied
 from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.telemetry import attributes as names
 from gaia.testing import FakeServer
 from tests.gateway.client_of_upstream import Requester, call_of, upstream_of
+from tests.tracing import Tracing, attributes_of
 
 REVISIONS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 
@@ -18,6 +22,11 @@ REVISIONS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def echo(text: str) -> str:
     """Say it again."""
     return text
+
+
+def huge(number: float) -> dict[str, int]:
+    """A number that no double is as large as."""
+    return {"number": 10**400}
 
 
 def fail() -> str:
@@ -102,7 +111,7 @@ def test_a_server_that_is_disconnected_refuses() -> None:
 def test_what_cannot_be_written_is_the_clients_fault() -> None:
     async def use() -> None:
         async with upstream_of(FakeServer("one", tools=[echo])) as upstream:
-            params = {**call_of("echo", text="a"), "_meta": {"far": 10**30}}
+            params = {"name": "echo", "arguments": orjson.Fragment(b'{"text":1e999}'), "_meta": {"far": 10**30}}
             error = (await Requester().send(upstream, "tools/call", params).relayed()).error
             assert isinstance(error, JsonRpcError)
             assert (error.code, error.delivery) == (-32602, "not_sent")
@@ -125,3 +134,49 @@ def test_the_server_is_told_what_this_client_can_do() -> None:
             )
 
     asyncio.run(use())
+
+
+class TestTraced:
+    @REVISIONS
+    def test_the_clients_trace_goes_on(self, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def use() -> None:
+            async with upstream_of(FakeServer("one", tools=[echo], protocol=revision)) as upstream:
+                tracing = Tracing.installed(monkeypatch)
+                trace = "0af7651916cd43dd8448eb211c80319c"
+                meta = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+                await Requester().send(upstream, "tools/call", {**call_of("echo", text="a"), "_meta": meta}).result()
+                await Requester().send(upstream, "tools/call", call_of("echo", text="b")).result()
+                continued, own = tracing.calls
+                assert continued.parent is not None
+                assert (f"{continued.parent.trace_id:032x}", f"{continued.parent.span_id:016x}") == (
+                    trace,
+                    meta["traceparent"][36:52],
+                )
+                assert own.parent is None
+
+        asyncio.run(use())
+
+    def test_it_records_arguments_and_result(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def use() -> None:
+            async with upstream_of(FakeServer("one", tools=[echo])) as upstream:
+                tracing = Tracing.installed(monkeypatch)
+                await Requester().send(upstream, "tools/call", call_of("echo", text="hello")).result()
+                recorded = attributes_of(tracing.call)
+                assert recorded[names.TOOL_ARGUMENTS] == '{"text":"hello"}'
+                assert '"hello"' in recorded[names.TOOL_RESULT]
+
+        asyncio.run(use())
+
+    @pytest.mark.parametrize("sampler", [ALWAYS_ON, ALWAYS_OFF])
+    def test_what_cannot_be_decoded_is_passed_on_all_the_same(
+        self, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def use() -> None:
+            async with upstream_of(FakeServer("one", tools=[huge])) as upstream:
+                Tracing.installed(monkeypatch, TracerProvider(sampler=sampler))
+                params = {"name": "huge", "arguments": orjson.Fragment(b'{"number":1e400}')}
+                relayed = await Requester().send(upstream, "tools/call", params).relayed()
+                assert relayed.error is None
+                assert b"0" * 400 in relayed.result
+
+        asyncio.run(use())

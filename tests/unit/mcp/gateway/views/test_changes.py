@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.errors import JsonRpcError
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
+from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.views import changes as changes_module
 from gaia.mcp.gateway.views.changes import Changes
@@ -134,7 +135,7 @@ def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
 
     async def use() -> None:
         changes: Any = Changes(Mock())
-        client: Any = Mock(features=features)
+        client: Any = Mock(features=features, trips=Mock(is_stateless=False))
         early, late = Audience("a"), Audience("a")
         outcomes: list[object] = []
         for audience in (early, late):
@@ -157,5 +158,36 @@ def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
         answer.set_exception(JsonRpcError(-32603, "not that one"))
         assert "not that one" in str(await asyncio.wait_for(refused, PATIENCE))
         changes.remove(late)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agree_to(
+    monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    features, decisions = Features(), Subscriptions()
+
+    async def run(_: object, what: str) -> None:
+        await features.answer_of(what)
+
+    monkeypatch.setattr(changes_module, "run", run)
+    monkeypatch.setattr(changes_module, "_DECISION_SECONDS", PATIENCE if answers else 0.001)
+
+    async def use() -> None:
+        changes: Any = Changes(Mock())
+        client: Any = Mock(features=features, trips=Mock(is_stateless=True), subscriptions=decisions)
+        audience = Audience("a")
+        changes.add(audience)
+        refused = asyncio.get_running_loop().create_future()
+        changes.watch(audience, client, "x:1", refused.set_result)
+        (await features.next())[1].set_result(None)
+        if answers:
+            decisions.decided(["x:1"], [], JsonRpcError(-32602, "not that one"))
+        what, answer = await features.next()
+        assert what == "unsubscribe"
+        answer.set_result(None)
+        error = await asyncio.wait_for(refused, PATIENCE)
+        assert isinstance(error, JsonRpcError if answers else CallTimeout)
 
     asyncio.run(use())

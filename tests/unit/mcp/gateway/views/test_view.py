@@ -121,3 +121,19 @@ def test_a_server_that_does_not_start_is_waited_for_once(
             assert second.is_set()
 
     asyncio.run(use())
+
+
+def test_a_tool_of_a_server_that_was_lost_before_the_manager_had_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        async with Gateway(servers()) as gateway:
+            await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+            view = View(gateway._servers, gateway._changes, None, Profile("p"))
+            assert view._find_unlisted_tool("a_look") is None
+            monkeypatch.setattr(gateway.manager, "get_client", lambda _name: None)
+            found = view._find_unlisted_tool("a_look")
+            assert found is not None
+            assert (found[0].name, found[1]) == ("a", "look")
+            assert view._find_unlisted_tool("a_nothing") is None
+            monkeypatch.undo()
+
+    asyncio.run(use())
