@@ -120,6 +120,7 @@ class ReplicatedServer(LoopServer):
         self._leaving.add(replica)
         self._definitions.removed(number)
         self._asked_again.discard(number)
+        self.condition.starts_of_removed += replica.condition.generation
         self.condition.replicas = dict(self._replicas)
         replica.request_stop(self._context.drain_timeout)
 
