@@ -45,6 +45,8 @@ class PlacedHost:
         self.node = greeting.node
         self.state: StateReached | None = None
         """What it has told last of its server."""
+        self.listing = 0
+        """The number of its last listing of tools that the client has taken over."""
         self.is_present = False
         """It was greeted, and is neither lost nor given up since then."""
         self.is_silent = False
@@ -73,7 +75,7 @@ class PlacedHost:
 
     def gate(self, state: StateReached) -> Gate:
         """For calls to its server, as long as it is the one that has reached this state."""
-        return Gate(self.link, self.incarnation, self._clock, state.generation)
+        return Gate(self.link, self.incarnation, self._clock, state.generation, self.listing)
 
     def greeted(self, greeting: Greeting, now: float) -> None:
         """It has answered a greeting at `now`: ask it for events from now on."""

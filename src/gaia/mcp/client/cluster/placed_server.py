@@ -62,7 +62,7 @@ class PlacedServer(LoopServer):
                 context.max_pending,
                 context.placement.max_pending,
                 cluster_loop,
-                context.hooks.refusal_of,
+                context.hooks,
                 lambda incarnation, failure: self._loop.post(lambda: self.host_lost(incarnation, failure)),
             )
         super().__init__(context, own, on_ended)

@@ -49,7 +49,7 @@ class ReplicatedServer(LoopServer):
             context.max_pending,
             context.placement.max_pending,
             cluster_loop,
-            context.hooks.refusal_of,
+            context.hooks,
             lambda incarnation, failure: self._loop.post(lambda: self._host_lost(incarnation, failure)),
         )
         super().__init__(context, calls)
