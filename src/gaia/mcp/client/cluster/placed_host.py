@@ -6,9 +6,9 @@ import time
 from typing import Any, Protocol
 
 from gaia.mcp.client.cluster.cluster_loop import Alarm, ClusterLoop
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLink, OnAnswer
-from gaia.mcp.client.cluster.placed_calls import Gate
 from gaia.mcp.client.cluster.wire import Greeting, HostEvent, StateReached, decode_events
 
 __all__ = ["HostWatcher", "PlacedHost"]

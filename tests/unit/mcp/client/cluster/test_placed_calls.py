@@ -7,9 +7,10 @@ import orjson
 import pytest
 
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLost, OnAnswer
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, WireError, encode
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import SystemClock
