@@ -125,6 +125,8 @@ class PlacedCalls:
         """By their incarnations."""
         self._flights: dict[int, _Flight] = {}
         self._backlog: deque[Call] = deque()
+        self._finishing: list[tuple[HostLink | None, Callable[[], object]]] = []
+        """What is run when no call is under way to a host, or to any."""
 
     def __len__(self) -> int:
         """How many calls wait."""
@@ -230,7 +232,7 @@ class PlacedCalls:
         if flight is not None:
             gate = flight.gate
             gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
-            self._loop.post(self.send_waiting)
+            self._loop.post(self._landed)
         return True
 
     def _depart(self, call: Call) -> _Flight | None:
@@ -349,9 +351,9 @@ class PlacedCalls:
         with self._lock:
             landed = self._flights.pop(flight.number, None) is flight
             flight.gate.in_flight -= landed
-            waiting = bool(self._backlog)
+            waiting = bool(self._backlog or self._finishing)
         if waiting:
-            self._loop.post(self.send_waiting)
+            self._loop.post(self._landed)
         return landed
 
     def _lost(self, flight: _Flight, failure: BaseException) -> None:
@@ -401,6 +403,25 @@ class PlacedCalls:
             flight.call.owner.logged(params)
 
     # The thread of the loop.
+
+    def when_finished(self, task: Callable[[], object], link: HostLink | None = None) -> None:
+        """Run `task` once, when no call is under way any more, or none to one host."""
+        with self._lock:
+            self._finishing.append((link, task))
+        self._landed()
+
+    def _landed(self) -> None:
+        """A call is not under way any more."""
+        finished: list[Callable[[], object]] = []
+        with self._lock:
+            if self._finishing:
+                busy = {flight.gate.link for flight in self._flights.values()}
+                is_over = [link not in busy if link else not busy for link, _ in self._finishing]
+                finished = [task for (_, task), over in zip(self._finishing, is_over, strict=True) if over]
+                self._finishing = [one for one, over in zip(self._finishing, is_over, strict=True) if not over]
+        for task in finished:
+            task()
+        self.send_waiting()
 
     def send_waiting(self) -> None:
         """Send the calls that wait, if they can be sent."""

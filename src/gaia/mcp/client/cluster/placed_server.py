@@ -20,7 +20,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
 from gaia.mcp.client.cluster.lease import HostClock
-from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink, OnAnswer
+from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink
 from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.placement import Placement
@@ -447,6 +447,9 @@ class PlacedServer:
             self._listener = self._loop.alarm(left, lambda: self._listen(incarnation))
             return
         self._is_silent = True
+        if self._is_draining:
+            self._finish_now()
+            return
         self.call_queue.close()
         self.condition.last_error = self._silence
         logger.warning("host_silent", server=self.name, node=self.condition.node)
@@ -486,6 +489,8 @@ class PlacedServer:
 
     def host_lost(self, incarnation: str, failure: BaseException) -> None:
         """The engine says that a host is lost; on the loop's thread. Does nothing if it is not the present one."""
+        if incarnation == self._incarnation and self._is_draining:
+            self.call_queue.deliver_answers(incarnation)
         if incarnation != self._incarnation or self._closing is not None:
             return
         self._incarnation, self._is_silent = None, False
@@ -652,10 +657,8 @@ class PlacedServer:
 
     def _close(self, reason: str, drain: float = 0.0) -> None:
         if self._closing is not None and self.state is ServerState.CLOSED:
-            if self._is_draining and drain <= 0 and self._link is not None:
-                self._is_draining = False
-                self.call_queue.end_flights()
-                self._tell_end(self._link, 0.0, lambda *_: None)
+            if drain <= 0:
+                self._finish_now()
             return
         was_ended = self._all_done.is_open
         self._closing = reason
@@ -680,33 +683,42 @@ class PlacedServer:
             self._ended()
         elif incarnation is None:
             self._kill()
+        elif self._is_draining:
+            # A message that ends the server could overtake calls that were sent before.
+            self._loop.alarm(drain, self._finish_now)
+            self.call_queue.when_finished(lambda: self._end_server(link))
         else:
-            has_ended = False
+            self._end_server(link)
 
-            def end_once(is_needed: bool) -> None:
-                nonlocal has_ended
-                if not has_ended:
-                    has_ended = True
-                    self._is_draining, self._incarnation = False, None
-                    self.call_queue.end_flights()
-                    if is_needed:
-                        self._ended()
-                    else:
-                        self._kill()
+    def _finish_now(self) -> None:
+        """Calls that are under way have no time any more."""
+        if self._is_draining:
+            self.call_queue.end_flights()
 
-            def answered(is_last: Any, failure: BaseException | None) -> None:
-                # Others may be using a shared host, unless it says that there are none.
-                is_needed = self._is_shared and is_last is not True and not isinstance(failure, HostGone)
-                self._loop.post(lambda: end_once(is_needed))
+    def _end_server(self, link: HostLink) -> None:
+        """Have the host end its server, unless others use it; no call is under way any more."""
+        self._is_draining, self._incarnation = False, None
+        has_ended = False
 
-            self._tell_end(link, drain, answered)
-            self._loop.alarm(_STOP_SECONDS + drain, lambda: end_once(self._is_shared))
+        def end_once(is_needed: bool) -> None:
+            nonlocal has_ended
+            if not has_ended:
+                has_ended = True
+                if is_needed:
+                    self._ended()
+                else:
+                    self._kill()
 
-    def _tell_end(self, link: HostLink, drain: float, on_answer: OnAnswer) -> None:
+        def answered(is_last: Any, failure: BaseException | None) -> None:
+            # Others may be using a shared host, unless it says that there are none.
+            is_needed = self._is_shared and is_last is not True and not isinstance(failure, HostGone)
+            self._loop.post(lambda: end_once(is_needed))
+
         if self._is_shared:
-            link.tell("leave", self._leaving, drain, on_answer=on_answer)
+            link.tell("leave", self._leaving, on_answer=answered)
         else:
-            link.tell("stop", drain, on_answer=on_answer)
+            link.tell("stop", on_answer=answered)
+        self._loop.alarm(_STOP_SECONDS, lambda: end_once(self._is_shared))
 
     def _kill(self) -> None:
         link = self._link

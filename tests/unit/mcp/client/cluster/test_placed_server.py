@@ -6,10 +6,11 @@ import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.cluster.cluster_loop import cluster_loop
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import Launch
-from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, ToolsChanged
+from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.errors import CallCancelled, ServerCrashed, StartFailed
 from tests.hosts import LocalEngine, LocalLink
 from tests.waiting import PATIENCE, wait_until
@@ -361,6 +362,40 @@ class TestTheEnd:
         assert not future.result(PATIENCE).is_error
         with pytest.raises(RuntimeError):
             client.call_tool("add", {})
+
+    def test_the_end_does_not_overtake_a_call(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        link = link_of(engine)
+        link.cut_off()
+        future = client.submit_tool("add", {"a": 1, "b": 2})
+        client.request_disconnect(drain=PATIENCE)
+        # The thread that ends it has come so far that it has told the host, if it does.
+        assert wait_until(lambda: client.state is ServerState.CLOSED)
+        passed = threading.Event()
+        cluster_loop.post(passed.set)
+        assert passed.wait(PATIENCE)
+        assert "stop" not in link.sent
+        link.heal()
+        assert future.result(PATIENCE)["structuredContent"] == {"sum": 3}
+
+    def test_it_stays_closed_when_the_host_falls_silent(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server, lease=1)
+        events: list[Event] = []
+        assert client.connect()
+        client.subscribe(events.append)
+        link = link_of(engine)
+        link.cut_off()
+        future = client.submit_tool("add", {"a": 1, "b": 2})
+        client.request_disconnect(drain=PATIENCE)
+        assert isinstance(future.exception(PATIENCE), CallCancelled)
+        link.heal()
+        client.disconnect()
+        assert [one.new for one in events if isinstance(one, StateChanged)] == [ServerState.CLOSED]
 
     def test_the_time_to_finish_may_be_cut_short(self, place: Place, demo_server: dict[str, Any]) -> None:
         client = place(demo_server)
