@@ -45,7 +45,7 @@ logger = get_logger(__name__)
 class Gate:
     """Calls may go to one incarnation of a host."""
 
-    __slots__ = ("clock", "differing", "handles", "in_flight", "incarnation", "link", "start")
+    __slots__ = ("clock", "differing", "flights", "handles", "incarnation", "link", "start")
 
     def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0) -> None:
         """`start` is the number of the server's start on that host."""
@@ -53,12 +53,17 @@ class Gate:
         self.incarnation = incarnation
         self.clock = clock
         self.start = start
-        self.in_flight = 0
-        """How many calls are on their way. Owned by the lock of the calls."""
+        self.flights: set[_Flight] = set()
+        """Calls that are on their way. Owned by the lock of the calls."""
         self.handles = 0
         """How many handles stay with it. Owned by the same lock."""
         self.differing: Collection[str] = ()
         """Tools whose definitions at this host are others than those that the client goes by."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are on their way."""
+        return len(self.flights)
 
     def takes(self, call: Call) -> bool:
         """Whether a call may go there: only what the client has compared is called, and only it is listed."""
@@ -226,9 +231,10 @@ class PlacedCalls:
         if not call.finish(error=error):
             return False
         with self._lock:
-            flight = self._flights.pop(call.id, None)
+            flight = self._flights.get(call.id)
             if flight is not None:
-                flight.gate.in_flight -= 1
+                flight.gate.flights.discard(flight)
+                del self._flights[call.id]
         if flight is not None:
             gate = flight.gate
             gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
@@ -250,8 +256,9 @@ class PlacedCalls:
     def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> _Flight | None:
         if not call.begin_write():
             return None
-        gate.in_flight += 1
+        # In this order: if the caller's thread is interrupted in between, the call is cancelled, and leaves nothing.
         flight = self._flights[call.id] = _Flight(call, gate, is_bound=is_bound)
+        gate.flights.add(flight)
         return flight
 
     def _send(self, flight: _Flight) -> None:
@@ -350,7 +357,7 @@ class PlacedCalls:
         """Take a call from the flights; False if it is none of them any more."""
         with self._lock:
             landed = self._flights.pop(flight.number, None) is flight
-            flight.gate.in_flight -= landed
+            flight.gate.flights.discard(flight)
             waiting = bool(self._backlog or self._finishing)
         if waiting:
             self._loop.post(self._landed)
@@ -455,9 +462,9 @@ class PlacedCalls:
             for flight in self._flights.values():
                 # It may have been closed meanwhile, while calls waited there.
                 if flight.gate.incarnation == gate.incarnation:
-                    flight.gate.in_flight -= 1
+                    flight.gate.flights.discard(flight)
                     flight.gate = gate
-                    gate.in_flight += 1
+                    gate.flights.add(flight)
             self._gates[gate.incarnation] = gate
         self.send_waiting()
 
