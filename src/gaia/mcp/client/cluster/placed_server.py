@@ -68,6 +68,8 @@ _ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
 _LOOK_SECONDS = 0.02
 _MAX_LOOK_SECONDS = 1.0
 _REPLACE_SECONDS = 120.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+"""Seconds before a host takes the place of one that is gone for good. They are doubled from one to the next."""
 
 DISCONNECTED = "it was disconnected"
 DROPPED = "its client was dropped"
@@ -137,6 +139,7 @@ class PlacedServer:
         """By which hosts know this client, among others that may use the same server."""
         self._left_attempts = _ATTEMPTS
         """To find or start a shared host, which others may be ending."""
+        self._pause = _FIRST_PAUSE
         self._leaving: str | None = None
         """The incarnation that is not needed any more."""
         self._is_draining = False
@@ -357,6 +360,7 @@ class PlacedServer:
             # The host restarts its server, by the policy.
             return
         link, host_is_there, silence = self._link, self._incarnation is not None, self._silence
+        gone = self.condition.last_error
 
         def look() -> None:
             if silence is not None:
@@ -364,7 +368,7 @@ class PlacedServer:
             elif host_is_there:
                 reason = "its host is there, and the server was not ready in time"
             elif link is None:
-                reason = "the Ray cluster was not joined in time"
+                reason = gone or "the Ray cluster was not joined in time"
             else:
                 try:
                     reason = link.why_not_placed()
@@ -394,8 +398,7 @@ class PlacedServer:
             self._loop.alarm(_ATTEMPT_SECONDS, self._start_host)
             return
         if isinstance(failure, HostGone):
-            self.condition.keep_trying = False
-            self._fail(f"its actor is gone: {failure}")
+            self._gone(f"its actor is gone: {failure}")
             return
         if failure is not None:
             # Ray would repeat it too, but in steps of a second.
@@ -403,8 +406,9 @@ class PlacedServer:
             return
         greeting: Greeting = decode_greeting(answer)
         if greeting.problem is not None:
-            self.condition.keep_trying = False
-            self._fail(greeting.problem)
+            # Where it has run, the next node may be a better one.
+            self.condition.keep_trying = self.condition.ever_ready
+            self._gone(greeting.problem)
             return
         if greeting.is_over:
             self._greet_soon()
@@ -505,14 +509,29 @@ class PlacedServer:
         for question in list(self._questions.values()):
             question.withdraw()
         self._questions.clear()
-        if isinstance(failure, HostGone):
-            self.condition.keep_trying = False
-            self._fail(reason)
-            return
         if self.condition.ever_ready:
             self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
-        self._renew()
+        if isinstance(failure, HostGone):
+            self._gone(reason)
+        else:
+            self._renew()
+
+    def _gone(self, reason: str) -> None:
+        """A host is gone for good, or of no use: have another one started, or give up."""
+        condition = self.condition
+        # What is shared was ended by a program that was asked to, or has another configuration.
+        condition.keep_trying &= not self._is_shared
+        if self.state is not ServerState.RESTARTING or not condition.keep_trying:
+            self._fail(reason)
+        if condition.keep_trying:
+            condition.last_error = reason
+            if self._link is not None:
+                self._link.kill()
+                self._link = None
+            condition.host_follows(self._pause)
+            self._loop.alarm(self._pause, self._start_host)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _greet_soon(self) -> None:
         """Greet again: the longer there has been no host, the later."""
@@ -593,6 +612,7 @@ class PlacedServer:
         if event.profile is not None:
             self._context.observer.protocol_version = event.profile.protocol_version
         since, self._down_since = self._down_since, None
+        self._pause = _FIRST_PAUSE
         self.condition.ready(after_loss=since is not None)
         if self.state is not ServerState.READY:
             condition = self.condition

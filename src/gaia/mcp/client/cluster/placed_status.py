@@ -71,6 +71,10 @@ class PlacedCondition:
         self.last_error = reason
         self._host = self._retry_at = self._ready_since = self.placement = None
 
+    def host_follows(self, seconds: float) -> None:
+        """Another host is started in so many seconds."""
+        self._retry_at = time.monotonic() + seconds
+
     def ready(self, *, after_loss: bool) -> None:
         """The server is ready, and `after_loss` the first time since a host was lost."""
         self.ever_ready = self.keep_trying = True

@@ -179,6 +179,46 @@ class TestLosingAHost:
         assert (client.status.pid, client.status.generation) == (pid, 1)
 
 
+class TestHostsThatAreGone:
+    """For good: killed by another program, for instance, or without gaia on their node."""
+
+    def test_another_one_is_started(self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        link_of(engine).kill()
+        assert wait_until(lambda: client.state is ServerState.RESTARTING)
+        assert add(client, timeout=PATIENCE) == {"sum": 3}
+        assert (len(engine.links), client.status.generation, client.status.restarts) == (2, 2, 1)
+
+    def test_one_that_cannot_be_greeted_is_replaced_if_it_is_kept_trying(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        start = engine.start
+
+        def start_dead(name: str, placement: Placement) -> LocalLink:
+            engine.start = start  # type: ignore[method-assign]
+            link = start(name, placement)
+            link.kill()
+            return link
+
+        engine.start = start_dead  # type: ignore[method-assign]
+        client = place(demo_server)
+        assert not client.connect(keep_trying=True)
+        assert "its actor is gone: killed" in str(client.last_error)
+        assert wait_until(client.is_connected)
+        assert add(client) == {"sum": 3}
+
+    def test_disconnect_does_not_wait_for_the_next_one(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        link_of(engine).kill()
+        assert wait_until(lambda: client.state is ServerState.RESTARTING)
+        client.disconnect()
+        assert client.state is ServerState.CLOSED
+
+
 class TestLease:
     def test_no_call_is_sent_to_a_host_that_is_silent(
         self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
