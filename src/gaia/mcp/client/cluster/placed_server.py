@@ -6,8 +6,6 @@ server is ready. All that happens to the hosts comes to the one thread of `Clust
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -19,80 +17,32 @@ from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
-from gaia.mcp.client.cluster.lease import HostClock
-from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.link import HostGone, HostLink
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
+from gaia.mcp.client.cluster.placed_context import PlacedContext
+from gaia.mcp.client.cluster.placed_ending import ENDING_SECONDS, PlacedEnding
+from gaia.mcp.client.cluster.placed_events import PlacedEvents
+from gaia.mcp.client.cluster.placed_greeter import PlacedGreeter
+from gaia.mcp.client.cluster.placed_host import PlacedHost
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
-from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.running_servers import running
-from gaia.mcp.client.cluster.wire import (
-    Answer,
-    AskedInput,
-    EventHappened,
-    Greeting,
-    HostEvent,
-    HostSettings,
-    Logged,
-    Progressed,
-    StateReached,
-    ToolsListed,
-    Withdrawn,
-    decode_events,
-    decode_greeting,
-    encode,
-)
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.messages import Refusal, Request
-from gaia.mcp.client.supervision import events
-from gaia.mcp.client.supervision.context import Listing, SupervisionHooks
+from gaia.mcp.client.cluster.wire import Greeting, HostEvent, StateReached
 from gaia.mcp.client.supervision.event_loop import Waiting
-from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
-from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
+from gaia.mcp.client.supervision.events import Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.status import PlacementStatus
-from gaia.mcp.errors import MCPError
-from gaia.mcp.redaction import Redactor
 from gaia.telemetry import metrics
 
-__all__ = ["DISCONNECTED", "DROPPED", "STOP_SECONDS", "PlacedContext", "PlacedServer"]
+__all__ = ["DISCONNECTED", "DROPPED", "STOP_SECONDS", "PlacedServer"]
 
 logger = get_logger(__name__)
 
-_STOP_SECONDS = 30.0
-"""That a host has to stop its server, before it is killed."""
-_KILL_SECONDS = 10.0
-"""That the engine has to end a host, before it is left alone."""
-STOP_SECONDS = _STOP_SECONDS + 2 * _KILL_SECONDS
+STOP_SECONDS = ENDING_SECONDS + 10.0
 """Within which nothing is left of a server without a drain."""
-_ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
-_LOOK_SECONDS = 0.02
-_MAX_LOOK_SECONDS = 1.0
 _REPLACE_SECONDS = 120.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
-"""Seconds before a host takes the place of one that is gone for good. They are doubled from one to the next."""
 
 DISCONNECTED = "it was disconnected"
 DROPPED = "its client was dropped"
-
-
-class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Made once by a client, for all placed servers that it has one after the other. Durations in seconds."""
-
-    name: str
-    placement: Placement
-    engine: Callable[[], Engine]
-    settings: Callable[[], HostSettings]
-    """Asked at each start: variables are filled in then. Raises ConfigError."""
-    timeout: float
-    """That a host and its server have to get ready."""
-    drain_timeout: float = 30.0
-    """That a process whose place was taken has to finish its calls."""
-    is_lazy: bool = False
-    """Whether its process is started by its first use."""
-    max_pending: int
-    hooks: SupervisionHooks
-    server_requests: ServerRequests
-    observer: Observer
 
 
 class PlacedServer:
@@ -135,35 +85,16 @@ class PlacedServer:
         self._was_started = False
         # Below is what the loop's thread alone changes.
         self._closing: str | None = None
-        self._user = uuid.uuid4().hex
-        """By which hosts know this client, among others that may use the same server."""
-        self._left_attempts = _ATTEMPTS
-        """To find or start a shared host, which others may be ending."""
-        self._pause = _FIRST_PAUSE
-        self._leaving: str | None = None
-        """The incarnation that is not needed any more."""
-        self._is_draining = False
-        """The host finishes its calls, and is stopped then."""
-        self._is_starting = False
-        """A thread for steps starts the host."""
-        self._link: HostLink | None = None
-        self._incarnation: str | None = None
-        """Of the host that was greeted last, while it is there."""
-        self._acknowledged = 0
-        self._host_clock = HostClock()
-        self._polled_at = 0.0
-        """When this host was asked for events last."""
-        self._listener: Alarm | None = None
-        """When to look whether it has answered."""
-        self._is_silent = False
-        """It has not answered that within its lease."""
-        self._host_state: StateReached | None = None
-        """What this host has told last of its server."""
-        self._down_since: float | None = None
+        self._host: PlacedHost | None = None
+        """The host that was greeted last, which may be lost by now."""
+        self._events: PlacedEvents | None = None
+        """What this host tells."""
+        self._ending: PlacedEnding | None = None
         self._deadline: Alarm | None = None
         """When a host that is not there yet is reported."""
-        self._listings: dict[int, Listing] = {}
-        self._questions: dict[int, ServerRequest] = {}
+        self._greeter = PlacedGreeter(
+            context, self.condition, cluster_loop, self._greeted, self._not_placed, self._gone
+        )
         self._release: Callable[[], object] = lambda: None
 
     @property
@@ -191,8 +122,8 @@ class PlacedServer:
         self._settled.wait()
         if self.state is ServerState.FAILED and not self.condition.keep_trying:
             # As a supervisor that has failed: nothing is left of it but its state.
-            self._loop.post(lambda: self._end_host(None))
-            self._all_done.wait(_STOP_SECONDS + _KILL_SECONDS)
+            self._loop.post(lambda: self._end_host("it could not be started"))
+            self._all_done.wait(ENDING_SECONDS)
             self._loop.wait_idle()
         log.flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.is_lazy)
@@ -233,19 +164,27 @@ class PlacedServer:
 
     def has(self, incarnation: str) -> bool:
         """Whether this is its present host."""
-        return self._incarnation == incarnation
+        host = self._present
+        return host is not None and host.incarnation == incarnation
+
+    @property
+    def _present(self) -> PlacedHost | None:
+        """The host that was greeted last, unless it is lost or being ended."""
+        host = self._host
+        return host if host is not None and host.is_present else None
+
+    def _tell(self, method: str, *arguments: object) -> None:
+        host = self._present
+        if host is not None:
+            host.tell(method, *arguments)
 
     def relist(self) -> None:
         """Have the server asked for its tools again."""
-        link, incarnation = self._link, self._incarnation
-        if link is not None and incarnation is not None:
-            link.tell("relist", incarnation)
+        self._tell("relist")
 
     def wake(self) -> None:
         """Start a server that is at rest, as a call would."""
-        link, incarnation = self._link, self._incarnation
-        if link is not None and incarnation is not None:
-            link.tell("wake", incarnation)
+        self._tell("wake")
 
     def abandon(self, release: Callable[[], object]) -> bool:
         if self.is_forked or not self._was_started or self._all_done.is_open:
@@ -263,8 +202,8 @@ class PlacedServer:
 
     def replace_now(self, drain: float) -> bool:  # noqa: ARG002 - the host knows it
         """Have a fresh process take the place of the server on its node."""
-        link, incarnation = self._link, self._incarnation
-        if link is None or incarnation is None:
+        host = self._present
+        if host is None:
             return False
         answers: list[Any] = []
         is_known = Latch()
@@ -273,19 +212,17 @@ class PlacedServer:
             answers.append(answer)
             is_known.open()
 
-        link.tell("replace", incarnation, on_answer=answered)
+        host.tell("replace", on_answer=answered)
         is_known.wait(_REPLACE_SECONDS)
         return answers == [True]
 
     def subscriptions_changed(self) -> None:
-        link, incarnation, wanted = self._link, self._incarnation, self._context.hooks.subscriptions
-        if link is not None and incarnation is not None:
-            link.tell("subscribe", incarnation, wanted.resources, wanted.log_level)
+        wanted = self._context.hooks.subscriptions
+        self._tell("subscribe", wanted.resources, wanted.log_level)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        link, incarnation = self._link, self._incarnation
-        if link is not None and incarnation is not None and self.state is ServerState.READY:
-            link.tell("notify", incarnation, method, msgspec.json.encode(params))
+        if self.state is ServerState.READY:
+            self._tell("notify", method, msgspec.json.encode(params))
 
     def watch(self, waiting: Waiting) -> None:
         """Enforce a deadline that no thread waits for."""
@@ -298,54 +235,7 @@ class PlacedServer:
             return
         self._move_to(ServerState.STARTING)
         self._expect_host()
-        self._start_host()
-
-    def _start_host(self) -> None:
-        if self._closing is not None:
-            return
-        self._is_starting = True
-
-        def started() -> None:
-            try:
-                settings = self._context.settings()
-                link = self._context.engine().start(self.name, self._context.placement)
-            except Exception as error:  # noqa: BLE001 - of ours, of Ray and of what it loads
-                reason = error.message if isinstance(error, MCPError) else exception_text(error)
-                self._loop.post(lambda: self._not_started(reason))
-            else:
-                self._loop.post(lambda: self._started(link, settings))
-
-        self._loop.steps.submit(started, keep=True)
-
-    def _not_started(self, reason: str) -> None:
-        self._is_starting = False
-        if self._closing is not None:
-            self._ended()
-            return
-        # Without a cluster, or with a configuration that cannot be used, nothing is tried again.
-        self.condition.keep_trying = False
-        self._fail(reason)
-
-    def _started(self, link: HostLink, settings: HostSettings) -> None:
-        self._is_starting = False
-        self._link = link
-        if self._closing is not None:
-            self._end_host(self._closing)
-            return
-        self._greet(settings)
-
-    def _greet(self, settings: HostSettings) -> None:
-        assert self._link is not None, "it was started"
-        self._context.observer.redact = Redactor(settings.launch.secrets)
-        settings = msgspec.structs.replace(settings, keep_trying=self.condition.keep_trying, user=self._user)
-        self._link.greet(
-            encode(settings), lambda answer, failure: self._received(lambda now: self._greeted(answer, failure, now))
-        )
-
-    def _received(self, task: Callable[[float], object]) -> None:
-        """On a thread of the engine: have the loop's thread run `task`, with the time of this moment."""
-        now = time.monotonic()
-        self._loop.post(lambda: task(now))
+        self._greeter.start()
 
     def _expect_host(self) -> None:
         """Report it if there is no host, or no server on it, in time."""
@@ -356,16 +246,16 @@ class PlacedServer:
     def _not_in_time(self) -> None:
         if self._closing is not None or self.state not in (ServerState.STARTING, ServerState.RESTARTING):
             return
-        if self._incarnation is not None and self.condition.ever_ready and not self._is_silent:
+        host, link = self._present, self._greeter.link
+        if host is not None and self.condition.ever_ready and not host.is_silent:
             # The host restarts its server, by the policy.
             return
-        link, host_is_there, silence = self._link, self._incarnation is not None, self._silence
-        gone = self.condition.last_error
+        silence, gone = None if host is None else host.silence, self.condition.last_error
 
         def look() -> None:
             if silence is not None:
                 reason = silence
-            elif host_is_there:
+            elif host is not None:
                 reason = "its host is there, and the server was not ready in time"
             elif link is None:
                 reason = gone or "the Ray cluster was not joined in time"
@@ -382,223 +272,106 @@ class PlacedServer:
         if self._closing is None and self.state in (ServerState.STARTING, ServerState.RESTARTING):
             self._fail(reason)
 
+    def _not_placed(self, reason: str) -> None:
+        """There will be no host."""
+        if self._closing is None:
+            self.condition.keep_trying = False
+            self._fail(reason)
+
+    def _gone(self, reason: str) -> None:
+        """A host is gone for good, or of no use: have another one started, if it is kept trying."""
+        condition = self.condition
+        # A shared host was ended on demand, or is used with another configuration.
+        if self._context.placement.is_shared or not condition.keep_trying:
+            self._not_placed(reason)
+            return
+        if self.state is not ServerState.RESTARTING:
+            self._fail(reason)
+        condition.last_error = reason
+        condition.host_follows(self._greeter.start_another())
+
     def _fail(self, reason: str) -> None:
         self.condition.last_error = reason
         logger.error("server_not_placed", server=self.name, error=reason)
         self._move_to(ServerState.FAILED, reason)
         self._settled.open()
 
-    def _greeted(self, answer: Any, failure: BaseException | None, now: float) -> None:
-        if self._closing is not None:
-            return
-        if isinstance(failure, HostGone) and self._is_shared and self._left_attempts:
-            # Others have just ended it.
-            self._left_attempts -= 1
-            self._link = None
-            self._loop.alarm(_ATTEMPT_SECONDS, self._start_host)
-            return
-        if isinstance(failure, HostGone):
-            self._gone(f"its actor is gone: {failure}")
-            return
-        if failure is not None:
-            # Ray would repeat it too, but in steps of a second.
-            self._greet_soon()
-            return
-        greeting: Greeting = decode_greeting(answer)
-        if greeting.problem is not None:
-            # Where it has run, the next node may be a better one.
-            self.condition.keep_trying = self.condition.ever_ready
-            self._gone(greeting.problem)
-            return
-        if greeting.is_over:
-            self._greet_soon()
-            return
-        if greeting.incarnation != self.condition.incarnation:
-            self._host_clock = HostClock()
-            self._acknowledged = 0
-            self._host_state = None
-            self._listings.clear()
-            self.condition.host_greeted(greeting, self._link)
-        self._incarnation, self._is_silent = greeting.incarnation, False
-        self._left_attempts = _ATTEMPTS
-        self._host_clock.heard(greeting.clock, now)
+    def _greeted(self, link: HostLink, greeting: Greeting, now: float) -> None:
+        host = self._host
+        if host is None or host.incarnation != greeting.incarnation:
+            self._host = host = PlacedHost(link, greeting, self._context.placement.lease, self._loop, self)
+            self._events = PlacedEvents(self._context, self.call_queue, self.condition, self._loop, host)
+            self.condition.host_greeted(greeting, link)
         logger.debug("host_greeted", server=self.name, node=greeting.node, pid=greeting.pid)
-        self._poll()
-        self._listen(greeting.incarnation)
-        if self._host_state is not None:
+        host.greeted(greeting, now)
+        if host.state is not None:
             # It was only out of reach.
-            self._reached(self._host_state)
+            self._reached(host, host.state)
 
-    def _poll(self) -> None:
-        link, incarnation = self._link, self._incarnation
-        if link is None or incarnation is None or self._is_ending:
-            return
-        self._polled_at = time.monotonic()
-        link.poll(
-            incarnation,
-            self._acknowledged,
-            lambda answer, failure: self._received(lambda now: self._polled(incarnation, answer, failure, now)),
-        )
+    # What becomes of the host. Implements `HostWatcher`.
 
-    def _listen(self, incarnation: str) -> None:
+    def host_silent(self, host: PlacedHost) -> None:
         """Send no calls to a host that does not answer in time: it has stopped its server, or is about to."""
-        if incarnation != self._incarnation or self._is_silent or self._is_ending:
-            return
-        left = self._polled_at + self._context.placement.lease - time.monotonic()
-        if left > 0:
-            if self._listener is not None:
-                self._listener.cancel()
-            self._listener = self._loop.alarm(left, lambda: self._listen(incarnation))
-            return
-        self._is_silent = True
-        if self._is_draining:
-            self._finish_now()
+        if self._closing is not None:
+            self.call_queue.end_flights()
             return
         self.call_queue.close()
-        self.condition.last_error = self._silence
-        logger.warning("host_silent", server=self.name, node=self.condition.node)
-        if self._down_since is None:
-            self._down_since = time.monotonic()
+        reason = str(host.silence)
+        self.condition.host_silent(reason)
+        logger.warning("host_silent", server=self.name, node=host.node)
         if self.condition.ever_ready:
-            self._move_to(ServerState.RESTARTING, self._silence)
+            self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
 
-    @property
-    def _silence(self) -> str | None:
-        """What is known of a host that does not answer; None if it does."""
-        if not self._is_silent:
-            return None
-        return f"its host on node {self.condition.node} has not answered for {self._context.placement.lease:g} s"
-
-    def _polled(self, incarnation: str, answer: Any, failure: BaseException | None, now: float) -> None:
-        if incarnation != self._incarnation or self._is_ending:
-            return
-        if failure is not None or not answer:
-            self.host_lost(incarnation, failure or RuntimeError("another process took its place"))
-            return
-        sent = decode_events(answer)
-        self._host_clock.heard(sent.clock, now)
-        was_silent, self._is_silent = self._is_silent, False
-        if was_silent and self._host_state is not None:
-            self._reached(self._host_state)
-        try:
-            for number, event in enumerate(sent.events, sent.first):
-                if number > self._acknowledged:
-                    self._acknowledged = number
-                    self._happened(incarnation, event)
-        finally:
-            self._poll()
-            if was_silent:
-                self._listen(incarnation)
+    def host_answers(self, host: PlacedHost) -> None:
+        if host.state is not None:
+            self._reached(host, host.state)
 
     def host_lost(self, incarnation: str, failure: BaseException) -> None:
         """The engine says that a host is lost; on the loop's thread. Does nothing if it is not the present one."""
-        if incarnation == self._incarnation and self._is_draining:
-            self.call_queue.deliver_answers(incarnation)
-        if incarnation != self._incarnation or self._closing is not None:
+        host = self._present
+        if host is None or host.incarnation != incarnation:
             return
-        self._incarnation, self._is_silent = None, False
+        if self._closing is not None:
+            self.call_queue.deliver_answers(incarnation)
+            return
+        host.let_go()
         self.call_queue.close()
         self.call_queue.deliver_answers(incarnation)
-        reason = f"its host on node {self.condition.node} was lost: {failure}"
+        reason = f"its host on node {host.node} was lost: {failure}"
         self.condition.host_lost(reason)
-        if self._down_since is None:
-            self._down_since = time.monotonic()
-        logger.warning("host_lost", server=self.name, node=self.condition.node, reason=str(failure))
+        logger.warning("host_lost", server=self.name, node=host.node, reason=str(failure))
         metrics.instruments.crashes.add(1, {"gaia.mcp.server.name": self.name, "reason": "host_lost"})
-        for question in list(self._questions.values()):
-            question.withdraw()
-        self._questions.clear()
+        if self._events is not None:
+            self._events.withdraw_questions()
         if self.condition.ever_ready:
             self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
         if isinstance(failure, HostGone):
             self._gone(reason)
         else:
-            self._renew()
+            self._greeter.greet_again()
 
-    def _gone(self, reason: str) -> None:
-        """A host is gone for good, or of no use: have another one started, or give up."""
-        condition = self.condition
-        # What is shared was ended by a program that was asked to, or has another configuration.
-        condition.keep_trying &= not self._is_shared
-        if self.state is not ServerState.RESTARTING or not condition.keep_trying:
-            self._fail(reason)
-        if condition.keep_trying:
-            condition.last_error = reason
-            if self._link is not None:
-                self._link.kill()
-                self._link = None
-            condition.host_follows(self._pause)
-            self._loop.alarm(self._pause, self._start_host)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+    def happened(self, host: PlacedHost, event: HostEvent) -> None:
+        if isinstance(event, StateReached):
+            self._reached(host, event)
+        elif self._events is not None:
+            self._events.happened(event)
 
-    def _greet_soon(self) -> None:
-        """Greet again: the longer there has been no host, the later."""
-        away = 0.0 if self._down_since is None else time.monotonic() - self._down_since
-        self._loop.alarm(min(max(_LOOK_SECONDS, away / 20), _MAX_LOOK_SECONDS), self._renew)
-
-    def _renew(self) -> None:
-        """Greet the next host, or this one again."""
-        if self._closing is not None:
-            return
-
-        def renewed() -> None:
-            try:
-                settings = self._context.settings()
-            except MCPError as error:
-                message = error.message
-                self._loop.post(lambda: self._fail(message))
-            else:
-                self._loop.post(lambda: self._greet(settings))
-
-        self._loop.steps.submit(renewed, keep=True)
-
-    # What a host tells.
-
-    def _happened(self, incarnation: str, event: HostEvent) -> None:
-        link = self._link
-        assert link is not None, "there is a host"
-        match event:
-            case Progressed():
-                self.call_queue.progressed(event.call, event.params, time.monotonic())
-            case Logged():
-                self.call_queue.logged(event.call, event.params)
-            case StateReached():
-                self._host_state = event
-                self._reached(event)
-            case ToolsListed(definitions=None):
-                self._listings[event.number] = self._context.hooks.listing_begins()
-            case ToolsListed():
-                listing = self._listings.pop(event.number, None)
-                if event.profile is not None:
-                    self.condition.profile = event.profile.restored()
-                if listing is not None and event.definitions is not None:
-                    self._context.hooks.tools_listed(event.definitions, listing)
-                link.tell("checked", incarnation, event.number)
-            case AskedInput():
-                self._ask(link, incarnation, event)
-            case Withdrawn():
-                question = self._questions.pop(event.number, None)
-                if question is not None:
-                    question.withdraw()
-            case EventHappened():
-                self._tell(event)
-
-    def _reached(self, event: StateReached) -> None:
+    def _reached(self, host: PlacedHost, event: StateReached) -> None:
         state = event.state
-        if state is ServerState.CLOSED or self._incarnation is None or self._closing is not None:
+        if state is ServerState.CLOSED or self._closing is not None:
             return
         if state is ServerState.STARTING and self.condition.ever_ready:
             state = ServerState.RESTARTING
         self.condition.host_reached(event)
         if state is ServerState.READY:
-            self._ready(event)
+            self._ready(host, event)
             return
         # A server that has exited is started again by a call, which the host has to see.
-        if state is ServerState.EXITED and self._link is not None:
+        if state is ServerState.EXITED:
             self._move_to(state, event.reason)
-            self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
+            self.call_queue.open(host.gate(event))
             self._settled.open()
             return
         self.call_queue.close()
@@ -606,57 +379,20 @@ class PlacedServer:
         if state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             self._settled.open()
 
-    def _ready(self, event: StateReached) -> None:
-        assert self._link is not None, "there is a host"
-        assert self._incarnation is not None, "it was greeted"
+    def _ready(self, host: PlacedHost, event: StateReached) -> None:
+        condition = self.condition
         if event.profile is not None:
             self._context.observer.protocol_version = event.profile.protocol_version
-        since, self._down_since = self._down_since, None
-        self._pause = _FIRST_PAUSE
-        self.condition.ready(after_loss=since is not None)
+        downtime = condition.ready()
         if self.state is not ServerState.READY:
-            condition = self.condition
-            logger.info("server_placed", server=self.name, node=condition.node, generation=condition.generation)
+            logger.info("server_placed", server=self.name, node=host.node, generation=condition.generation)
         self._move_to(ServerState.READY, event.reason)
-        if since is not None:
-            downtime = time.monotonic() - since
+        if downtime is not None:
             self._context.hooks.happened(
-                Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
+                Restarted(self.name, condition.generation, downtime=downtime, reason="its host was lost")
             )
-        self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
+        self.call_queue.open(host.gate(event))
         self._settled.open()
-
-    def _ask(self, link: HostLink, incarnation: str, event: AskedInput) -> None:
-        def answered(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-            if result is None and refusal is None:
-                return
-            code, message = (None, "") if refusal is None else (refusal.code, refusal.message)
-            link.tell("answer", incarnation, encode(Answer(event.number, result, code, message)))
-
-        requests = self._context.server_requests
-        if not requests.features.offers(event.method):
-            return
-        if requests.features.relayed:
-            request = Request(event.number, event.method, event.params)
-            question = requests.relay(self.call_queue.relayed(), request, answered)
-        else:
-            question = requests.ask(event.method, event.params, answered)
-        if not question.ended:
-            self._questions = {number: one for number, one in self._questions.items() if not one.ended}
-            self._questions[event.number] = question
-            self.watch(question)
-
-    def _tell(self, event: EventHappened) -> None:
-        kind = getattr(events, event.kind, None)
-        if not (isinstance(kind, type) and issubclass(kind, Event)):
-            return
-        told = msgspec.convert({"server": self.name, **event.fields}, kind)
-        if isinstance(told, Restarted):
-            if self._down_since is not None:
-                # It is told when this host's server is ready.
-                return
-            told = msgspec.structs.replace(told, generation=self.condition.generation)
-        self._context.hooks.happened(told)
 
     def _move_to(self, new: ServerState, reason: str | None = None, *, finish: bool = False) -> None:
         old = self.call_queue.move_to(new, reason, finish=finish)
@@ -665,106 +401,66 @@ class PlacedServer:
 
     # The end.
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether other programs may use the same host."""
-        return self._context.placement.lifetime == "detached"
-
-    @property
-    def _is_ending(self) -> bool:
-        """Whether nothing matters any more of what the host tells."""
-        return self._closing is not None and not self._is_draining
-
     def _close(self, reason: str, drain: float = 0.0) -> None:
         if self._closing is not None and self.state is ServerState.CLOSED:
             if drain <= 0:
-                self._finish_now()
+                self.call_queue.end_flights()
             return
         was_ended = self._all_done.is_open
         self._closing = reason
-        self._is_draining = drain > 0 and self.state is ServerState.READY and self._incarnation is not None
-        self._move_to(ServerState.CLOSED, reason, finish=self._is_draining)
+        finish = drain > 0 and self.state is ServerState.READY and self._present is not None
+        self._move_to(ServerState.CLOSED, reason, finish=finish)
         self._settled.open()
         if not was_ended:
-            self._end_host(reason, drain if self._is_draining else 0.0)
+            self._end_host(reason, drain if finish else 0.0)
 
-    def _end_host(self, reason: str | None, drain: float = 0.0) -> None:
-        self._closing = reason or "it could not be started"
+    def _end_host(self, reason: str, drain: float = 0.0) -> None:
+        self._closing = reason
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._is_starting:
-            return
-        link, incarnation = self._link, self._incarnation
-        self._leaving = incarnation
-        if not self._is_draining:
-            self._incarnation = None
-        if link is None or (incarnation is None and self._is_shared):
-            # A shared host that was not greeted ends by itself, unless others use it.
-            self._ended()
-        elif incarnation is None:
-            self._kill()
-        elif self._is_draining:
+        if drain > 0:
             # A message that ends the server could overtake calls that were sent before.
-            self._loop.alarm(drain, self._finish_now)
-            self.call_queue.when_finished(lambda: self._end_server(link))
+            self._deadline = self._loop.alarm(drain, self.call_queue.end_flights)
+            self.call_queue.when_finished(self._end_now)
         else:
-            self._end_server(link)
+            self._end_now()
 
-    def _finish_now(self) -> None:
-        """Calls that are under way have no time any more."""
-        if self._is_draining:
-            self.call_queue.end_flights()
+    def _end_now(self) -> None:
+        """No call is under way any more."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        host = self._present
+        if host is not None:
+            host.let_go()
+        incarnation = None if host is None else host.incarnation
+        self._greeter.stop(lambda: self._end(incarnation))
 
-    def _end_server(self, link: HostLink) -> None:
-        """Have the host end its server, unless others use it; no call is under way any more."""
-        self._is_draining, self._incarnation = False, None
-        has_ended = False
+    def _end(self, incarnation: str | None) -> None:
+        link = self._greeter.link
+        if self._ending is not None:
+            return
+        if link is None:
+            self._ended()
+            return
+        self._ending = PlacedEnding(
+            link,
+            incarnation,
+            is_shared=self._context.placement.is_shared,
+            loop=self._loop,
+            on_stopped=self._host_stopped,
+            on_ended=self._ended,
+        )
+        self._ending.begin()
 
-        def end_once(is_needed: bool) -> None:
-            nonlocal has_ended
-            if not has_ended:
-                has_ended = True
-                if is_needed:
-                    self._ended()
-                else:
-                    self._kill()
-
-        def answered(is_last: Any, failure: BaseException | None) -> None:
-            # Others may be using a shared host, unless it says that there are none.
-            is_needed = self._is_shared and is_last is not True and not isinstance(failure, HostGone)
-            self._loop.post(lambda: end_once(is_needed))
-
-        if self._is_shared:
-            link.tell("leave", self._leaving, on_answer=answered)
-        else:
-            link.tell("stop", on_answer=answered)
-        self._loop.alarm(_STOP_SECONDS, lambda: end_once(self._is_shared))
-
-    def _kill(self) -> None:
-        link = self._link
-        assert link is not None, "there is something to kill"
-        link.kill()
-        deadline = time.monotonic() + _KILL_SECONDS
-
-        def look() -> None:
-            if self._all_done.is_open:
-                return
-            # It does nothing in a host that is still there.
-            link.tell("checked", "", 0, on_answer=lambda _, failure: self._loop.post(lambda: looked(failure)))
-
-        def looked(failure: BaseException | None) -> None:
-            if isinstance(failure, HostGone) or time.monotonic() > deadline:
-                self._ended()
-            else:
-                self._loop.alarm(_LOOK_SECONDS, look)
-
-        self._loop.alarm(_KILL_SECONDS, self._ended)
-        look()
+    def _host_stopped(self) -> None:
+        if self._host is not None:
+            self._host.let_go()
+        self.call_queue.end_flights()
 
     def _ended(self) -> None:
         if self._all_done.is_open:
             return
-        self._link = None
+        self._host = self._events = self._ending = self._greeter.link = None
         running.discard(self)
         if not self._is_replica:
             metrics.observed.discard(self)

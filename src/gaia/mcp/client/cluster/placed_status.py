@@ -36,6 +36,8 @@ class PlacedCondition:
         self._earlier_restarts = 0
         self.placement: PlacementStatus | None = None
         """Where it runs; None while it has no place."""
+        self.down_since: float | None = None
+        """Since when its host is lost or silent, until its server is ready again."""
         self._hosts = 0
         self._host: StateReached | None = None
         self._retry_at: float | None = None
@@ -68,18 +70,28 @@ class PlacedCondition:
             self.profile = event.profile.restored()
 
     def host_lost(self, reason: str) -> None:
-        self.last_error = reason
+        self.host_silent(reason)
         self._host = self._retry_at = self._ready_since = self.placement = None
+
+    def host_silent(self, reason: str) -> None:
+        """The host does not answer, and may be lost."""
+        self.last_error = reason
+        if self.down_since is None:
+            self.down_since = time.monotonic()
 
     def host_follows(self, seconds: float) -> None:
         """Another host is started in so many seconds."""
         self._retry_at = time.monotonic() + seconds
 
-    def ready(self, *, after_loss: bool) -> None:
-        """The server is ready, and `after_loss` the first time since a host was lost."""
+    def ready(self) -> float | None:
+        """The server is ready. Returns for how many seconds it was not, if its host was lost or silent meanwhile."""
         self.ever_ready = self.keep_trying = True
-        self._earlier_restarts += after_loss
-        self.restarts += after_loss
+        since, self.down_since = self.down_since, None
+        if since is None:
+            return None
+        self._earlier_restarts += 1
+        self.restarts += 1
+        return time.monotonic() - since
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""

@@ -96,6 +96,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
             raise ValueError('name: is for "lifetime": "detached", and must not be empty')
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other programs may use the same host."""
+        return self.lifetime == "detached"
+
+    @property
     def most_replicas(self) -> int:
         return self.replicas if isinstance(self.replicas, int) else self.replicas.max
 

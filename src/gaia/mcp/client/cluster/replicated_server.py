@@ -19,7 +19,8 @@ from gaia.mcp.client.cluster.autoscaling import Autoscaling
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import cluster_loop
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
-from gaia.mcp.client.cluster.placed_server import DISCONNECTED, DROPPED, STOP_SECONDS, PlacedContext, PlacedServer
+from gaia.mcp.client.cluster.placed_context import PlacedContext
+from gaia.mcp.client.cluster.placed_server import DISCONNECTED, DROPPED, STOP_SECONDS, PlacedServer
 from gaia.mcp.client.cluster.placement import Replicas
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.replica_definitions import ReplicaDefinitions
