@@ -245,15 +245,14 @@ class ServerHost:
         elif self._part(user) and self._on_unused is not None:
             self._on_unused()
 
-    def leave(self, incarnation: str, drain: float = 0.0) -> bool:
-        """A driver does not need the server any more, once its calls have ended, for which it has `drain` seconds.
+    def leave(self, incarnation: str) -> bool:
+        """A driver does not need the server any more.
 
         True if it was the last one: then the server has been stopped, and this host is of no use any more.
         """
         user = self._users.get(incarnation)
         if user is None:
             return self._stopped
-        user.finish(drain)
         return self._part(user)
 
     def _part(self, user: HostUser) -> bool:
@@ -413,13 +412,13 @@ class ServerHost:
         if incarnation in self._users and self._supervisor is not None:
             self._supervisor.wake()
 
-    def stop(self, drain: float = 0.0) -> None:
-        """Stop the server, and return when nothing of it is left. It has `drain` seconds to finish its calls."""
+    def stop(self) -> None:
+        """Stop the server, and return when nothing of it is left."""
         with self._lock:
             self._stopped = True
             supervisor, callbacks = self._supervisor, self._callbacks
         if supervisor is not None:
-            supervisor.stop(drain)
+            supervisor.stop()
         if callbacks is not None:
             callbacks.close()
         with self._lock:

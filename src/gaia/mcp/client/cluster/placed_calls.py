@@ -82,6 +82,8 @@ class PlacedCalls:
         """By their incarnations."""
         self._flights: dict[int, Flight] = {}
         self._backlog: deque[Call] = deque()
+        self._finishing: list[tuple[HostLink | None, Callable[[], object]]] = []
+        """What is run when no call is under way to a host, or to any."""
 
     def __len__(self) -> int:
         """How many calls wait."""
@@ -181,13 +183,14 @@ class PlacedCalls:
         if not call.finish(error=error):
             return False
         with self._lock:
-            flight = self._flights.pop(call.id, None)
+            flight = self._flights.get(call.id)
             if flight is not None:
-                flight.gate.in_flight -= 1
+                flight.gate.flights.discard(flight.number)
+                del self._flights[call.id]
         if flight is not None:
             gate = flight.gate
             gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
-            self._loop.post(self.send_waiting)
+            self._loop.post(self._landed)
         return True
 
     def _depart(self, call: Call) -> Flight | None:
@@ -205,8 +208,9 @@ class PlacedCalls:
     def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> Flight | None:
         if not call.begin_write():
             return None
-        gate.in_flight += 1
+        # In this order: if the caller's thread is interrupted in between, the call is cancelled, and leaves nothing.
         flight = self._flights[call.id] = Flight(call, gate, is_bound=is_bound)
+        gate.flights.add(flight.number)
         return flight
 
     def _send(self, flight: Flight) -> None:
@@ -293,10 +297,10 @@ class PlacedCalls:
         """Take a call from the flights; False if it is none of them any more."""
         with self._lock:
             landed = self._flights.pop(flight.number, None) is flight
-            flight.gate.in_flight -= landed
-            waiting = bool(self._backlog)
+            flight.gate.flights.discard(flight.number)
+            waiting = bool(self._backlog or self._finishing)
         if waiting:
-            self._loop.post(self.send_waiting)
+            self._loop.post(self._landed)
         return landed
 
     def _lost(self, flight: Flight, failure: BaseException) -> None:
@@ -360,6 +364,25 @@ class PlacedCalls:
             if (gate := self._gates.get(incarnation)) is not None:
                 gate.listing = number
 
+    def when_finished(self, task: Callable[[], object], link: HostLink | None = None) -> None:
+        """Run `task` once, when no call is under way any more, or none to one host."""
+        with self._lock:
+            self._finishing.append((link, task))
+        self._landed()
+
+    def _landed(self) -> None:
+        """A call is not under way any more."""
+        finished: list[Callable[[], object]] = []
+        with self._lock:
+            if self._finishing:
+                busy = {flight.gate.link for flight in self._flights.values()}
+                is_over = [link not in busy if link else not busy for link, _ in self._finishing]
+                finished = [task for (_, task), over in zip(self._finishing, is_over, strict=True) if over]
+                self._finishing = [one for one, over in zip(self._finishing, is_over, strict=True) if not over]
+        for task in finished:
+            task()
+        self.send_waiting()
+
     def send_waiting(self) -> None:
         """Send the calls that wait, if they can be sent."""
         while True:
@@ -392,9 +415,9 @@ class PlacedCalls:
             for flight in self._flights.values():
                 # It may have been closed meanwhile, while calls waited there.
                 if flight.gate.incarnation == gate.incarnation:
-                    flight.gate.in_flight -= 1
+                    flight.gate.flights.discard(flight.number)
                     flight.gate = gate
-                    gate.in_flight += 1
+                    gate.flights.add(flight.number)
             self._gates[gate.incarnation] = gate
         self.send_waiting()
 

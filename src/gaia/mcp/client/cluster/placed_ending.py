@@ -16,7 +16,7 @@ _STOP_SECONDS = 30.0
 _KILL_SECONDS = 10.0
 """That the engine has to end a host, before it is left alone."""
 ENDING_SECONDS = _STOP_SECONDS + _KILL_SECONDS
-"""Within which a host is ended that has no time to finish its calls."""
+"""Within which a host is ended."""
 _SECONDS_BETWEEN_LOOKS = 0.02
 """At whether a host that was killed is gone."""
 
@@ -48,32 +48,26 @@ class PlacedEnding:
         self._is_stopped = False
         self._is_over = False
 
-    def begin(self, drain: float) -> None:
-        """The host has `drain` seconds to finish its calls."""
+    def begin(self) -> None:
         if self._incarnation is not None:
-            self._stop(drain)
-            self._loop.alarm(_STOP_SECONDS + drain, lambda: self._stopped(is_needed=self._is_shared))
+            self._stop()
+            self._loop.alarm(_STOP_SECONDS, lambda: self._stopped(is_needed=self._is_shared))
         elif self._is_shared:
             # It ends by itself, unless others use it.
             self._end()
         else:
             self._kill()
 
-    def cut_short(self) -> None:
-        """The host has no more time to finish its calls."""
-        if not self._is_stopped:
-            self._stop(0.0)
-
-    def _stop(self, drain: float) -> None:
+    def _stop(self) -> None:
         def answered(is_last: Any, failure: BaseException | None) -> None:
             # Others may be using a shared host, unless it says that there are none.
             is_needed = self._is_shared and is_last is not True and not isinstance(failure, HostGone)
             self._loop.post(lambda: self._stopped(is_needed=is_needed))
 
         if self._is_shared:
-            self._link.tell("leave", self._incarnation, drain, on_answer=answered)
+            self._link.tell("leave", self._incarnation, on_answer=answered)
         else:
-            self._link.tell("stop", drain, on_answer=answered)
+            self._link.tell("stop", on_answer=answered)
 
     def _stopped(self, *, is_needed: bool) -> None:
         if self._is_stopped:

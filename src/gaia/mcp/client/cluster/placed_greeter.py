@@ -23,6 +23,8 @@ __all__ = ["PlacedGreeter"]
 _ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
 _MIN_PAUSE_SECONDS = 0.02
 _MAX_PAUSE_SECONDS = 1.0
+_FIRST_REPLACEMENT_SECONDS, _LAST_REPLACEMENT_SECONDS = 0.5, 60.0
+"""Before a host takes the place of one that is gone for good. They are doubled from one to the next."""
 
 
 class PlacedGreeter:
@@ -35,11 +37,12 @@ class PlacedGreeter:
         loop: ClusterLoop,
         on_greeted: Callable[[HostLink, Greeting, float], object],
         on_failed: Callable[[str], object],
+        on_gone: Callable[[str], object],
     ) -> None:
         """`on_greeted` is told of each host that can be used, and when it has answered.
 
         `on_failed` is told why there will be none: without a cluster, or with a configuration that cannot be used,
-        nothing is tried again.
+        nothing is tried again. `on_gone` is told why a host will never be of use, where another one may be.
         """
         self.link: HostLink | None = None
         """To the host, as soon as the engine has begun to place it."""
@@ -48,6 +51,8 @@ class PlacedGreeter:
         self._loop = loop
         self._on_greeted = on_greeted
         self._on_failed = on_failed
+        self._on_gone = on_gone
+        self._replacement_seconds = _FIRST_REPLACEMENT_SECONDS
         self._user = uuid.uuid4().hex
         """By which hosts know this client, among others that may use the same server."""
         self._left_attempts = _ATTEMPTS
@@ -74,6 +79,17 @@ class PlacedGreeter:
                 self._loop.post(lambda: self._started(link, settings))
 
         self._loop.steps.submit(started, keep=True)
+
+    def start_another(self) -> float:
+        """Have a host started in the place of one that is gone for good. Returns in how many seconds."""
+        if self.link is not None:
+            # Its actor may be there, and of no use.
+            self.link.kill()
+            self.link = None
+        seconds = self._replacement_seconds
+        self._replacement_seconds = min(2 * seconds, _LAST_REPLACEMENT_SECONDS)
+        self._loop.alarm(seconds, self.start)
+        return seconds
 
     def greet_again(self) -> None:
         """Greet the host that takes the place of a lost one, or the same again."""
@@ -130,7 +146,7 @@ class PlacedGreeter:
             self._loop.alarm(_ATTEMPT_SECONDS, self.start)
             return
         if isinstance(failure, HostGone):
-            self._on_failed(f"its actor is gone: {failure}")
+            self._on_gone(f"its actor is gone: {failure}")
             return
         if failure is not None:
             # Ray would repeat it too, but in steps of a second.
@@ -138,12 +154,14 @@ class PlacedGreeter:
             return
         greeting = decode_greeting(answer)
         if greeting.problem is not None:
-            self._on_failed(greeting.problem)
+            # Where it has been ready, another node may do.
+            (self._on_gone if self._condition.ever_ready else self._on_failed)(greeting.problem)
         elif greeting.is_over:
             self._greet_soon()
         else:
             assert self.link is not None, "it was greeted"
             self._left_attempts = _ATTEMPTS
+            self._replacement_seconds = _FIRST_REPLACEMENT_SECONDS
             self._on_greeted(self.link, greeting, now)
 
     def _greet_soon(self) -> None:

@@ -75,7 +75,9 @@ class PlacedServer(LoopServer):
         self._ending: PlacedEnding | None = None
         self._deadline: Alarm | None = None
         """When a host that is not there yet is reported."""
-        self._greeter = PlacedGreeter(context, self.condition, cluster_loop, self._greeted, self._not_placed)
+        self._greeter = PlacedGreeter(
+            context, self.condition, cluster_loop, self._greeted, self._not_placed, self._gone
+        )
 
     def bind(self) -> BoundCalls:
         """A way to the server that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
@@ -156,7 +158,7 @@ class PlacedServer(LoopServer):
         if host is not None and self.condition.ever_ready and not host.is_silent:
             # The host restarts its server, by the policy.
             return
-        silence = None if host is None else host.silence
+        silence, gone = None if host is None else host.silence, self.condition.last_error
 
         def look() -> None:
             if silence is not None:
@@ -164,7 +166,7 @@ class PlacedServer(LoopServer):
             elif host is not None:
                 reason = "its host is there, and the server was not ready in time"
             elif link is None:
-                reason = "the Ray cluster was not joined in time"
+                reason = gone or "the Ray cluster was not joined in time"
             else:
                 try:
                     reason = link.why_not_placed()
@@ -183,6 +185,18 @@ class PlacedServer(LoopServer):
         if self._closing is None:
             self.condition.keep_trying = False
             self._fail(reason)
+
+    def _gone(self, reason: str) -> None:
+        """A host is gone for good, or of no use: have another one started, if it is kept trying."""
+        condition = self.condition
+        # A shared host was ended on demand, or is used with another configuration.
+        if self._context.placement.is_shared or not condition.keep_trying:
+            self._not_placed(reason)
+            return
+        if self.state is not ServerState.RESTARTING:
+            self._fail(reason)
+        condition.last_error = reason
+        condition.host_follows(self._greeter.start_another())
 
     def _fail(self, reason: str) -> None:
         self.condition.last_error = reason
@@ -206,6 +220,9 @@ class PlacedServer(LoopServer):
 
     def host_silent(self, host: PlacedHost) -> None:
         """Send no calls to a host that does not answer in time: it has stopped its server, or is about to."""
+        if self._closing is not None:
+            self.call_queue.end_flights()
+            return
         self.call_queue.close()
         reason = str(host.silence)
         self.condition.host_silent(reason)
@@ -221,7 +238,10 @@ class PlacedServer(LoopServer):
     def host_lost(self, incarnation: str, failure: BaseException) -> None:
         """The engine says that a host is lost; on the loop's thread. Does nothing if it is not the present one."""
         host = self._present
-        if host is None or host.incarnation != incarnation or self._closing is not None:
+        if host is None or host.incarnation != incarnation:
+            return
+        if self._closing is not None:
+            self.call_queue.deliver_answers(incarnation)
             return
         host.let_go()
         self.call_queue.close()
@@ -232,13 +252,13 @@ class PlacedServer(LoopServer):
         metrics.instruments.crashes.add(1, {"gaia.mcp.server.name": self.name, "reason": "host_lost"})
         if self._events is not None:
             self._events.withdraw_questions()
-        if isinstance(failure, HostGone):
-            self._not_placed(reason)
-            return
         if self.condition.ever_ready:
             self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
-        self._greeter.greet_again()
+        if isinstance(failure, HostGone):
+            self._gone(reason)
+        else:
+            self._greeter.greet_again()
 
     def happened(self, host: PlacedHost, event: HostEvent) -> None:
         if isinstance(event, StateReached):
@@ -287,7 +307,7 @@ class PlacedServer(LoopServer):
     def _close(self, reason: str, drain: float) -> None:
         if self._closing is not None and self.state is ServerState.CLOSED:
             if drain <= 0:
-                self._cut_short()
+                self.call_queue.end_flights()
             return
         was_ended = self._all_done.is_open
         self._closing = reason
@@ -297,25 +317,28 @@ class PlacedServer(LoopServer):
         if not was_ended:
             self._end_hosts(reason, drain if finish else 0.0)
 
-    def _cut_short(self) -> None:
-        """Give a host that finishes its calls no more time."""
-        host = self._present
-        if host is not None and self._ending is not None:
-            host.let_go()
-            self.call_queue.end_flights()
-            self._ending.cut_short()
-
     def _end_hosts(self, reason: str, drain: float) -> None:
         self._closing = reason
         if self._deadline is not None:
             self._deadline.cancel()
+        if drain > 0:
+            # A message that ends the server could overtake calls that were sent before.
+            self._deadline = self._loop.alarm(drain, self.call_queue.end_flights)
+            self.call_queue.when_finished(self._end_now)
+        else:
+            self._end_now()
+
+    def _end_now(self) -> None:
+        """No call is under way any more."""
+        if self._deadline is not None:
+            self._deadline.cancel()
         host = self._present
-        if host is not None and drain <= 0:
+        if host is not None:
             host.let_go()
         incarnation = None if host is None else host.incarnation
-        self._greeter.stop(lambda: self._end(incarnation, drain))
+        self._greeter.stop(lambda: self._end(incarnation))
 
-    def _end(self, incarnation: str | None, drain: float) -> None:
+    def _end(self, incarnation: str | None) -> None:
         link = self._greeter.link
         if self._ending is not None:
             return
@@ -327,15 +350,10 @@ class PlacedServer(LoopServer):
             incarnation,
             is_shared=self._context.placement.is_shared,
             loop=self._loop,
-            on_stopped=self._host_stopped,
+            on_stopped=self.call_queue.end_flights,
             on_ended=self._ended,
         )
-        self._ending.begin(drain)
-
-    def _host_stopped(self) -> None:
-        if self._host is not None:
-            self._host.let_go()
-        self.call_queue.end_flights()
+        self._ending.begin()
 
     def _ended(self) -> None:
         self._host = self._events = self._ending = self._greeter.link = None

@@ -79,6 +79,10 @@ class PlacedCondition:
         if self.down_since is None:
             self.down_since = time.monotonic()
 
+    def host_follows(self, seconds: float) -> None:
+        """Another host is started in so many seconds."""
+        self._retry_at = time.monotonic() + seconds
+
     def ready(self) -> float | None:
         """The server is ready. Returns for how many seconds it was not, if its host was lost or silent meanwhile."""
         self.ever_ready = self.keep_trying = True

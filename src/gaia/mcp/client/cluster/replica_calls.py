@@ -81,6 +81,13 @@ class ReplicaCalls:
                 self.end_flights()
         return old
 
+    def when_finished(self, task: Callable[[], object]) -> None:
+        """Run `task` once, when no call is under way there any more."""
+        if self.gate is None:
+            task()
+        else:
+            self._calls.when_finished(task, self.gate.link)
+
     def end_flights(self) -> None:
         """End the calls that are under way there: as cancelled if the server is closed, and else as in a crash."""
         if self.gate is not None:

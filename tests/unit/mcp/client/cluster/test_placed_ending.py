@@ -1,11 +1,13 @@
+import threading
 from typing import Any
 
 import psutil
 import pytest
 
+from gaia.mcp.client.cluster.cluster_loop import cluster_loop
 from gaia.mcp.client.cluster.link import HostGone, OnAnswer
 from gaia.mcp.client.cluster.placed_ending import PlacedEnding
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.errors import CallCancelled
 from tests.hosts import LocalEngine
 from tests.unit.mcp.client.cluster.conftest import Place, link_of
@@ -47,6 +49,40 @@ def test_calls_have_time_to_finish(place: Place, demo_server: dict[str, Any]) ->
     assert not future.result(PATIENCE).is_error
     with pytest.raises(RuntimeError):
         client.call_tool("add", {})
+
+
+def test_the_end_does_not_overtake_a_call(place: Place, engine: LocalEngine, demo_server: dict[str, Any]) -> None:
+    client = place(demo_server)
+    assert client.connect()
+    link = link_of(engine)
+    link.cut_off()
+    future = client.submit_tool("add", {"a": 1, "b": 2})
+    client.request_disconnect(drain=PATIENCE)
+    # The thread that ends it has come so far that it has told the host, if it does.
+    assert wait_until(lambda: client.state is ServerState.CLOSED)
+    passed = threading.Event()
+    cluster_loop.post(passed.set)
+    assert passed.wait(PATIENCE)
+    assert "stop" not in link.sent
+    link.heal()
+    assert future.result(PATIENCE)["structuredContent"] == {"sum": 3}
+
+
+def test_it_stays_closed_when_the_host_falls_silent(
+    place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+) -> None:
+    client = place(demo_server, lease=1)
+    events: list[Event] = []
+    assert client.connect()
+    client.subscribe(events.append)
+    link = link_of(engine)
+    link.cut_off()
+    future = client.submit_tool("add", {"a": 1, "b": 2})
+    client.request_disconnect(drain=PATIENCE)
+    assert isinstance(future.exception(PATIENCE), CallCancelled)
+    link.heal()
+    client.disconnect()
+    assert [one.new for one in events if isinstance(one, StateChanged)] == [ServerState.CLOSED]
 
 
 def test_the_time_to_finish_may_be_cut_short(place: Place, demo_server: dict[str, Any]) -> None:
@@ -99,8 +135,8 @@ class Ending:
 
 def test_a_host_is_killed_after_its_server_has_stopped() -> None:
     one = Ending()
-    one.ending.begin(0.0)
-    assert (one.link.told[0][0], one.link.kills, one.log) == (("stop", 0.0), 0, [])
+    one.ending.begin()
+    assert (one.link.told[0][0], one.link.kills, one.log) == (("stop",), 0, [])
     one.answer(0, None)
     assert (one.link.kills, one.log) == (1, ["stopped"])
     one.answer(1, None, HostGone("killed"))
@@ -109,25 +145,15 @@ def test_a_host_is_killed_after_its_server_has_stopped() -> None:
 
 def test_a_host_that_others_use_is_left_to_them() -> None:
     one = Ending(is_shared=True)
-    one.ending.begin(5.0)
-    assert one.link.told[0][0] == ("leave", "one", 5.0)
+    one.ending.begin()
+    assert one.link.told[0][0] == ("leave", "one")
     one.answer(0, False)
     assert (one.link.kills, one.log) == (0, ["stopped", "ended"])
-
-
-def test_what_is_cut_short_ends_once() -> None:
-    one = Ending()
-    one.ending.begin(60.0)
-    one.ending.cut_short()
-    assert [message for message, _ in one.link.told] == [("stop", 60.0), ("stop", 0.0)]
-    one.answer(1, None)
-    one.answer(0, None)
-    assert (one.link.kills, one.log) == (1, ["stopped"])
 
 
 @pytest.mark.parametrize(("is_shared", "kills"), [(False, 1), (True, 0)])
 def test_a_host_that_was_not_greeted(is_shared: bool, kills: int) -> None:
     one = Ending(None, is_shared=is_shared)
-    one.ending.begin(0.0)
+    one.ending.begin()
     assert one.link.kills == kills
     assert one.log == (["ended"] if is_shared else [])

@@ -6,7 +6,7 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import StartFailed
 from tests.hosts import LocalEngine, LocalLink
 from tests.unit.mcp.client.cluster.conftest import Place, add, link_of
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 SHARED = Placement(lifetime="detached")
 
@@ -52,3 +52,42 @@ def test_one_that_comes_while_it_ends_has_it_started_again(
     assert second.connect(), second.last_error
     assert add(second) == {"sum": 3}
     assert found == []
+
+
+def test_another_host_takes_the_place_of_one_that_is_gone_for_good(
+    place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+) -> None:
+    client = place(demo_server)
+    assert client.connect()
+    link_of(engine).kill()
+    assert wait_until(lambda: client.state is ServerState.RESTARTING)
+    assert add(client, timeout=PATIENCE) == {"sum": 3}
+    assert (len(engine.links), client.status.generation, client.status.restarts) == (2, 2, 1)
+
+
+def test_another_host_takes_the_place_of_one_that_cannot_be_greeted(
+    place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+) -> None:
+    start = engine.start
+
+    def start_dead(name: str, placement: Placement) -> LocalLink:
+        engine.start = start  # type: ignore[method-assign]
+        link = start(name, placement)
+        link.kill()
+        return link
+
+    engine.start = start_dead  # type: ignore[method-assign]
+    client = place(demo_server)
+    assert not client.connect(keep_trying=True)
+    assert "its actor is gone: killed" in str(client.last_error)
+    assert wait_until(client.is_connected)
+    assert add(client) == {"sum": 3}
+
+
+def test_the_end_does_not_wait_for_another_host(place: Place, engine: LocalEngine, demo_server: dict[str, Any]) -> None:
+    client = place(demo_server)
+    assert client.connect()
+    link_of(engine).kill()
+    assert wait_until(lambda: client.state is ServerState.RESTARTING)
+    client.disconnect()
+    assert client.state is ServerState.CLOSED
