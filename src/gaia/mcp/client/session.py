@@ -265,11 +265,10 @@ class SupervisedSession:
                 raise
 
     def bind(self) -> BoundSession:
-        from gaia.mcp.client.cluster.placed_server import PlacedServer
-        from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
+        from gaia.mcp.client.cluster.loop_server import LoopServer
 
         supervisor = self._supervisor
-        if not isinstance(supervisor, PlacedServer | ReplicatedServer):
+        if not isinstance(supervisor, LoopServer):
             raise NotOffered(
                 f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas'
             )

@@ -9,6 +9,7 @@ from typing import Protocol
 from gaia import log
 from gaia.locks import Latch
 from gaia.log import get_logger
+from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import cluster_loop
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_context import PlacedContext
@@ -137,6 +138,13 @@ class LoopServer(ABC):
     def watch(self, waiting: Waiting) -> None:
         """Enforce a deadline that no thread waits for."""
         self.call_queue.watch(waiting)
+
+    @abstractmethod
+    def bind(self) -> BoundCalls:
+        """A way to one host that does not outlive the present process of its server.
+
+        Raises NotConnected or ServerUnavailable.
+        """
 
     # The thread of the loop.
 

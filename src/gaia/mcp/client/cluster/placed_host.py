@@ -85,7 +85,7 @@ class PlacedHost:
         self._listen()
 
     def let_go(self) -> None:
-        """It is lost, or about to be ended: nothing matters any more of what it tells."""
+        """It is lost, or about to be ended: ignore what it tells from now on."""
         self.is_present = self.is_silent = False
 
     def _poll(self) -> None:

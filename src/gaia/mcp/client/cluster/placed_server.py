@@ -80,7 +80,6 @@ class PlacedServer(LoopServer):
         )
 
     def bind(self) -> BoundCalls:
-        """A way to the server that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
         assert isinstance(self.call_queue, PlacedCalls), "it is no replica"
         return BoundCalls(self.call_queue, self.call_queue.bind(), self.placement)
 

@@ -71,7 +71,6 @@ class ReplicatedServer(LoopServer):
         self._fewest = replicas.min if isinstance(replicas, Replicas) else replicas
 
     def bind(self) -> BoundCalls:
-        """A way to one replica that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
         gate = self.call_queue.bind()
         there = (one.placement for one in self.condition.replicas.values() if one.has(gate.incarnation))
         return BoundCalls(self.call_queue, gate, next(there, None))
