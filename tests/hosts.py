@@ -38,6 +38,7 @@ class LocalLink:
     """Messages run on threads of this process; a lost host's messages fail, and greetings wait for the next host."""
 
     actor_id = "local"
+    is_left = False
 
     def __init__(self, new_host: Callable[[], ServerHost], *, has_place: bool = True) -> None:
         self._new_host = new_host

@@ -11,7 +11,7 @@ import msgspec
 
 from gaia.exception_text import exception_text
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
-from gaia.mcp.client.cluster.link import HostGone, HostLink
+from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLink
 from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.wire import Greeting, HostSettings, decode_greeting, encode
@@ -82,13 +82,21 @@ class PlacedGreeter:
 
     def start_another(self) -> float:
         """Have a host started in the place of one that is gone for good. Returns in how many seconds."""
-        if self.link is not None:
+        link, self.link = self.link, None
+        if link is not None:
             # Its actor may be there, and of no use.
-            self.link.kill()
-            self.link = None
+            link.kill()
+
+        def start() -> None:
+            if link is not None and link.is_left:
+                # The application did not leave the cluster for its servers to join it again.
+                self._on_failed(str(ClusterLeft()))
+            else:
+                self.start()
+
         seconds = self._replacement_seconds
         self._replacement_seconds = min(2 * seconds, _LAST_REPLACEMENT_SECONDS)
-        self._loop.alarm(seconds, self.start)
+        self._loop.alarm(seconds, start)
         return seconds
 
     def greet_again(self) -> None:
@@ -138,6 +146,9 @@ class PlacedGreeter:
 
     def _answered(self, answer: Any, failure: BaseException | None, now: float) -> None:
         if self._on_stopped is not None:
+            return
+        if isinstance(failure, ClusterLeft):
+            self._on_failed(str(failure))
             return
         if isinstance(failure, HostGone) and self._context.placement.is_shared and self._left_attempts:
             # Others have just ended it.

@@ -16,7 +16,7 @@ from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
-from gaia.mcp.client.cluster.link import HostGone, HostLink
+from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLink
 from gaia.mcp.client.cluster.loop_server import LoopServer
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_context import PlacedContext
@@ -254,7 +254,9 @@ class PlacedServer(LoopServer):
         if self.condition.ever_ready:
             self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
-        if isinstance(failure, HostGone):
+        if isinstance(failure, ClusterLeft):
+            self._not_placed(reason)
+        elif isinstance(failure, HostGone):
             self._gone(reason)
         else:
             self._greeter.greet_again()

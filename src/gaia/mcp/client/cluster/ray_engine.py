@@ -15,8 +15,9 @@ from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
-from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
+from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost, OnAnswer
 from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.ray_session import RaySession, present_session
 from gaia.mcp.client.cluster.report import NodeRoom, actor_name, shortage
 from gaia.mcp.errors import StartFailed
 
@@ -134,7 +135,9 @@ class RayEngine:
             }
         else:
             options["name"] = actor_name(name, uuid.uuid4().hex[:12])
-        return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement)
+        with _joining:
+            session = present_session()
+        return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement, session)
 
 
 def join(address: str | None, *, is_asked_for: bool = False) -> None:
@@ -180,8 +183,9 @@ def _reach(address: str) -> None:
 class RayLink:
     """The actor of one host. Implements `HostLink`."""
 
-    def __init__(self, actor: Any, placement: Placement) -> None:
+    def __init__(self, actor: Any, placement: Placement, session: RaySession) -> None:
         self._actor = actor
+        self._session = session
         self._placement = placement
         self._call: Any = actor.tell.options(concurrency_group="calls", name="call")
         self._poll: Any = actor.tell.options(concurrency_group="poll", name="poll")
@@ -201,24 +205,37 @@ class RayLink:
         self._send(self._tell, (method, *arguments), on_answer)
 
     def _send(self, method: Any, arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
+        session = self._session
+        answered = functools.partial(session.answered, session.expect(on_answer))
+        if session.is_over:
+            answered(None, ClusterLeft())
+            return
         try:
             future = method.remote(*arguments).future()
         except ActorDiedError as error:
-            on_answer(None, HostGone(_first_line(error)))
+            answered(None, HostGone(_first_line(error)))
         except Exception as error:  # noqa: BLE001 - Ray raises more than its own exceptions when it is shut down
-            on_answer(None, HostLost(_first_line(error)))
+            answered(None, HostLost(_first_line(error)) if session.is_present else ClusterLeft())
         else:
-            future.add_done_callback(functools.partial(_done, on_answer))
+            future.add_done_callback(functools.partial(_done, answered))
 
     @property
     def actor_id(self) -> str:
         return str(self._actor._actor_id.hex())
 
+    @property
+    def is_left(self) -> bool:
+        return self._session.is_over
+
     def why_not_placed(self) -> str:
+        if not self._session.is_present:
+            return str(ClusterLeft())
         missing = shortage(self._placement.demand, rooms(), ray.available_resources())
         return missing or "Ray has not started its actor yet"
 
     def kill(self) -> None:
+        if self._session.is_over:
+            return
         try:
             ray.kill(self._actor, no_restart=True)
         except Exception as error:  # noqa: BLE001 - as above

@@ -33,6 +33,7 @@ class Link:
     """Keeps what it is given until the test answers."""
 
     actor_id = "a"
+    is_left = False
 
     def __init__(self) -> None:
         self.calls: list[tuple[AskedCall, OnAnswer]] = []

@@ -101,6 +101,7 @@ class Link:
     """Keeps what it is told until the test answers."""
 
     actor_id = "a"
+    is_left = False
 
     def __init__(self) -> None:
         self.told: list[tuple[tuple[object, ...], OnAnswer]] = []

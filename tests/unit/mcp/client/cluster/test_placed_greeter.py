@@ -91,3 +91,17 @@ def test_the_end_does_not_wait_for_another_host(place: Place, engine: LocalEngin
     assert wait_until(lambda: client.state is ServerState.RESTARTING)
     client.disconnect()
     assert client.state is ServerState.CLOSED
+
+
+def test_no_other_host_is_started_by_a_program_that_has_left_the_cluster(
+    place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+) -> None:
+    client = place(demo_server)
+    assert client.connect()
+    link_of(engine).is_left = True
+    link_of(engine).kill()
+    assert wait_until(lambda: client.state is ServerState.FAILED)
+    assert "has left the cluster" in str(client.last_error)
+    assert len(engine.links) == 1
+    assert client.restart()
+    assert add(client) == {"sum": 3}

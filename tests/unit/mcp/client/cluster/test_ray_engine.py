@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.cluster.link import HostGone, HostLost
+from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.errors import StartFailed
 
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
 
-from gaia.mcp.client.cluster import ray_engine  # noqa: E402 - needs Ray
+from gaia.mcp.client.cluster import ray_engine, ray_session  # noqa: E402 - needs Ray
 
 
 class FakeActor:
@@ -74,6 +74,7 @@ class TestOptions:
             return lambda _: actor
 
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         monkeypatch.setattr(ray, "remote", remote)
         ray_engine.RayEngine().start("it", Placement(**placement))  # type: ignore[arg-type]
         return given
@@ -106,7 +107,10 @@ class TestWhyNotPlaced:
         ]
         monkeypatch.setattr(ray, "nodes", lambda: nodes)
         monkeypatch.setattr(ray, "available_resources", lambda: free)
-        return ray_engine.RayLink(FakeActor(), Placement(**placement)).why_not_placed()  # type: ignore[arg-type]
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+        link = ray_engine.RayLink(FakeActor(), Placement(**placement), ray_session.RaySession())  # type: ignore[arg-type]
+        return link.why_not_placed()
 
     def test_a_resource_that_no_node_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reason = self.reason(monkeypatch, {}, resources={"gpu": 1})
@@ -145,3 +149,19 @@ class TestFailures:
         assert answer is None
         assert type(failure) is kind
         assert text in str(failure)
+
+
+class TestLeavingTheCluster:
+    def test_nothing_is_sent_that_would_have_ray_start_another_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        # This actor has no method `remote` that could be called.
+        link = ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession())
+        told: list[Any] = []
+        link.call(b"", lambda answer, failure: told.append((answer, failure)))
+        link.kill()
+        assert link.is_left
+        ((answer, failure),) = told
+        assert answer is None
+        assert isinstance(failure, ClusterLeft)
+        assert "has left the cluster" in link.why_not_placed()
