@@ -567,6 +567,14 @@ class PlacedServer:
             return
         if state is ServerState.STARTING and self.condition.ever_ready:
             state = ServerState.RESTARTING
+        elif state is ServerState.FAILED:
+            # What is missing there may be on other nodes.
+            where = f"on node {self.condition.node}: "
+            event = msgspec.structs.replace(
+                event,
+                reason=event.reason and where + event.reason,
+                last_error=event.last_error and where + event.last_error,
+            )
         self.condition.host_reached(event)
         if state is ServerState.READY:
             self._ready(event)
