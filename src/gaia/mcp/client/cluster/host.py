@@ -142,8 +142,9 @@ class ServerHost:
                 return None
             differs = [] if self._settings is None else differing(self._settings, settings)
             if differs:
+                others = "another program shares" if len(self._users) == 1 else f"{len(self._users)} programs share"
                 raise ConfigError(
-                    f"{len(self._users)} other programs share server {settings.name!r} with another configuration, "
+                    f"{others} server {settings.name!r} with another configuration, "
                     f'which differs in: {", ".join(differs)}; use the same, or give it another "name" in the placement'
                 )
             supervisor = self._supervisor

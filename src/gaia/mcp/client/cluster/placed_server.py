@@ -22,6 +22,7 @@ from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink, OnAnswer
 from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_metrics import count_loss, count_return
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
@@ -496,7 +497,7 @@ class PlacedServer:
         if self._down_since is None:
             self._down_since = time.monotonic()
         logger.warning("host_lost", server=self.name, node=self.condition.node, reason=str(failure))
-        metrics.instruments.crashes.add(1, {"gaia.mcp.server.name": self.name, "reason": "host_lost"})
+        count_loss(self.name, "host_lost")
         for question in list(self._questions.values()):
             question.withdraw()
         self._questions.clear()
@@ -586,6 +587,9 @@ class PlacedServer:
             self._settled.open()
             return
         self.call_queue.close()
+        if self.state is ServerState.READY and state in (ServerState.RESTARTING, ServerState.FAILED):
+            count_loss(self.name, "lost_on_node")
+            logger.warning("server_lost", server=self.name, reason=event.reason, restart_in=event.retry_in or 0.0)
         self._move_to(state, event.reason)
         if state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             self._settled.open()
@@ -603,9 +607,9 @@ class PlacedServer:
         self._move_to(ServerState.READY, event.reason)
         if since is not None:
             downtime = time.monotonic() - since
-            self._context.hooks.happened(
-                Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
-            )
+            told = Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
+            count_return(told)
+            self._context.hooks.happened(told)
         self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
         self._settled.open()
 
@@ -639,6 +643,7 @@ class PlacedServer:
                 # It is told when this host's server is ready.
                 return
             told = msgspec.structs.replace(told, generation=self.condition.generation)
+            count_return(told)
         self._context.hooks.happened(told)
 
     def _move_to(self, new: ServerState, reason: str | None = None, *, finish: bool = False) -> None:
