@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
@@ -106,6 +106,7 @@ class RayEngine:
         demand = placement.demand
         options: dict[str, Any] = {
             "num_cpus": demand.pop("CPU", 0),
+            "num_gpus": demand.pop("GPU", 0),
             "resources": {name: amount for name, amount in demand.items() if name != "memory"} or None,
             "scheduling_strategy": "SPREAD" if placement.strategy == "spread" else "DEFAULT",
             # A lost host is Ray's business, a lost call is ours: Ray must not send one twice.
@@ -137,7 +138,11 @@ class RayEngine:
             options["name"] = actor_name(name, uuid.uuid4().hex[:12])
         with _joining:
             session = present_session()
-        return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement, session)
+        try:
+            return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement, session)
+        except ValueError as error:
+            # Such as a part of a GPU too many, or a directory as the `runtime_env` of an actor.
+            raise StartFailed(f"Ray does not accept the placement: {error}") from error
 
 
 def join(address: str | None, *, is_asked_for: bool = False) -> None:
@@ -273,8 +278,8 @@ def _done(on_answer: OnAnswer, future: Any) -> None:
     failure = future.exception()
     if failure is None:
         on_answer(future.result(), None)
-    elif isinstance(failure, ActorDiedError | RayTaskError):
-        # It would be so again: hosts raise nothing of their own.
+    elif isinstance(failure, ActorDiedError | RayTaskError | RuntimeEnvSetupError):
+        # It would be so again: hosts raise nothing of their own, and Ray does not set up an environment twice.
         on_answer(None, HostGone(_first_line(failure)))
     else:
         on_answer(None, HostLost(_first_line(failure)))
@@ -285,4 +290,7 @@ def _first_line(error: BaseException) -> str:
         # Of the actor itself; Ray's own text begins with where it was.
         return f"{type(error.cause).__name__}: {error.cause}"
     lines = str(error).strip().splitlines()
+    if isinstance(error, RuntimeEnvSetupError):
+        # Below tracebacks of Ray's own code.
+        return f"Ray could not set up its runtimeEnv: {lines[-1].strip()}"
     return lines[0] if lines else type(error).__name__

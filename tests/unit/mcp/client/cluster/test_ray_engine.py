@@ -87,6 +87,19 @@ class TestOptions:
         assert "memory" not in self.options(monkeypatch, strategy="spread", num_cpus=1)
         assert "memory" not in self.options(monkeypatch)
 
+    def test_a_gpu_is_asked_for_as_ray_wants_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = self.options(monkeypatch, resources={"GPU": 0.5, "browser": 1})
+        assert (options["num_gpus"], options["resources"]) == (0.5, {"browser": 1})
+
+    def test_what_ray_does_not_accept_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def remote(**_: object) -> None:
+            raise ValueError("no such directory")
+
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "remote", remote)
+        with pytest.raises(StartFailed, match="Ray does not accept the placement: no such directory"):
+            ray_engine.RayEngine().start("it", Placement())
+
     def test_a_shared_server_has_a_name_that_other_programs_find(self, monkeypatch: pytest.MonkeyPatch) -> None:
         options = self.options(monkeypatch, lifetime="detached", name="team")
         assert (options["name"], options["namespace"]) == ("team#shared", "gaia-mcp")
@@ -137,6 +150,11 @@ class TestFailures:
                 ray.exceptions.RayTaskError("tell", "a traceback", ImportError("no gaia")),
                 HostGone,
                 "ImportError: no gaia",
+            ),
+            (
+                ray.exceptions.RuntimeEnvSetupError("Traceback of Ray:\n  setup()\nRuntimeError: no virtualenv\n"),
+                HostGone,
+                "could not set up its runtimeEnv: RuntimeError: no virtualenv",
             ),
         ],
     )
