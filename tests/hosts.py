@@ -26,6 +26,7 @@ from gaia.mcp.client.cluster.wire import (
     decode_reply,
     encode,
 )
+from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -64,7 +65,7 @@ class LocalLink:
                 return
         self._send("greet", (settings,), on_answer)
 
-    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
+    def call(self, asked: bytes, on_answer: OnAnswer, call: Outgoing) -> None:
         self._send("call", (asked,), on_answer)
 
     def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None:

@@ -267,7 +267,7 @@ class PlacedCalls:
             gate.start if flight.is_bound else None,
             *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
         )
-        gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
+        gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure), call)
 
     def _refusal(self) -> MCPError | None:
         if self.state is ServerState.CREATED:
@@ -285,7 +285,7 @@ class PlacedCalls:
             return None
         return Overloaded(f"{len(self._backlog)} calls already wait for server {self._server!r}; try again later")
 
-    # Threads of the engine, and that of the loop.
+    # Threads of the engine, callers' threads that wait for their answers, and the thread of the loop.
 
     def _answered(self, flight: _Flight, data: Any, failure: BaseException | None) -> None:
         try:
