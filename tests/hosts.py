@@ -51,6 +51,8 @@ class LocalLink:
         self._has_ended = False
         self.is_gone = False
         self.greetings_to_lose = 0
+        self.greetings_to_hold = 0
+        self.held_greetings: list[OnAnswer] = []
         self.host: ServerHost | None = new_host() if has_place else None
         self.sent: list[str] = []
         """The names of the methods, as they were sent."""
@@ -59,6 +61,10 @@ class LocalLink:
         if self.greetings_to_lose:
             self.greetings_to_lose -= 1
             on_answer(None, HostLost("it is being started"))
+            return
+        if self.greetings_to_hold:
+            self.greetings_to_hold -= 1
+            self.held_greetings.append(on_answer)
             return
         with self._lock:
             if self.host is None and not self.is_gone:

@@ -70,6 +70,9 @@ _ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
 _LOOK_SECONDS = 0.02
 _MAX_LOOK_SECONDS = 1.0
 _REPLACE_SECONDS = 120.0
+_GREETING_SECONDS = 0.1
+"""That the next host has to answer a greeting, before it gets another one: Ray holds one that comes while the host is
+being started for up to two seconds, and fails then."""
 
 DISCONNECTED = "it was disconnected"
 DROPPED = "its client was dropped"
@@ -148,6 +151,8 @@ class PlacedServer:
         self._link: HostLink | None = None
         self._incarnation: str | None = None
         """Of the host that was greeted last, while it is there."""
+        self._greetings = 0
+        """The number of the last one. What becomes of those before it matters only if a host answers."""
         self._acknowledged = 0
         self._host_clock = HostClock()
         self._polled_at = 0.0
@@ -336,12 +341,24 @@ class PlacedServer:
         self._greet(settings)
 
     def _greet(self, settings: HostSettings) -> None:
-        assert self._link is not None, "it was started"
+        if self._link is None or self._incarnation is not None or self._closing is not None:
+            return
         self._context.observer.redact = Redactor(settings.launch.secrets)
         settings = msgspec.structs.replace(settings, keep_trying=self.condition.keep_trying, user=self._user)
+        self._greetings += 1
+        number = self._greetings
         self._link.greet(
-            encode(settings), lambda answer, failure: self._received(lambda now: self._greeted(answer, failure, now))
+            encode(settings),
+            lambda answer, failure: self._received(lambda now: self._greeted(number, answer, failure, now)),
         )
+        if self._down_since is not None:
+            away = time.monotonic() - self._down_since
+            self._loop.alarm(max(_GREETING_SECONDS, away / 10), lambda: self._greet_again(number))
+
+    def _greet_again(self, number: int) -> None:
+        """Greet once more, whatever becomes of this greeting. A host takes all of them for one."""
+        if number == self._greetings and self._incarnation is None:
+            self._renew()
 
     def _received(self, task: Callable[[float], object]) -> None:
         """On a thread of the engine: have the loop's thread run `task`, with the time of this moment."""
@@ -388,30 +405,28 @@ class PlacedServer:
         self._move_to(ServerState.FAILED, reason)
         self._settled.open()
 
-    def _greeted(self, answer: Any, failure: BaseException | None, now: float) -> None:
-        if self._closing is not None:
+    def _greeted(self, number: int, answer: Any, failure: BaseException | None, now: float) -> None:
+        is_last = number == self._greetings
+        if self._closing is not None or self._incarnation is not None or (failure is not None and not is_last):
             return
-        if isinstance(failure, HostGone) and self._is_shared and self._left_attempts:
+        greeting: Greeting | None = None if failure is not None else decode_greeting(answer)
+        if (greeting is None and not isinstance(failure, HostGone)) or (greeting is not None and greeting.is_over):
+            # Ray would repeat it too, but in steps of a second.
+            if is_last:
+                self._greet_soon()
+            return
+        # What becomes of the others does not matter any more.
+        self._greetings += 1
+        if greeting is None and self._is_shared and self._left_attempts:
             # Others have just ended it.
             self._left_attempts -= 1
             self._link = None
             self._loop.alarm(_ATTEMPT_SECONDS, self._start_host)
             return
-        if isinstance(failure, HostGone):
+        problem = f"its actor is gone: {failure}" if greeting is None else greeting.problem
+        if greeting is None or problem is not None:
             self.condition.keep_trying = False
-            self._fail(f"its actor is gone: {failure}")
-            return
-        if failure is not None:
-            # Ray would repeat it too, but in steps of a second.
-            self._greet_soon()
-            return
-        greeting: Greeting = decode_greeting(answer)
-        if greeting.problem is not None:
-            self.condition.keep_trying = False
-            self._fail(greeting.problem)
-            return
-        if greeting.is_over:
-            self._greet_soon()
+            self._fail(str(problem))
             return
         if greeting.incarnation != self.condition.incarnation:
             self._host_clock = HostClock()

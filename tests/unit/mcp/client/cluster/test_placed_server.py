@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.cluster.link import HostLost
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import Launch
@@ -149,6 +150,23 @@ class TestLosingAHost:
         assert wait_until(lambda: client.status.generation == 2)
         assert add(client) == {"sum": 3}
         assert link_of(engine).greetings_to_lose == 0
+
+    def test_one_that_the_engine_holds_is_not_waited_for(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        link = link_of(engine)
+        link.greetings_to_hold = 2
+        old = link.lose()
+        link.renew()
+        assert old is not None
+        old.stop()
+        assert add(client) == {"sum": 3}
+        for on_answer in link.held_greetings:
+            on_answer(None, HostLost("it was being started"))
+        assert add(client) == {"sum": 3}
+        assert client.status.generation == 2
 
     def test_a_call_that_was_sent_fails(
         self, place: Place, engine: LocalEngine, fault_server: Callable[..., dict[str, Any]]
