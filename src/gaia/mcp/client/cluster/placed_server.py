@@ -36,6 +36,9 @@ __all__ = ["PlacedServer"]
 logger = get_logger(__name__)
 
 _REPLACE_SECONDS = 120.0
+_GREETING_SECONDS = 0.1
+"""That the next host has to answer a greeting, before it gets another one: Ray holds one that comes while the host is
+being started for up to two seconds, and fails then."""
 
 
 class PlacedServer(LoopServer):

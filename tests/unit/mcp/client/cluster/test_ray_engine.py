@@ -1,16 +1,33 @@
 import socket
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.errors import StartFailed
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, StartFailed
 
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
 
 from gaia.mcp.client.cluster import ray_engine, ray_session  # noqa: E402 - needs Ray
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What Ray says of this program: it has not joined a cluster, and must not do so because it is asked."""
+    worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(worker=worker))
+    monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+    return worker
 
 
 class FakeActor:
@@ -74,7 +91,6 @@ class TestOptions:
             return lambda _: actor
 
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
-        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         monkeypatch.setattr(ray, "remote", remote)
         ray_engine.RayEngine().start("it", Placement(**placement))  # type: ignore[arg-type]
         return given
@@ -121,7 +137,6 @@ class TestWhyNotPlaced:
         monkeypatch.setattr(ray, "nodes", lambda: nodes)
         monkeypatch.setattr(ray, "available_resources", lambda: free)
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
-        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         link = ray_engine.RayLink(FakeActor(), Placement(**placement), ray_session.RaySession())  # type: ignore[arg-type]
         return link.why_not_placed()
 
@@ -138,6 +153,127 @@ class TestWhyNotPlaced:
 
     def test_nothing_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "not started its actor yet" in self.reason(monkeypatch, {"CPU": 2.0}, num_cpus=1)
+
+
+class Reference:
+    """Of an answer that is not there yet."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def future(self) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+class Answering(FakeActor):
+    """All its methods answer with the same reference."""
+
+    def __init__(self) -> None:
+        self.reference = Reference()
+
+    def remote(self, *_: object) -> Reference:
+        return self.reference
+
+
+class Calls:
+    """A `CallRoute` of calls to one actor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, get: Callable[..., Any]) -> None:
+        monkeypatch.setattr(ray, "get", get)
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        self.actor = Answering()
+        self.link = ray_engine.RayLink(self.actor, Placement(), ray_session.RaySession(ClusterLoop(CLOCK)))
+        self.failures: list[BaseException] = []
+        self.call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
+
+    def perform(self) -> Any:
+        self.call.perform(self, CLOCK)
+        return self.call.result
+
+    def submit(self, call: Call) -> bool:
+        self.link.call(b"asked", lambda answer, failure: self._answered(call, answer, failure), call)
+        # What a thread of Ray's does.
+        for future in self.actor.reference.futures:
+            future.set_result({"by": "Ray"})
+        return True
+
+    def _answered(self, call: Call, answer: Any, failure: BaseException | None) -> None:
+        if failure is None:
+            call.finish(result=answer)
+        else:
+            self.failures.append(failure)
+            call.finish(error=MCPError("lost"))
+
+    def expire(self, call: Call) -> bool:
+        return call.finish(error=call.timed_out())
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        return call.finish(error=error)
+
+
+class TestWaitingForACall:
+    def test_the_thread_of_the_caller_receives_an_answer_that_comes_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads: list[int] = []
+
+        def get(reference: Reference, timeout: float) -> Any:
+            threads.append(threading.get_ident())
+            assert 0 < timeout < 1
+            return {"by": "caller"}
+
+        calls = Calls(monkeypatch, get)
+        assert calls.perform() == {"by": "caller"}
+        assert threads == [threading.get_ident()]
+        assert not calls.actor.reference.futures
+
+    def test_one_that_comes_later_is_told_by_ray(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            reference.future = told  # type: ignore[method-assign]
+            raise ray.exceptions.GetTimeoutError
+
+        def told() -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_result({"by": "Ray"})
+            return future
+
+        assert Calls(monkeypatch, get).perform() == {"by": "Ray"}
+
+    def test_a_thread_that_does_not_wait_for_the_call_does_not_wait_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = Calls(monkeypatch, pytest.fail)
+        calls.submit(calls.call)
+        assert calls.call.result == {"by": "Ray"}
+
+    def test_a_task_keeps_its_processors(self, monkeypatch: pytest.MonkeyPatch, program: SimpleNamespace) -> None:
+        program.mode = ray.WORKER_MODE
+        assert Calls(monkeypatch, pytest.fail).perform() == {"by": "Ray"}
+
+    def test_the_deadline_of_the_call_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            assert timeout == 0
+            raise ray.exceptions.GetTimeoutError
+
+        calls = Calls(monkeypatch, get)
+        calls.call.deadline = CLOCK.monotonic()
+        calls.perform()
+        assert isinstance(calls.call.error, CallTimeout)
+
+    def test_an_interrupted_caller_leaves_the_answer_to_ray(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            raise KeyboardInterrupt
+
+        calls = Calls(monkeypatch, get)
+        with pytest.raises(KeyboardInterrupt):
+            calls.perform()
+        assert isinstance(calls.call.error, CallCancelled)
+        assert calls.actor.reference.futures
+
+    def test_a_lost_host_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            raise ray.exceptions.ActorUnavailableError("restarting", None)
+
+        calls = Calls(monkeypatch, get)
+        calls.perform()
+        assert [type(failure) for failure in calls.failures] == [HostLost]
 
 
 class TestFailures:
@@ -160,9 +296,9 @@ class TestFailures:
     )
     def test_what_the_driver_is_told(self, error: Exception, kind: type[HostLost], text: str) -> None:
         told: list[Any] = []
-        future: Future[Any] = Future()
-        future.set_exception(error)
-        ray_engine._done(lambda answer, failure: told.append((answer, failure)), future)
+        reference = Reference()
+        ray_engine._await(reference, lambda answer, failure: told.append((answer, failure)))
+        reference.futures[0].set_exception(error)
         ((answer, failure),) = told
         assert answer is None
         assert type(failure) is kind
@@ -171,12 +307,12 @@ class TestFailures:
 
 class TestLeavingTheCluster:
     def test_nothing_is_sent_that_would_have_ray_start_another_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         # This actor has no method `remote` that could be called.
-        link = ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession())
+        link = ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession(ClusterLoop(CLOCK)))
         told: list[Any] = []
-        link.call(b"", lambda answer, failure: told.append((answer, failure)))
+        call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
+        link.call(b"", lambda answer, failure: told.append((answer, failure)), call)
         link.kill()
         assert link.is_left
         ((answer, failure),) = told
