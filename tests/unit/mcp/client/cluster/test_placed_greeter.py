@@ -105,3 +105,12 @@ def test_no_other_host_is_started_by_a_program_that_has_left_the_cluster(
     assert len(engine.links) == 1
     assert client.restart()
     assert add(client) == {"sum": 3}
+
+
+def test_a_shared_host_that_waits_for_a_place_is_not_left_waiting(place: Place, demo_server: dict[str, Any]) -> None:
+    engine = LocalEngine(has_place=False)
+    client = place(demo_server, engine, 0.05, placement=SHARED)
+    assert not client.connect(keep_trying=True)
+    assert not link_of(engine).is_gone
+    client.disconnect()
+    assert link_of(engine).is_gone
