@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
-
-import orjson
 
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
-from gaia.mcp.client.cluster.lease import HostClock
+from gaia.mcp.client.cluster.flight import Flight
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.link import HostLink, HostLost
-from gaia.mcp.client.cluster.wire import AskedCall, Reply, decode_reply, encode
-from gaia.mcp.client.protocol.long_strings import LONG, loads
+from gaia.mcp.client.cluster.wire import Reply, decode_reply, encode
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest
+from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequest
+from gaia.mcp.client.supervision.waited_call import error_of_waited
 from gaia.mcp.errors import (
     CallCancelled,
     InvalidResponse,
@@ -37,56 +36,9 @@ from gaia.mcp.errors import (
     ToolDenied,
 )
 
-__all__ = ["Gate", "PlacedCalls"]
+__all__ = ["PlacedCalls"]
 
 logger = get_logger(__name__)
-
-
-class Gate:
-    """Calls may go to one incarnation of a host."""
-
-    __slots__ = ("clock", "differing", "flights", "handles", "incarnation", "link", "start")
-
-    def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0) -> None:
-        """`start` is the number of the server's start on that host."""
-        self.link = link
-        self.incarnation = incarnation
-        self.clock = clock
-        self.start = start
-        self.flights: set[_Flight] = set()
-        """Calls that are on their way. Owned by the lock of the calls."""
-        self.handles = 0
-        """How many handles stay with it. Owned by the same lock."""
-        self.differing: Collection[str] = ()
-        """Tools whose definitions at this host are others than those that the client goes by."""
-
-    @property
-    def in_flight(self) -> int:
-        """How many calls are on their way."""
-        return len(self.flights)
-
-    def takes(self, call: Call) -> bool:
-        """Whether a call may go there: only what the client has compared is called, and only it is listed."""
-        if not self.differing:
-            return True
-        return call.method != "tools/list" and call.tool not in self.differing
-
-
-class _Flight:
-    """One call on its way to a host and back."""
-
-    __slots__ = ("call", "gate", "is_bound", "number", "reply", "reported")
-
-    def __init__(self, call: Call, gate: Gate, *, is_bound: bool = False) -> None:
-        """A call that `is_bound` is for this start of the server alone."""
-        self.call = call
-        self.gate = gate
-        self.is_bound = is_bound
-        self.number = call.id
-        self.reported = 0
-        """How many reports of progress have come."""
-        self.reply: Reply | None = None
-        """What is held back until all progress has been reported, which comes another way."""
 
 
 class PlacedCalls:
@@ -107,10 +59,10 @@ class PlacedCalls:
         max_pending: int,
         max_flights: int,
         loop: ClusterLoop,
-        refusal: Callable[[str], MCPError | None],
+        hooks: SupervisionHooks,
         on_lost: Callable[[str, BaseException], object],
     ) -> None:
-        """`refusal` is asked for each tool call that waited, on the thread of `loop`.
+        """`hooks` are asked about each tool call that waited, on the thread of `loop`.
 
         `on_lost` is told of an incarnation to which a call was lost, on a thread of the engine.
         """
@@ -120,7 +72,7 @@ class PlacedCalls:
         self._max_pending = max_pending
         self._max_flights = max_flights
         self._loop = loop
-        self._refusal_of = refusal
+        self._hooks = hooks
         self._on_lost = on_lost
         self._lock = reentrant_lock()
         """Owns everything below. Never held while a call ends, or while the engine is given something."""
@@ -128,7 +80,7 @@ class PlacedCalls:
         self.reason: str | None = None
         self._gates: dict[str, Gate] = {}
         """By their incarnations."""
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, Flight] = {}
         self._backlog: deque[Call] = deque()
         self._finishing: list[tuple[HostLink | None, Callable[[], object]]] = []
         """What is run when no call is under way to a host, or to any."""
@@ -233,7 +185,7 @@ class PlacedCalls:
         with self._lock:
             flight = self._flights.get(call.id)
             if flight is not None:
-                flight.gate.flights.discard(flight)
+                flight.gate.flights.discard(flight.number)
                 del self._flights[call.id]
         if flight is not None:
             gate = flight.gate
@@ -241,7 +193,7 @@ class PlacedCalls:
             self._loop.post(self._landed)
         return True
 
-    def _depart(self, call: Call) -> _Flight | None:
+    def _depart(self, call: Call) -> Flight | None:
         """Enter a call among the flights, if one can be sent now. With the lock."""
         gate = self._least_busy(call)
         return None if gate is None else self._enter(call, gate)
@@ -253,30 +205,17 @@ class PlacedCalls:
                 best = gate
         return best
 
-    def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> _Flight | None:
+    def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> Flight | None:
         if not call.begin_write():
             return None
         # In this order: if the caller's thread is interrupted in between, the call is cancelled, and leaves nothing.
-        flight = self._flights[call.id] = _Flight(call, gate, is_bound=is_bound)
-        gate.flights.add(flight)
+        flight = self._flights[call.id] = Flight(call, gate, is_bound=is_bound)
+        gate.flights.add(flight.number)
         return flight
 
-    def _send(self, flight: _Flight) -> None:
-        call, gate = flight.call, flight.gate
-        asked = AskedCall(
-            gate.incarnation,
-            flight.number,
-            call.timeout,
-            call.max_timeout,
-            call.repeatable and not flight.is_bound,
-            call.on_progress is not None or call.max_timeout is not None,
-            call.tool,
-            gate.clock.at(time.monotonic()),
-            call.frame,
-            gate.start if flight.is_bound else None,
-            *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
-        )
-        gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
+    def _send(self, flight: Flight) -> None:
+        link, asked = flight.gate.link, flight.asked()
+        link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
 
     def _refusal(self) -> MCPError | None:
         if self.state is ServerState.CREATED:
@@ -296,7 +235,7 @@ class PlacedCalls:
 
     # Threads of the engine, and that of the loop.
 
-    def _answered(self, flight: _Flight, data: Any, failure: BaseException | None) -> None:
+    def _answered(self, flight: Flight, data: Any, failure: BaseException | None) -> None:
         try:
             if failure is not None:
                 self._lost(flight, failure)
@@ -330,13 +269,13 @@ class PlacedCalls:
         if reply is not None and reply.progress <= flight.reported:
             self._arrived(flight, reply)
 
-    def _arrived(self, flight: _Flight, reply: Reply) -> None:
+    def _arrived(self, flight: Flight, reply: Reply) -> None:
         call = flight.call
         if not self._land(flight):
             # Of a host that was given up, or of a call that has ended.
             logger.debug("late_answer_dropped", server=self._server, call_id=flight.number)
         elif reply.result is not None:
-            _succeed(call, reply.result)
+            flight.succeed(reply.result)
         elif reply.error is not None:
             error = reply.error.restored()
             if error.delivery == "not_sent":
@@ -346,24 +285,25 @@ class PlacedCalls:
             call.finish(error=error)
         else:
             call.undo_write()
-            if reply.is_late:
+            if not reply.is_late:
+                self._send_again(flight)
+            else:
                 # It would be so again, until the host has been greeted.
                 self.close(flight.gate.incarnation)
-            self._wait_again(flight, "it is not there any more")
-            if reply.is_late:
+                self._wait_again(flight, "it is not there any more")
                 self._on_lost(flight.gate.incarnation, HostLost("it has not heard of this program for too long"))
 
-    def _land(self, flight: _Flight) -> bool:
+    def _land(self, flight: Flight) -> bool:
         """Take a call from the flights; False if it is none of them any more."""
         with self._lock:
             landed = self._flights.pop(flight.number, None) is flight
-            flight.gate.flights.discard(flight)
+            flight.gate.flights.discard(flight.number)
             waiting = bool(self._backlog or self._finishing)
         if waiting:
             self._loop.post(self._landed)
         return landed
 
-    def _lost(self, flight: _Flight, failure: BaseException) -> None:
+    def _lost(self, flight: Flight, failure: BaseException) -> None:
         """The host of a call was lost, or cannot be reached: the server may have acted on the call, or not."""
         self.close(flight.gate.incarnation)
         if self._land(flight):
@@ -379,7 +319,14 @@ class PlacedCalls:
                 call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
         self._on_lost(flight.gate.incarnation, failure)
 
-    def _wait_again(self, flight: _Flight, reason: str) -> None:
+    def _send_again(self, flight: Flight) -> None:
+        """The tools of the host have changed, and its listing of them is on its way here."""
+        if flight.is_bound:
+            self.submit_bound(flight.call, flight.gate.incarnation, flight.gate.start)
+        else:
+            self._wait_again(flight, "its tools have changed")
+
+    def _wait_again(self, flight: Flight, reason: str) -> None:
         """Have a call wait that was sent before, as the first one. One that is bound to its host ends."""
         call = flight.call
         if flight.is_bound:
@@ -410,6 +357,12 @@ class PlacedCalls:
             flight.call.owner.logged(params)
 
     # The thread of the loop.
+
+    def listed(self, incarnation: str, number: int) -> None:
+        """The client goes by that listing of the host's tools from now on."""
+        with self._lock:
+            if (gate := self._gates.get(incarnation)) is not None:
+                gate.listing = number
 
     def when_finished(self, task: Callable[[], object], link: HostLink | None = None) -> None:
         """Run `task` once, when no call is under way any more, or none to one host."""
@@ -442,7 +395,7 @@ class PlacedCalls:
                 self._backlog.popleft()
             if call.ended:
                 continue
-            error = None if call.tool is None else self._refusal_of(call.tool)
+            error = error_of_waited(call, self._server, self._hooks.refusal_of, self._hooks.safe_to_repeat)
             if error is not None:
                 call.finish(error=error)
                 continue
@@ -462,9 +415,9 @@ class PlacedCalls:
             for flight in self._flights.values():
                 # It may have been closed meanwhile, while calls waited there.
                 if flight.gate.incarnation == gate.incarnation:
-                    flight.gate.flights.discard(flight)
+                    flight.gate.flights.discard(flight.number)
                     flight.gate = gate
-                    gate.flights.add(flight)
+                    gate.flights.add(flight.number)
             self._gates[gate.incarnation] = gate
         self.send_waiting()
 
@@ -522,21 +475,3 @@ class PlacedCalls:
         self._flights, self._backlog = {}, deque()
         self.state = ServerState.CLOSED
         self.reason = "it belongs to the parent process; create a new client after fork()"
-
-
-def _owned(owner: RequestOwner) -> tuple[dict[str, Any], str | None]:
-    """What the server is told of the client that a call is relayed for."""
-    return dict(owner.capabilities), owner.log_level
-
-
-def _succeed(call: Call, result: bytes) -> None:
-    if isinstance(call, RelayedRequest):
-        # The host has looked at the rest of what an answer must be.
-        call.answered(result, is_stateless=False)
-        return
-    try:
-        decoded = orjson.loads(result) if len(result) < LONG else loads(result)
-    except ValueError as error:
-        call.finish(error=InvalidResponse(f"the answer to {call.method} cannot be decoded: {error}"))
-    else:
-        call.finish(result=decoded)

@@ -91,8 +91,7 @@ class PlacedEnding:
 
         def look() -> None:
             if not self._is_over:
-                # It does nothing in a host that is still there.
-                self._link.tell("checked", "", 0, on_answer=lambda _, failure: self._loop.post(lambda: looked(failure)))
+                self._link.tell("is_there", on_answer=lambda _, failure: self._loop.post(lambda: looked(failure)))
 
         def looked(failure: BaseException | None) -> None:
             if isinstance(failure, HostGone) or time.monotonic() > deadline:

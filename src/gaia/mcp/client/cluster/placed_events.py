@@ -18,10 +18,12 @@ from gaia.mcp.client.cluster.wire import (
     AskedInput,
     EventHappened,
     HostEvent,
+    ListingBegan,
     Logged,
     Progressed,
     StateReached,
     ToolsListed,
+    ToolsRemembered,
     Withdrawn,
     encode,
 )
@@ -61,8 +63,12 @@ class PlacedEvents:
                 self._calls.progressed(event.call, event.params, time.monotonic())
             case Logged():
                 self._calls.logged(event.call, event.params)
+            case ListingBegan():
+                self._listings[event.number] = self._context.hooks.listing_begins()
             case ToolsListed():
                 self._listed(event)
+            case ToolsRemembered():
+                self._context.hooks.tools_remembered(event.definitions)
             case AskedInput():
                 self._ask(event)
             case Withdrawn():
@@ -81,16 +87,13 @@ class PlacedEvents:
         self._questions.clear()
 
     def _listed(self, event: ToolsListed) -> None:
-        hooks = self._context.hooks
-        if event.definitions is None:
-            self._listings[event.number] = hooks.listing_begins()
-            return
         listing = self._listings.pop(event.number, None)
         if event.profile is not None:
             self._condition.profile = event.profile.restored()
         if listing is not None:
-            hooks.tools_listed(event.definitions, listing)
-        self._host.tell("checked", event.number)
+            self._context.hooks.tools_listed(event.definitions, listing)
+        self._host.listing = max(self._host.listing, event.number)
+        self._calls.listed(self._host.incarnation, self._host.listing)
 
     def _ask(self, event: AskedInput) -> None:
         def answered(result: dict[str, Any] | None, refusal: Refusal | None) -> None:

@@ -6,9 +6,9 @@ import time
 from typing import Any, Protocol
 
 from gaia.mcp.client.cluster.cluster_loop import Alarm, ClusterLoop
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLink, OnAnswer
-from gaia.mcp.client.cluster.placed_calls import Gate
 from gaia.mcp.client.cluster.wire import Greeting, HostEvent, StateReached, decode_events
 
 __all__ = ["HostWatcher", "PlacedHost"]
@@ -45,6 +45,8 @@ class PlacedHost:
         self.node = greeting.node
         self.state: StateReached | None = None
         """What it has told last of its server."""
+        self.listing = 0
+        """The number of its last listing of tools that the client has taken over."""
         self.is_present = False
         """It was greeted, and is neither lost nor given up since then."""
         self.is_silent = False
@@ -73,7 +75,7 @@ class PlacedHost:
 
     def gate(self, state: StateReached) -> Gate:
         """For calls to its server, as long as it is the one that has reached this state."""
-        return Gate(self.link, self.incarnation, self._clock, state.generation)
+        return Gate(self.link, self.incarnation, self._clock, state.generation, self.listing)
 
     def greeted(self, greeting: Greeting, now: float) -> None:
         """It has answered a greeting at `now`: ask it for events from now on."""
@@ -83,7 +85,7 @@ class PlacedHost:
         self._listen()
 
     def let_go(self) -> None:
-        """It is lost, or about to be ended: nothing matters any more of what it tells."""
+        """It is lost, or about to be ended: ignore what it tells from now on."""
         self.is_present = self.is_silent = False
 
     def _poll(self) -> None:

@@ -11,42 +11,37 @@ from typing import Any
 
 import msgspec
 
-from gaia import log
 from gaia.exception_text import exception_text
 from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
 from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLink
+from gaia.mcp.client.cluster.loop_server import LoopServer
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_context import PlacedContext
-from gaia.mcp.client.cluster.placed_ending import ENDING_SECONDS, PlacedEnding
+from gaia.mcp.client.cluster.placed_ending import PlacedEnding
 from gaia.mcp.client.cluster.placed_events import PlacedEvents
 from gaia.mcp.client.cluster.placed_greeter import PlacedGreeter
 from gaia.mcp.client.cluster.placed_host import PlacedHost
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
-from gaia.mcp.client.cluster.running_servers import running
 from gaia.mcp.client.cluster.wire import Greeting, HostEvent, StateReached
-from gaia.mcp.client.supervision.event_loop import Waiting
-from gaia.mcp.client.supervision.events import Restarted, ServerState, StateChanged
+from gaia.mcp.client.supervision.events import Restarted, ServerState
 from gaia.mcp.client.supervision.status import PlacementStatus
 from gaia.telemetry import metrics
 
-__all__ = ["DISCONNECTED", "DROPPED", "STOP_SECONDS", "PlacedServer"]
+__all__ = ["PlacedServer"]
 
 logger = get_logger(__name__)
 
-STOP_SECONDS = ENDING_SECONDS + 10.0
-"""Within which nothing is left of a server without a drain."""
 _REPLACE_SECONDS = 120.0
 
-DISCONNECTED = "it was disconnected"
-DROPPED = "its client was dropped"
 
+class PlacedServer(LoopServer):
+    """One host after the other. Implements `ServerControl`; public methods are for any thread."""
 
-class PlacedServer:
-    """Lives once, from `start` to `stop`. Implements `ServerControl`; public methods are for any thread."""
+    condition: PlacedCondition
 
     def __init__(
         self,
@@ -58,33 +53,21 @@ class PlacedServer:
 
         `on_ended` is called, on the loop's thread, when nothing is left of it.
         """
-        self.name = context.name
-        self.is_forked = False
-        self._context = context
-        self._loop = cluster_loop
-        self._is_replica = calls is not None
-        self._on_ended = on_ended
-        self.call_queue: PlacedCalls | ReplicaCalls
+        own: PlacedCalls | ReplicaCalls
         if calls is not None:
-            self.call_queue = calls
+            own = calls
         else:
-            self.call_queue = PlacedCalls(
+            own = PlacedCalls(
                 context.name,
                 context.max_pending,
                 context.placement.max_pending,
                 cluster_loop,
-                context.hooks.refusal_of,
+                context.hooks,
                 lambda incarnation, failure: self._loop.post(lambda: self.host_lost(incarnation, failure)),
             )
-        self.next_id = self.call_queue.next_id
-        self.condition = PlacedCondition(context.name, self.call_queue)
-        self._settled = Latch()
-        """Opened when the first start has succeeded or failed."""
-        self._all_done = Latch()
-        """Opened when nothing of it is left."""
-        self._was_started = False
+        super().__init__(context, own, on_ended)
+        self.condition = PlacedCondition(context.name, own)
         # Below is what the loop's thread alone changes.
-        self._closing: str | None = None
         self._host: PlacedHost | None = None
         """The host that was greeted last, which may be lost by now."""
         self._events: PlacedEvents | None = None
@@ -95,65 +78,8 @@ class PlacedServer:
         self._greeter = PlacedGreeter(
             context, self.condition, cluster_loop, self._greeted, self._not_placed, self._gone
         )
-        self._release: Callable[[], object] = lambda: None
-
-    @property
-    def state(self) -> ServerState:
-        return self.call_queue.state
-
-    @property
-    def queued(self) -> int:
-        return len(self.call_queue)
-
-    @property
-    def in_flight(self) -> int:
-        return self.call_queue.in_flight
-
-    # What a session calls.
-
-    def start(self, *, keep_trying: bool = False) -> bool:
-        """Have the server placed and started, and wait until it is ready or has failed; True if it is ready.
-
-        With `keep_trying` it is placed and started as soon as that is possible, until `stop`.
-        """
-        running.add(self)
-        metrics.observed.add(self)
-        self.begin(keep_trying=keep_trying)
-        self._settled.wait()
-        if self.state is ServerState.FAILED and not self.condition.keep_trying:
-            # As a supervisor that has failed: nothing is left of it but its state.
-            self._loop.post(lambda: self._end_host("it could not be started"))
-            self._all_done.wait(ENDING_SECONDS)
-            self._loop.wait_idle()
-        log.flush()
-        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.is_lazy)
-
-    def begin(self, *, keep_trying: bool) -> None:
-        """Begin what `start` does, without waiting for it."""
-        self._was_started = True
-        self.condition.keep_trying = keep_trying
-        self._loop.hold(self)
-        self._loop.post(self._begin)
-
-    def stop(self, drain: float = 0.0) -> None:
-        """Stop the server, and return when nothing of it is left, on whichever node it was.
-
-        A server that is ready has `drain` seconds to finish its calls, while new ones are refused.
-        """
-        if not self._was_started or self.is_forked:
-            return
-        self.request_stop(drain)
-        if not self._all_done.wait(STOP_SECONDS + drain):
-            logger.error("supervisor_stuck", server=self.name)
-            return
-        self._loop.wait_idle()
-        log.flush()
-
-    def request_stop(self, drain: float = 0.0) -> None:
-        self._loop.post(lambda: self._close(DISCONNECTED, drain))
 
     def bind(self) -> BoundCalls:
-        """A way to the server that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
         assert isinstance(self.call_queue, PlacedCalls), "it is no replica"
         return BoundCalls(self.call_queue, self.call_queue.bind(), self.placement)
 
@@ -186,20 +112,6 @@ class PlacedServer:
         """Start a server that is at rest, as a call would."""
         self._tell("wake")
 
-    def abandon(self, release: Callable[[], object]) -> bool:
-        if self.is_forked or not self._was_started or self._all_done.is_open:
-            return False
-        self._loop.post(lambda: self._abandoned(release))
-        return self._closing is None
-
-    def _abandoned(self, release: Callable[[], object]) -> None:
-        self._release = release
-        self._close(DROPPED)
-
-    def after_fork(self) -> None:
-        self.is_forked = True
-        self.call_queue.after_fork()
-
     def replace_now(self, drain: float) -> bool:  # noqa: ARG002 - the host knows it
         """Have a fresh process take the place of the server on its node."""
         host = self._present
@@ -224,15 +136,10 @@ class PlacedServer:
         if self.state is ServerState.READY:
             self._tell("notify", method, msgspec.json.encode(params))
 
-    def watch(self, waiting: Waiting) -> None:
-        """Enforce a deadline that no thread waits for."""
-        self.call_queue.watch(waiting)
-
     # The thread of the loop. Everything below runs on it.
 
-    def _begin(self) -> None:
-        if self._closing is not None:
-            return
+    def _begin(self, keep_trying: bool) -> None:
+        self.condition.keep_trying = keep_trying
         self._move_to(ServerState.STARTING)
         self._expect_host()
         self._greeter.start()
@@ -394,14 +301,9 @@ class PlacedServer:
         self.call_queue.open(host.gate(event))
         self._settled.open()
 
-    def _move_to(self, new: ServerState, reason: str | None = None, *, finish: bool = False) -> None:
-        old = self.call_queue.move_to(new, reason, finish=finish)
-        if old is not new:
-            self._context.hooks.happened(StateChanged(self.name, old, new, self.condition.generation, reason))
-
     # The end.
 
-    def _close(self, reason: str, drain: float = 0.0) -> None:
+    def _close(self, reason: str, drain: float) -> None:
         if self._closing is not None and self.state is ServerState.CLOSED:
             if drain <= 0:
                 self.call_queue.end_flights()
@@ -412,9 +314,9 @@ class PlacedServer:
         self._move_to(ServerState.CLOSED, reason, finish=finish)
         self._settled.open()
         if not was_ended:
-            self._end_host(reason, drain if finish else 0.0)
+            self._end_hosts(reason, drain if finish else 0.0)
 
-    def _end_host(self, reason: str, drain: float = 0.0) -> None:
+    def _end_hosts(self, reason: str, drain: float) -> None:
         self._closing = reason
         if self._deadline is not None:
             self._deadline.cancel()
@@ -447,26 +349,11 @@ class PlacedServer:
             incarnation,
             is_shared=self._context.placement.is_shared,
             loop=self._loop,
-            on_stopped=self._host_stopped,
+            on_stopped=self.call_queue.end_flights,
             on_ended=self._ended,
         )
         self._ending.begin()
 
-    def _host_stopped(self) -> None:
-        if self._host is not None:
-            self._host.let_go()
-        self.call_queue.end_flights()
-
     def _ended(self) -> None:
-        if self._all_done.is_open:
-            return
         self._host = self._events = self._ending = self._greeter.link = None
-        running.discard(self)
-        if not self._is_replica:
-            metrics.observed.discard(self)
-        try:
-            self._release()
-        finally:
-            self._loop.let_go(self)
-            self._all_done.open()
-            self._on_ended()
+        super()._ended()

@@ -26,9 +26,8 @@ class PlacedCondition:
         self.last_error: str | None = None
         self.generation = 0
         """The number of the server's present start, over all hosts."""
-        self.incarnation: str | None = None
-        """Of the host that was greeted last."""
         self.node: str | None = None
+        """Of the host that was greeted last: the host name of its machine."""
         self._name = name
         self._calls = calls
         self._earlier_starts = 0
@@ -48,7 +47,7 @@ class PlacedCondition:
         return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
 
     def host_greeted(self, greeting: Greeting, link: HostLink | None) -> None:
-        self.incarnation, self.node = greeting.incarnation, greeting.node
+        self.node = greeting.node
         self._earlier_starts, self._earlier_restarts, self._host = self.generation, self.restarts, None
         self._hosts += 1
         self.placement = PlacementStatus(

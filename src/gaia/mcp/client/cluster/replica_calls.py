@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.link import HostLink
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
@@ -95,6 +96,9 @@ class ReplicaCalls:
 
     def _removed(self, call: Call) -> ServerCrashed:
         return ServerCrashed(f"the replica to which {call.method} was sent did not answer before it was removed")
+
+    def listed(self, incarnation: str, number: int) -> None:
+        self._calls.listed(incarnation, number)
 
     def deliver_answers(self, incarnation: str) -> None:
         self._calls.deliver_answers(incarnation)

@@ -2,15 +2,17 @@ import itertools
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import orjson
 import pytest
 
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLost, OnAnswer
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, WireError, encode
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import SystemClock
@@ -74,13 +76,14 @@ class Server:
     def __init__(self, max_flights: int = 8, max_pending: int = 8) -> None:
         self.link, self.loop = Link(), Loop()
         self.denied: dict[str, MCPError] = {}
+        self.safe = {"echo"}
         self.lost: list[str] = []
         self.calls = PlacedCalls(
             "it",
             max_pending,
             max_flights,
             self.loop,
-            self.denied.get,
+            Mock(**{"refusal_of.side_effect": self.denied.get, "safe_to_repeat.side_effect": self.safe.__contains__}),
             lambda incarnation, _: self.lost.append(incarnation),
         )
         self.calls.move_to(ServerState.READY, None)
@@ -254,6 +257,26 @@ class TestLoss:
         server.loop.run()
         assert isinstance(call.error, ToolDenied)
         assert call.error.delivery == "not_sent"
+
+    def test_a_tool_that_is_not_safe_any_more_is_not_repeated(self) -> None:
+        server = Server()
+        call = server.submit(repeatable=True)
+        server.link.lose(0)
+        server.safe.clear()
+        server.open("two")
+        server.loop.run()
+        assert isinstance(call.error, ServerCrashed)
+        assert (call.error.delivery, len(server.link.calls)) == ("unknown", 1)
+
+    def test_a_call_of_a_handle_that_comes_back_is_sent_again(self) -> None:
+        server = Server()
+        call = Call(server.calls.next_id(), "tools/call", {"name": "echo"}, 0.0, 30.0, tool="echo")
+        server.calls.submit_bound(call, "one", 0)
+        server.calls.listed("one", 3)
+        server.link.answer(0, Reply())
+        assert [asked.listing for asked, _ in server.link.calls] == [0, 3]
+        server.link.answer(1, OK)
+        assert call.result == {"content": []}
 
 
 class TestRefusals:

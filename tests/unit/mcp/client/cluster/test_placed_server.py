@@ -43,23 +43,6 @@ class TestConnecting:
         assert wait_until(client.is_connected)
         assert add(client, timeout=PATIENCE) == {"sum": 3}
 
-    def test_a_server_that_cannot_be_started_leaves_no_host(
-        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
-    ) -> None:
-        client = place({**demo_server, "command": "no-such-command"})
-        assert not client.connect()
-        assert "no-such-command" in str(client.last_error)
-        assert link_of(engine).is_gone
-
-    def test_it_connects_again(self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]) -> None:
-        client = place(demo_server)
-        for _ in range(2):
-            assert client.connect(), client.last_error
-            assert add(client) == {"sum": 3}
-            client.disconnect()
-            assert client.state is ServerState.CLOSED
-        assert len(engine.hosts) == 2
-
 
 class TestLosingAHost:
     def test_calls_wait_for_the_next_one(self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]) -> None:

@@ -229,6 +229,7 @@ class TestAutoscaling:
         for future in futures:
             future.cancel()
         assert wait_until(lambda: len(client.status.replicas) == 1)
+        assert client.status.generation == 2, "it counts the starts of those that were removed, too"
         assert not client.call_tool("add", {"a": 1, "b": 2}).is_error
 
 
