@@ -159,6 +159,10 @@ class LocalLink:
         if host is not None:
             host.stop()
 
+    def withdraw(self) -> None:
+        if self.host is None:
+            self.kill()
+
     def close(self) -> None:
         """End the threads, after the test."""
         self._pool.drain(PATIENCE)

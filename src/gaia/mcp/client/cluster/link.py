@@ -56,6 +56,12 @@ class HostLink(Protocol):
     def kill(self) -> None:
         """End the host for good, and with it what is left of its server."""
 
+    def withdraw(self) -> None:
+        """End the host for good if it has no place; otherwise it is left to those that use it. May take milliseconds.
+
+        Others that wait for the same host are told that it is gone.
+        """
+
 
 class Engine(Protocol):
     def start(self, name: str, placement: Placement) -> HostLink:

@@ -53,10 +53,16 @@ class PlacedEnding:
             self._stop()
             self._loop.alarm(_STOP_SECONDS, lambda: self._stopped(is_needed=self._is_shared))
         elif self._is_shared:
-            # It ends by itself, unless others use it.
-            self._end()
+            # One that has a place ends by itself, unless others use it.
+            self._loop.steps.submit(self._withdraw, keep=True)
         else:
             self._kill()
+
+    def _withdraw(self) -> None:
+        try:
+            self._link.withdraw()
+        finally:
+            self._loop.post(self._end)
 
     def _stop(self) -> None:
         def answered(is_last: Any, failure: BaseException | None) -> None:

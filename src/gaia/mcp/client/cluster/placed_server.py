@@ -160,23 +160,21 @@ class PlacedServer(LoopServer):
         if host is not None and self.condition.ever_ready and not host.is_silent:
             # The host restarts its server, by the policy.
             return
-        silence, gone = None if host is None else host.silence, self.condition.last_error
+        if host is not None:
+            self._fail(host.silence or "its host is there, and the server was not ready in time")
+        elif link is None:
+            # Threads for steps may all be busy with joining the cluster.
+            self._fail(self.condition.last_error or "the Ray cluster was not joined in time")
+        else:
+            self._loop.steps.submit(lambda: self._look_why(link), keep=True)
 
-        def look() -> None:
-            if silence is not None:
-                reason = silence
-            elif host is not None:
-                reason = "its host is there, and the server was not ready in time"
-            elif link is None:
-                reason = gone or "the Ray cluster was not joined in time"
-            else:
-                try:
-                    reason = link.why_not_placed()
-                except Exception as error:  # noqa: BLE001 - of the engine
-                    reason = exception_text(error)
-            self._loop.post(lambda: self._fail_if_absent(reason))
-
-        self._loop.steps.submit(look, keep=True)
+    def _look_why(self, link: HostLink) -> None:
+        """Find out why there is no host yet; on a thread for steps."""
+        try:
+            reason = link.why_not_placed()
+        except Exception as error:  # noqa: BLE001 - of the engine
+            reason = exception_text(error)
+        self._loop.post(lambda: self._fail_if_absent(reason))
 
     def _fail_if_absent(self, reason: str) -> None:
         if self._closing is None and self.state in (ServerState.STARTING, ServerState.RESTARTING):

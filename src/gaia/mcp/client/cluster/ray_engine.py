@@ -47,6 +47,9 @@ _REACH_SECONDS = 5.0
 _CALLER_SECONDS = 0.02
 """That a caller's thread waits for an answer itself."""
 
+_WITHOUT_PLACE = {"DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"}
+"""Ray's states of actors that have none."""
+
 _joining = reentrant_lock()
 """One thread joins the cluster, and the others wait for it."""
 
@@ -273,6 +276,22 @@ class RayLink:
             ray.kill(self._actor, no_restart=True)
         except Exception as error:  # noqa: BLE001 - as above
             logger.debug("actor_not_killed", error=_first_line(error))
+
+    def withdraw(self) -> None:
+        # Ray would have it wait for ever, and a cluster that grows on demand would add a node for it.
+        if not self._session.is_over and _state_of(self.actor_id) in _WITHOUT_PLACE:
+            self.kill()
+
+
+def _state_of(actor_id: str) -> str | None:
+    # As for what nodes have free: Ray offers it to its dashboard only.
+    try:
+        from ray._private.state import actors
+
+        return str(actors(actor_id)["State"])
+    except Exception as error:  # noqa: BLE001 - Ray promises nothing about it
+        logger.debug("actor_state_not_known", error=_first_line(error))
+        return None
 
 
 def rooms() -> list[NodeRoom]:

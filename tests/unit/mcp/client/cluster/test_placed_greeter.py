@@ -124,3 +124,36 @@ def test_one_that_the_engine_holds_is_not_waited_for(
         on_answer(None, HostLost("it was being started"))
     assert add(client) == {"sum": 3}
     assert client.status.generation == 2
+
+
+def test_a_shared_host_that_waits_for_a_place_is_not_left_waiting(place: Place, demo_server: dict[str, Any]) -> None:
+    engine = LocalEngine(has_place=False)
+    client = place(demo_server, engine, 0.05, placement=SHARED)
+    assert not client.connect(keep_trying=True)
+    assert not link_of(engine).is_gone
+    client.disconnect()
+    assert link_of(engine).is_gone
+
+
+def test_a_cluster_that_is_not_joined_in_time_is_reported_for_all_servers(
+    place: Place, demo_server: dict[str, Any]
+) -> None:
+    is_joined = threading.Event()
+
+    class SlowEngine:
+        def start(self, name: str, placement: Placement) -> LocalLink:
+            assert is_joined.wait(PATIENCE)
+            raise StartFailed("there is no Ray cluster")
+
+    clients = [place(demo_server, SlowEngine(), 0.05) for _ in range(6)]
+    threads = [threading.Thread(target=client.connect) for client in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        for client in clients:
+            assert wait_until(lambda client=client: client.state is ServerState.FAILED)  # type: ignore[misc]
+            assert client.last_error == "the Ray cluster was not joined in time"
+    finally:
+        is_joined.set()
+        for thread in threads:
+            thread.join(PATIENCE)

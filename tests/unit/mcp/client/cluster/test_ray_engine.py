@@ -319,3 +319,20 @@ class TestLeavingTheCluster:
         assert answer is None
         assert isinstance(failure, ClusterLeft)
         assert "has left the cluster" in link.why_not_placed()
+
+
+class TestWithdrawing:
+    @pytest.mark.parametrize(
+        ("state", "kills"), [("PENDING_CREATION", 1), ("RESTARTING", 1), ("ALIVE", 0), ("DEAD", 0)]
+    )
+    def test_only_an_actor_without_a_place_is_killed(
+        self, monkeypatch: pytest.MonkeyPatch, state: str, kills: int
+    ) -> None:
+        killed: list[object] = []
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "kill", lambda actor, **_: killed.append(actor))
+        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+        monkeypatch.setattr(ray_engine, "_state_of", lambda _: state)
+        monkeypatch.setattr(ray_engine.RayLink, "actor_id", "a")
+        ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession()).withdraw()
+        assert len(killed) == kills
