@@ -21,6 +21,7 @@ from gaia.mcp.client.cluster.wire import (
     Launch,
     Reply,
     StateReached,
+    ToolsListed,
     decode_events,
     decode_greeting,
     decode_reply,
@@ -236,6 +237,11 @@ class Driver:
                 return found[-1]
             self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
 
+    @property
+    def last_listing(self) -> int:
+        """The number of the last listing of tools that was fetched."""
+        return max((event.number for event in self.events if isinstance(event, ToolsListed)), default=0)
+
     def call(
         self,
         tool: str,
@@ -243,11 +249,13 @@ class Driver:
         *,
         sent: float | None = None,
         start: int | None = None,
+        listing: int | None = None,
         **arguments: Any,
     ) -> Reply:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
         number = number or next(self._numbers)
         sent = self.clock.monotonic() if sent is None else sent
         frame = orjson.dumps(message)
-        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, frame, start)
+        listing = self.last_listing if listing is None else listing
+        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, frame, listing, start)
         return decode_reply(self.host.call(encode(asked)))

@@ -125,11 +125,10 @@ def _python_servers(alone: str | None) -> Path | Unavailable:
         pins = dict([PYTHON_SERVERS[alone]]) | ALONE[alone]
 
     def install() -> None:
-        # With this interpreter's pip: one of its own would take as long as a server. What runs is compiled then.
-        _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-        options = ["--quiet", "--no-compile"]
+        uv = [sys.executable, "-m", "uv"]
+        _run([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
         packages = [f"{name}=={pins[name]}" for name in pins]
-        _run([sys.executable, "-m", "pip", "--python", str(python), "install", *options, *packages])
+        _run([*uv, "pip", "install", "--quiet", "--python", str(python), *packages])
 
     try:
         _install_once(folder, pins, install)

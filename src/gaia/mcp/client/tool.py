@@ -10,6 +10,7 @@ from typing import Any
 
 from gaia.mcp.client.naming import namespaced
 from gaia.mcp.client.parameters import gaia_parameters
+from gaia.mcp.client.protocol.tool_annotations import says_safe_to_repeat
 from gaia.mcp.errors import InvalidResponse
 
 __all__ = ["MCPTool"]
@@ -65,8 +66,7 @@ class MCPTool:
     @functools.cached_property
     def safe_to_repeat(self) -> bool:
         """Whether the server says that a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""
-        # Anything but a plain true, such as the string "false", is not a promise.
-        return self.annotations.get("readOnlyHint") is True or self.annotations.get("idempotentHint") is True
+        return says_safe_to_repeat(self.annotations)
 
     def to_gaia_format(self, server_name: str) -> dict[str, Any]:
         """The entry for an agent's ``_TOOL_REGISTRY``, without its function.

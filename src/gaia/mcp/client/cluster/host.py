@@ -6,7 +6,6 @@ went wrong is part of the answer.
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import socket
@@ -22,9 +21,9 @@ from gaia import __version__
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
-from gaia.mcp.client.cluster.host_call import BoundRequest, CallOwner
+from gaia.mcp.client.cluster.host_call import CallOwner, HostRequest, NotApproved
 from gaia.mcp.client.cluster.host_features import HostFeatures
-from gaia.mcp.client.cluster.host_hooks import HostHooks, NotApproved
+from gaia.mcp.client.cluster.host_hooks import HostHooks
 from gaia.mcp.client.cluster.host_supervisor import new_supervisor
 from gaia.mcp.client.cluster.host_user import HostUser, differing
 from gaia.mcp.client.cluster.lease import Lease
@@ -41,11 +40,18 @@ from gaia.mcp.client.cluster.wire import (
 )
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.errors import CallCancelled, ConfigError, InvalidResponse, MCPError, ServerCrashed, UrlElicitationRequired
+from gaia.mcp.errors import (
+    CallCancelled,
+    ConfigError,
+    InvalidResponse,
+    MCPError,
+    ServerCrashed,
+    SessionLost,
+    UrlElicitationRequired,
+)
 
 __all__ = ["ServerHost"]
 
@@ -154,7 +160,7 @@ class ServerHost:
             self._users[user.incarnation] = user
             if self._unused is not None:
                 self._unused.end()
-            self._hooks.join(user.events, user.lease)
+            self._hooks.join(user.events)
             self._subscribe()
             user.lease.watch(lambda: self._lease_is_over(user), f"mcp-{settings.name}-lease")
         if supervisor is None:
@@ -214,6 +220,10 @@ class ServerHost:
             resources=self._resources,
         )
         return encode(report)
+
+    def is_there(self) -> bool:
+        """Whether this process still answers."""
+        return True
 
     def poll(self, incarnation: str, acknowledged: int) -> bytes:
         """The events after the one with the number `acknowledged`; waits for them for a while.
@@ -292,12 +302,7 @@ class ServerHost:
             reported += user.events.add(Progressed(asked.number, dict(params)))
 
         connection = supervisor.call_queue.ready
-        kind: Callable[..., RelayedRequest] = RelayedRequest
-        if asked.start is not None:
-            kind = functools.partial(
-                BoundRequest, is_meant_for_this=lambda: supervisor.condition.generation == asked.start
-            )
-        call = kind(
+        call = HostRequest(
             supervisor.next_id(),
             message["method"],
             message.get("params"),
@@ -309,6 +314,7 @@ class ServerHost:
             tool=asked.tool,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             owner=CallOwner(user, asked, user.key if self._is_shared else None),
+            problem=lambda: self._problem(supervisor, user, asked),
         )
         early = user.enter(asked.number, call)
         try:
@@ -324,12 +330,23 @@ class ServerHost:
         if (isinstance(error, NotApproved) or user.lease.is_over) and error.delivery == "not_sent":
             return encode(Reply(progress=reported, is_late=user.lease.is_over))
         if user.lease.is_over:
-            error = ServerCrashed(f"{message['method']}: its host had not heard of this program for too long")
-            error.delivery = "unknown"
+            error = _lost(f"{message['method']}: its host had not heard of this program for too long")
+        elif isinstance(error, NotApproved):
+            error = _lost(f"the server was lost during {message['method']}, which was not repeated: {error.message}")
         if isinstance(error, UrlElicitationRequired) and self._server_requests is not None:
             for elicitation in error.elicitations:
                 self._server_requests.note_url(elicitation.get("elicitationId"))
         return encode(Reply(error=WireError.of(error), progress=reported))
+
+    def _problem(self, supervisor: Supervisor, user: HostUser, asked: AskedCall) -> MCPError | None:
+        """Why a call is not written that is about to be."""
+        if asked.start is not None and supervisor.condition.generation != asked.start:
+            return SessionLost("the server was started again before the call could be written")
+        if user.lease.is_over:
+            return NotApproved("the lease is over")
+        if asked.tool is None or self._hooks is None or self._hooks.knows(asked.listing, asked.tool):
+            return None
+        return NotApproved(f"the definition of {asked.tool} has changed")
 
     def cancel(self, incarnation: str, number: int, reason: str, expired: bool) -> None:
         """The driver gives a call up, perhaps because its deadline has passed."""
@@ -350,12 +367,6 @@ class ServerHost:
         user = self._users.get(incarnation)
         if user is not None:
             user.questions.answered(msgspec.msgpack.decode(data, type=Answer))
-
-    def checked(self, incarnation: str, number: int) -> None:
-        """The driver has checked the tools of a listing."""
-        user, hooks = self._users.get(incarnation), self._hooks
-        if user is not None and hooks is not None:
-            hooks.checked(user.events, number)
 
     def notify(self, incarnation: str, method: str, data: bytes) -> None:
         supervisor = self._supervisor
@@ -418,3 +429,10 @@ class ServerHost:
             user.close()
         if unused is not None:
             unused.end()
+
+
+def _lost(message: str) -> ServerCrashed:
+    """The server may have acted on the call."""
+    error = ServerCrashed(message)
+    error.delivery = "unknown"
+    return error

@@ -9,9 +9,9 @@ from gaia.mcp.client.cluster.host_features import refusal_of
 from gaia.mcp.client.cluster.host_user import HostUser
 from gaia.mcp.client.cluster.wire import Answer, AskedCall, Logged
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.mcp.errors import MCPError, SessionLost
+from gaia.mcp.errors import MCPError
 
-__all__ = ["BoundRequest", "CallOwner"]
+__all__ = ["CallOwner", "HostRequest", "NotApproved"]
 
 
 class CallOwner:
@@ -31,7 +31,7 @@ class CallOwner:
     def give_way(self) -> None:
         """Does nothing: a user that is away loses its lease."""
 
-    def refusal(self, tool: str) -> MCPError | None:  # noqa: ARG002 - the driver is asked, see `HostHooks.refusal_of`
+    def refusal(self, tool: str) -> MCPError | None:  # noqa: ARG002 - see `HostRequest`
         return None
 
     def logged(self, params: dict[str, Any]) -> None:
@@ -47,13 +47,19 @@ class CallOwner:
         return self._user.questions.put(method, params, answered)
 
 
-class BoundRequest(RelayedRequest, kw_only=True):
-    """A call that is for one start of the server alone."""
+class NotApproved(MCPError):
+    """The driver has to decide anew whether the call may be made."""
 
-    is_meant_for_this: Callable[[], bool]
+
+class HostRequest(RelayedRequest, kw_only=True):
+    """A call that is made only if nothing has changed until it is written."""
+
+    problem: Callable[[], MCPError | None]
+    """Asked right before: the error that ends the call. For any thread, quick."""
 
     def begin_write(self) -> bool:
-        if not self.is_meant_for_this():
-            self.finish(error=SessionLost("the server was started again before the call could be written"))
+        problem = self.problem()
+        if problem is not None:
+            self.finish(error=problem)
             return False
         return super().begin_write()

@@ -7,21 +7,28 @@ from typing import Any
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.cluster.host_events import HostEvents
-from gaia.mcp.client.cluster.lease import Lease
-from gaia.mcp.client.cluster.wire import EventHappened, HostEvent, KnownTools, StateReached, ToolsListed, WireProfile
+from gaia.mcp.client.cluster.wire import (
+    EventHappened,
+    HostEvent,
+    KnownTools,
+    ListingBegan,
+    StateReached,
+    ToolsListed,
+    ToolsRemembered,
+    WireProfile,
+)
+from gaia.mcp.client.protocol.tool_annotations import says_safe_to_repeat
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import MCPError
 
-__all__ = ["HostHooks", "NotApproved"]
+__all__ = ["HostHooks"]
 
-
-class NotApproved(MCPError):
-    """The driver has to decide anew whether the call may be made."""
+_KEPT_LISTINGS = 4
+"""A driver that is further behind has to take over a later one before its calls are made."""
 
 
 class HostHooks:
@@ -37,79 +44,72 @@ class HostHooks:
         self._numbers = itertools.count(1)
         self._lock = reentrant_lock()
         """Owns the rest. Held while users are told, so that each is told everything in one order."""
-        self._users: dict[HostEvents, Lease] = {}
-        self._checked: dict[HostEvents, dict[str, Any]] = {}
-        """The definitions that users have checked last, by tool."""
+        self._users: list[HostEvents] = []
         self._listed: dict[int, dict[str, Any]] = {}
-        """The definitions by tool, of listings that some user may still check, by their numbers."""
+        """The definitions by tool, of the last listings, by their numbers."""
         self._last: ToolsListed | None = None
         """The last listing."""
+        self._remembered: ToolsRemembered | None = None
+        """What the tools were before that."""
 
-    def join(self, events: HostEvents, lease: Lease) -> None:
+    def join(self, events: HostEvents) -> None:
         """Tell another user, from now on, and what it would know if it had been there before."""
         with self._lock:
-            self._users[events] = lease
+            self._users.append(events)
             if self._last is not None:
-                events.add(ToolsListed(self._last.number))
+                events.add(ListingBegan(self._last.number))
                 events.add(self._last)
+            elif self._remembered is not None:
+                events.add(self._remembered)
             if self.supervisor is not None and self.supervisor.state is not ServerState.CREATED:
                 events.add(self._state(self.supervisor, self.supervisor.state, None, None))
 
     def part(self, events: HostEvents) -> None:
         """A user is gone."""
         with self._lock:
-            self._users.pop(events, None)
-            self._checked.pop(events, None)
+            if events in self._users:
+                self._users.remove(events)
 
     def listing_begins(self) -> Listing:
         number = next(self._numbers)
-        self._tell(ToolsListed(number))
+        self._tell(ListingBegan(number))
         return Listing(number, self._clock.monotonic() + self._timeout)
 
     def tools_remembered(self, definitions: list[Any]) -> None:
-        self.tools_listed(definitions, self.listing_begins())
-
-    def safe_to_repeat(self, tool: str) -> bool:
-        """By the last listing, from which no call differs that `refusal_of` lets pass."""
         with self._lock:
-            definition = {} if self._last is None else self._listed[self._last.number].get(tool, {})
-        return bool(definition) and MCPTool.from_listing(definition).safe_to_repeat
+            self._remembered = ToolsRemembered(definitions)
+            self._tell(self._remembered)
 
     def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
-        definitions = definitions or []
-        named = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
+        named = {
+            one["name"]: one for one in definitions or () if isinstance(one, dict) and isinstance(one.get("name"), str)
+        }
         profile = None if self.supervisor is None else self.supervisor.condition.profile
         listed = ToolsListed(listing.number, definitions, None if profile is None else WireProfile.of(profile))
         with self._lock:
-            self._listed[listing.number] = named
-            self._last = listed
+            if self._last is None or self._last.number < listed.number:
+                self._last = listed
+                self._listed[listed.number] = named
+                for number in sorted(self._listed)[:-_KEPT_LISTINGS]:
+                    del self._listed[number]
             self._tell(listed)
 
-    def checked(self, events: HostEvents, number: int) -> None:
-        """A user has taken over a listing."""
+    def knows(self, listing: int, tool: str) -> bool:
+        """Whether a driver that has taken over the listing of that number knows the tool as the server has it now."""
         with self._lock:
-            if events in self._users and number in self._listed:
-                self._checked[events] = self._listed[number]
-            if len(self._checked) == len(self._users):
-                last = 0 if self._last is None else self._last.number
-                self._listed = {one: named for one, named in self._listed.items() if one >= min(number, last)}
+            if self._last is None or listing == self._last.number:
+                return True
+            known = self._listed.get(listing)
+            return known is not None and known.get(tool) == self._listed[self._last.number].get(tool)
 
-    def refusal_of(self, tool: str) -> MCPError | None:
-        """A call that waited here was permitted by the definition that its user knew, and may be too late by now.
+    def refusal_of(self, tool: str) -> MCPError | None:  # noqa: ARG002 - it depends on the user: see `HostRequest`
+        return None
 
-        It is not known whose call it is. What others send again for that loses nothing but time.
-        """
+    def safe_to_repeat(self, tool: str) -> bool:
         with self._lock:
-            leases, last = list(self._users.values()), self._last
-            now = None if last is None else self._listed[last.number].get(tool)
-            is_known = last is None or all(
-                events in self._checked and self._checked[events].get(tool) == now for events in self._users
-            )
-        if any(lease.is_over for lease in leases):
-            return NotApproved("the lease is over")
-        if is_known:
-            return None
-        return NotApproved(f"the definition of {tool} has changed")
+            last = None if self._last is None else self._listed[self._last.number].get(tool)
+        annotations = None if last is None else last.get("annotations")
+        return isinstance(annotations, dict) and says_safe_to_repeat(annotations)
 
     def last_known(self) -> KnownServer | None:
         known = self._known

@@ -21,10 +21,12 @@ from gaia.mcp.client.protocol.long_strings import LONG, loads
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequest
+from gaia.mcp.client.supervision.waited_call import error_of_waited
 from gaia.mcp.errors import (
     CallCancelled,
     InvalidResponse,
@@ -45,10 +47,12 @@ logger = get_logger(__name__)
 class Gate:
     """Calls may go to one incarnation of a host."""
 
-    __slots__ = ("clock", "differing", "handles", "in_flight", "incarnation", "link", "start")
+    __slots__ = ("clock", "differing", "handles", "in_flight", "incarnation", "link", "listing", "start")
 
-    def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0) -> None:
+    def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0, listing: int = 0) -> None:
         """`start` is the number of the server's start on that host."""
+        self.listing = listing
+        """The number of the host's last listing of tools that was taken over. Changed by the thread of the loop."""
         self.link = link
         self.incarnation = incarnation
         self.clock = clock
@@ -102,10 +106,10 @@ class PlacedCalls:
         max_pending: int,
         max_flights: int,
         loop: ClusterLoop,
-        refusal: Callable[[str], MCPError | None],
+        hooks: SupervisionHooks,
         on_lost: Callable[[str, BaseException], object],
     ) -> None:
-        """`refusal` is asked for each tool call that waited, on the thread of `loop`.
+        """`hooks` are asked about each tool call that waited, on the thread of `loop`.
 
         `on_lost` is told of an incarnation to which a call was lost, on a thread of the engine.
         """
@@ -115,7 +119,7 @@ class PlacedCalls:
         self._max_pending = max_pending
         self._max_flights = max_flights
         self._loop = loop
-        self._refusal_of = refusal
+        self._hooks = hooks
         self._on_lost = on_lost
         self._lock = reentrant_lock()
         """Owns everything below. Never held while a call ends, or while the engine is given something."""
@@ -264,6 +268,7 @@ class PlacedCalls:
             call.tool,
             gate.clock.at(time.monotonic()),
             call.frame,
+            gate.listing,
             gate.start if flight.is_bound else None,
             *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
         )
@@ -337,11 +342,12 @@ class PlacedCalls:
             call.finish(error=error)
         else:
             call.undo_write()
-            if reply.is_late:
+            if not reply.is_late:
+                self._send_again(flight)
+            else:
                 # It would be so again, until the host has been greeted.
                 self.close(flight.gate.incarnation)
-            self._wait_again(flight, "it is not there any more")
-            if reply.is_late:
+                self._wait_again(flight, "it is not there any more")
                 self._on_lost(flight.gate.incarnation, HostLost("it has not heard of this program for too long"))
 
     def _land(self, flight: _Flight) -> bool:
@@ -369,6 +375,13 @@ class PlacedCalls:
             else:
                 call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
         self._on_lost(flight.gate.incarnation, failure)
+
+    def _send_again(self, flight: _Flight) -> None:
+        """The tools of the host have changed, and its listing of them is on its way here."""
+        if flight.is_bound:
+            self.submit_bound(flight.call, flight.gate.incarnation, flight.gate.start)
+        else:
+            self._wait_again(flight, "its tools have changed")
 
     def _wait_again(self, flight: _Flight, reason: str) -> None:
         """Have a call wait that was sent before, as the first one. One that is bound to its host ends."""
@@ -402,6 +415,12 @@ class PlacedCalls:
 
     # The thread of the loop.
 
+    def listed(self, incarnation: str, number: int) -> None:
+        """The client goes by that listing of the host's tools from now on."""
+        with self._lock:
+            if (gate := self._gates.get(incarnation)) is not None:
+                gate.listing = number
+
     def send_waiting(self) -> None:
         """Send the calls that wait, if they can be sent."""
         while True:
@@ -414,7 +433,7 @@ class PlacedCalls:
                 self._backlog.popleft()
             if call.ended:
                 continue
-            error = None if call.tool is None else self._refusal_of(call.tool)
+            error = error_of_waited(call, self._server, self._hooks.refusal_of, self._hooks.safe_to_repeat)
             if error is not None:
                 call.finish(error=error)
                 continue

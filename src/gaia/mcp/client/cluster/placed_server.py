@@ -34,10 +34,12 @@ from gaia.mcp.client.cluster.wire import (
     Greeting,
     HostEvent,
     HostSettings,
+    ListingBegan,
     Logged,
     Progressed,
     StateReached,
     ToolsListed,
+    ToolsRemembered,
     Withdrawn,
     decode_events,
     decode_greeting,
@@ -122,7 +124,7 @@ class PlacedServer:
                 context.max_pending,
                 context.placement.max_pending,
                 cluster_loop,
-                context.hooks.refusal_of,
+                context.hooks,
                 lambda incarnation, failure: self._loop.post(lambda: self.host_lost(incarnation, failure)),
             )
         self.next_id = self.call_queue.next_id
@@ -161,6 +163,8 @@ class PlacedServer:
         self._deadline: Alarm | None = None
         """When a host that is not there yet is reported."""
         self._listings: dict[int, Listing] = {}
+        self._listing = 0
+        """The number of the last listing that was taken over from this host."""
         self._questions: dict[int, ServerRequest] = {}
         self._release: Callable[[], object] = lambda: None
 
@@ -415,6 +419,7 @@ class PlacedServer:
             self._acknowledged = 0
             self._host_state = None
             self._listings.clear()
+            self._listing = 0
             self.condition.host_greeted(greeting, self._link)
         self._incarnation, self._is_silent = greeting.incarnation, False
         self._left_attempts = _ATTEMPTS
@@ -544,15 +549,8 @@ class PlacedServer:
             case StateReached():
                 self._host_state = event
                 self._reached(event)
-            case ToolsListed(definitions=None):
-                self._listings[event.number] = self._context.hooks.listing_begins()
-            case ToolsListed():
-                listing = self._listings.pop(event.number, None)
-                if event.profile is not None:
-                    self.condition.profile = event.profile.restored()
-                if listing is not None and event.definitions is not None:
-                    self._context.hooks.tools_listed(event.definitions, listing)
-                link.tell("checked", incarnation, event.number)
+            case ListingBegan() | ToolsListed() | ToolsRemembered():
+                self._learn_tools(incarnation, event)
             case AskedInput():
                 self._ask(link, incarnation, event)
             case Withdrawn():
@@ -561,6 +559,22 @@ class PlacedServer:
                     question.withdraw()
             case EventHappened():
                 self._tell(event)
+
+    def _learn_tools(self, incarnation: str, event: ListingBegan | ToolsListed | ToolsRemembered) -> None:
+        hooks = self._context.hooks
+        if isinstance(event, ListingBegan):
+            self._listings[event.number] = hooks.listing_begins()
+            return
+        if isinstance(event, ToolsRemembered):
+            hooks.tools_remembered(event.definitions)
+            return
+        listing = self._listings.pop(event.number, None)
+        if event.profile is not None:
+            self.condition.profile = event.profile.restored()
+        if listing is not None:
+            hooks.tools_listed(event.definitions, listing)
+        self._listing = max(self._listing, event.number)
+        self.call_queue.listed(incarnation, self._listing)
 
     def _reached(self, event: StateReached) -> None:
         state = event.state
@@ -583,8 +597,7 @@ class PlacedServer:
         # A server that has exited is started again by a call, which the host has to see.
         if state is ServerState.EXITED and self._link is not None:
             self._move_to(state, event.reason)
-            self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
-            self._settled.open()
+            self._open(event.generation)
             return
         self.call_queue.close()
         if self.state is ServerState.READY and state in (ServerState.RESTARTING, ServerState.FAILED):
@@ -610,7 +623,12 @@ class PlacedServer:
             told = Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
             count_return(told)
             self._context.hooks.happened(told)
-        self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
+        self._open(event.generation)
+
+    def _open(self, start: int) -> None:
+        assert self._link is not None, "there is a host"
+        assert self._incarnation is not None, "it was greeted"
+        self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, start, self._listing))
         self._settled.open()
 
     def _ask(self, link: HostLink, incarnation: str, event: AskedInput) -> None:
@@ -731,7 +749,7 @@ class PlacedServer:
             if self._all_done.is_open:
                 return
             # It does nothing in a host that is still there.
-            link.tell("checked", "", 0, on_answer=lambda _, failure: self._loop.post(lambda: looked(failure)))
+            link.tell("is_there", on_answer=lambda _, failure: self._loop.post(lambda: looked(failure)))
 
         def looked(failure: BaseException | None) -> None:
             if isinstance(failure, HostGone) or time.monotonic() > deadline:

@@ -89,6 +89,9 @@ class ReplicaCalls:
     def _removed(self, call: Call) -> ServerCrashed:
         return ServerCrashed(f"the replica to which {call.method} was sent did not answer before it was removed")
 
+    def listed(self, incarnation: str, number: int) -> None:
+        self._calls.listed(incarnation, number)
+
     def deliver_answers(self, incarnation: str) -> None:
         self._calls.deliver_answers(incarnation)
 

@@ -58,7 +58,7 @@ class ReplicatedServer:
             context.max_pending,
             context.placement.max_pending,
             cluster_loop,
-            context.hooks.refusal_of,
+            context.hooks,
             lambda incarnation, failure: self._loop.post(lambda: self._host_lost(incarnation, failure)),
         )
         self.next_id = self.call_queue.next_id

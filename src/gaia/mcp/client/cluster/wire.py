@@ -30,12 +30,14 @@ __all__ = [
     "HostSettings",
     "KnownTools",
     "Launch",
+    "ListingBegan",
     "Logged",
     "Progressed",
     "Reply",
     "Sent",
     "StateReached",
     "ToolsListed",
+    "ToolsRemembered",
     "WireError",
     "WireProfile",
     "Withdrawn",
@@ -151,6 +153,8 @@ class AskedCall(msgspec.Struct, frozen=True, array_like=True):
     """When, as the clock of the host showed it; earlier rather than later."""
     frame: bytes
     """The request, as a JSON-RPC message with an id of the driver's."""
+    listing: int = 0
+    """The number of the last listing of tools that the driver has taken over; 0 if there was none."""
     start: int | None = None
     """The start of the server that it is meant for, if it must not go to a later one."""
     capabilities: dict[str, Any] | None = None
@@ -243,13 +247,25 @@ class StateReached(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     profile: WireProfile | None = None
 
 
+class ListingBegan(msgspec.Struct, frozen=True, tag="listing"):
+    """The server is about to be asked for its tools."""
+
+    number: int
+
+
 class ToolsListed(msgspec.Struct, frozen=True, tag="tools"):
-    """The server was asked for its tools; without definitions, it is about to be."""
+    """The server was asked for its tools; without definitions, it could not list them."""
 
     number: int
     definitions: list[Any] | None = None
     profile: WireProfile | None = None
     """What the server that listed them told about itself."""
+
+
+class ToolsRemembered(msgspec.Struct, frozen=True, tag="remembered"):
+    """Until the server is asked, its tools are those that it had at an earlier start."""
+
+    definitions: list[Any]
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progress"):
@@ -287,7 +303,17 @@ class EventHappened(msgspec.Struct, frozen=True, tag="event"):
     fields: dict[str, Any]
 
 
-HostEvent = StateReached | ToolsListed | Progressed | Logged | AskedInput | Withdrawn | EventHappened
+HostEvent = (
+    StateReached
+    | ListingBegan
+    | ToolsListed
+    | ToolsRemembered
+    | Progressed
+    | Logged
+    | AskedInput
+    | Withdrawn
+    | EventHappened
+)
 
 
 class Sent(msgspec.Struct, frozen=True):

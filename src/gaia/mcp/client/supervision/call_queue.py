@@ -14,6 +14,7 @@ from gaia.exception_text import exception_text
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.waited_call import error_of_waited
 from gaia.mcp.errors import (
     CallCancelled,
     MCPError,
@@ -261,26 +262,14 @@ class CallQueue:
     def _may_go_on(self, call: Call, refusal: Refusal) -> bool:
         if call.ended:
             return False
-        if call.tool is not None:
-            error = refusal(call.tool) or call.refusal(call.tool) or self._no_second_time(call, call.tool)
-            if error is not None:
-                call.finish(error=error)
-                return False
+        error = error_of_waited(call, self._server, refusal, self._safe_to_repeat)
+        if error is not None:
+            call.finish(error=error)
+            return False
         call.readmit()
         if call.observer is not None:
             call.observer.resumed()
         return True
-
-    def _no_second_time(self, call: Call, tool: str) -> MCPError | None:
-        """The server may have said of its former tool, or long ago, that a second call of it does no harm."""
-        if not (call.repeatable or call.repeated) or self._safe_to_repeat(tool):
-            return None
-        call.repeatable = False
-        if not call.repeated:
-            return None
-        return ServerCrashed(
-            f"server {self._server!r} was lost during {call.method}; it says no longer that {tool} may be repeated"
-        )
 
     def drain(self, connection: Connection) -> None:
         """`connection` keeps the calls that it has. To be called before another one is admitted in its place."""

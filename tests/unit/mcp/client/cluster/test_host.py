@@ -8,6 +8,7 @@ import pytest
 
 from gaia.mcp.client.cluster.wire import (
     Launch,
+    ListingBegan,
     Progressed,
     Reply,
     StateReached,
@@ -53,7 +54,7 @@ class TestGreeting:
         assert ready.profile is not None
         assert ready.pid is not None
         kinds = [type(event) for event in driver.events]
-        assert kinds == [StateReached, ToolsListed, ToolsListed, StateReached]
+        assert kinds == [StateReached, ListingBegan, ToolsListed, StateReached]
 
     def test_a_second_one_starts_nothing(self, driver: Driver) -> None:
         assert driver.greet().incarnation == driver.greet().incarnation
@@ -87,6 +88,12 @@ class TestCalls:
         driver.incarnation = "another"
         assert driver.call("add", a=1, b=2).is_late
         assert driver.host.poll("another", 0) == b""
+
+    def test_one_of_a_tool_that_the_driver_does_not_know_yet_is_sent_back(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        reply = driver.call("add", listing=0, a=1, b=2)
+        assert (reply.result, reply.error, reply.is_late) == (None, None, False)
 
     def test_a_crash_is_the_business_of_the_host(self, driver: Driver) -> None:
         driver.greet()

@@ -1,6 +1,6 @@
 from typing import Any
 
-from gaia.mcp.client.cluster.host_call import CallOwner
+from gaia.mcp.client.cluster.host_call import CallOwner, HostRequest, NotApproved
 from gaia.mcp.client.cluster.host_user import HostUser
 from gaia.mcp.client.cluster.wire import Answer, AskedCall, AskedInput, Logged, Withdrawn
 from gaia.mcp.client.protocol.messages import Refusal
@@ -50,3 +50,15 @@ def test_what_another_client_declares_counts_for_its_calls(demo_server: dict[str
     user = new_user(demo_server)
     assert owner_of(user).capabilities == {}
     assert owner_of(user, capabilities={"roots": {}}, log_level="error").capabilities == {"roots": {}}
+
+
+def test_a_call_is_not_written_if_something_has_changed(demo_server: dict[str, Any]) -> None:
+    problems: list[NotApproved | None] = [None, NotApproved("the tools have changed")]
+    first, second = (
+        HostRequest(1, "tools/call", {}, 0.0, 1.0, owner=owner_of(new_user(demo_server)), problem=problems.pop)
+        for _ in range(2)
+    )
+    assert not first.begin_write()
+    assert isinstance(first.error, NotApproved)
+    assert first.error.delivery == "not_sent"
+    assert second.begin_write()

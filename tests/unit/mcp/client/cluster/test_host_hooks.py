@@ -1,47 +1,74 @@
 from gaia.mcp.client.cluster.host_events import HostEvents
 from gaia.mcp.client.cluster.host_hooks import HostHooks
-from gaia.mcp.client.cluster.lease import Lease
-from gaia.mcp.client.cluster.wire import KnownTools, ToolsListed
-from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.cluster.wire import KnownTools, ListingBegan, ToolsListed, ToolsRemembered
 from gaia.testing import FakeClock
 
 ADD = {"name": "add", "description": "one"}
 OTHER = {"name": "add", "description": "another"}
+SAFE = {**ADD, "annotations": {"readOnlyHint": True}}
+SUBTRACT = {"name": "subtract"}
 
 
-def hooks_for(events: HostEvents, known: KnownTools | None = None, clock: Clock | None = None) -> HostHooks:
-    clock = clock or FakeClock()
-    hooks = HostHooks("it", 30.0, clock, known)
-    hooks.join(events, Lease(30.0, clock))
+def hooks_for(events: HostEvents, known: KnownTools | None = None) -> HostHooks:
+    hooks = HostHooks("it", 30.0, FakeClock(), known)
+    hooks.join(events)
     return hooks
 
 
-def test_a_call_that_waited_goes_back_if_its_tool_has_changed() -> None:
+def test_a_driver_that_is_behind_does_not_know_what_has_changed() -> None:
+    hooks = hooks_for(HostEvents())
+    assert hooks.knows(0, "add")
+    first, second = hooks.listing_begins(), hooks.listing_begins()
+    hooks.tools_listed([ADD, SUBTRACT], first)
+    assert not hooks.knows(0, "add")
+    assert hooks.knows(first.number, "add")
+    hooks.tools_listed([OTHER, SUBTRACT], second)
+    assert not hooks.knows(first.number, "add")
+    assert hooks.knows(first.number, "subtract")
+    assert hooks.knows(second.number, "add")
+
+
+def test_a_listing_that_comes_late_does_not_count() -> None:
+    hooks = hooks_for(HostEvents())
+    first, second = hooks.listing_begins(), hooks.listing_begins()
+    hooks.tools_listed([OTHER], second)
+    hooks.tools_listed([ADD], first)
+    assert hooks.knows(second.number, "add")
+    assert not hooks.knows(first.number, "add")
+
+
+def test_a_server_that_could_not_list_its_tools_has_none() -> None:
     events = HostEvents()
     hooks = hooks_for(events)
-    first = hooks.listing_begins()
-    hooks.tools_listed([ADD], first)
-    hooks.checked(events, first.number)
-    second = hooks.listing_begins()
-    hooks.tools_listed([OTHER], second)
-    assert hooks.refusal_of("add") is not None
-    hooks.checked(events, second.number)
-    assert hooks.refusal_of("add") is None
+    hooks.tools_listed([ADD], hooks.listing_begins())
+    hooks.tools_listed(None, hooks.listing_begins())
+    assert not hooks.knows(1, "add")
+    assert events.fetch(2, 0).events == [ListingBegan(2), ToolsListed(2, None)]
 
 
-def test_a_call_that_waited_goes_back_if_the_lease_is_over() -> None:
-    clock = FakeClock()
-    hooks = hooks_for(HostEvents(), clock=clock)
-    assert hooks.refusal_of("add") is None
-    clock.advance(30.0)
-    assert hooks.refusal_of("add") is not None
+def test_only_a_few_listings_are_kept() -> None:
+    hooks = hooks_for(HostEvents())
+    for _ in range(10):
+        hooks.tools_listed([ADD], hooks.listing_begins())
+    assert hooks.knows(7, "add")
+    assert not hooks.knows(6, "add")
+
+
+def test_a_tool_is_safe_to_repeat_by_what_the_server_says_now() -> None:
+    hooks = hooks_for(HostEvents())
+    assert not hooks.safe_to_repeat("add")
+    hooks.tools_listed([SAFE, {**SUBTRACT, "annotations": "yes"}], hooks.listing_begins())
+    assert hooks.safe_to_repeat("add")
+    assert not hooks.safe_to_repeat("subtract")
+    hooks.tools_listed([ADD], hooks.listing_begins())
+    assert not hooks.safe_to_repeat("add")
 
 
 def test_the_driver_is_told_when_a_listing_begins_and_ends() -> None:
     events = HostEvents()
     hooks = hooks_for(events)
     hooks.tools_listed([ADD], hooks.listing_begins())
-    assert events.fetch(0, 0).events == [ToolsListed(1), ToolsListed(1, [ADD])]
+    assert events.fetch(0, 0).events == [ListingBegan(1), ToolsListed(1, [ADD])]
 
 
 def test_what_was_known_before_the_first_start() -> None:
@@ -51,18 +78,19 @@ def test_what_was_known_before_the_first_start() -> None:
 
 def test_one_that_comes_later_is_told_what_the_others_know() -> None:
     hooks = hooks_for(HostEvents())
+    hooks.tools_remembered([OTHER])
+    early = HostEvents()
+    hooks.join(early)
+    assert early.fetch(0, 0).events == [ToolsRemembered([OTHER])]
     hooks.tools_listed([ADD], hooks.listing_begins())
     late = HostEvents()
-    hooks.join(late, Lease(30.0, FakeClock()))
-    assert late.fetch(0, 0).events == [ToolsListed(1), ToolsListed(1, [ADD])]
+    hooks.join(late)
+    assert late.fetch(0, 0).events == [ListingBegan(1), ToolsListed(1, [ADD])]
 
 
-def test_a_call_that_waited_goes_back_until_all_have_taken_over_its_tool() -> None:
-    one, other = HostEvents(), HostEvents()
-    hooks = hooks_for(one)
-    hooks.join(other, Lease(30.0, FakeClock()))
-    hooks.tools_listed([ADD], listing := hooks.listing_begins())
-    hooks.checked(one, listing.number)
-    assert hooks.refusal_of("add") is not None
-    hooks.part(other)
-    assert hooks.refusal_of("add") is None
+def test_one_that_is_gone_is_told_nothing() -> None:
+    events = HostEvents()
+    hooks = hooks_for(events)
+    hooks.part(events)
+    hooks.tools_listed([ADD], hooks.listing_begins())
+    assert events.fetch(0, 0).events == []

@@ -14,6 +14,7 @@ from gaia.mcp.client.cluster.wire import (
     Answer,
     AskedInput,
     Launch,
+    ListingBegan,
     Reply,
     StateReached,
     ToolsListed,
@@ -65,7 +66,7 @@ class TestUsers:
     def test_all_use_one_process_and_each_is_told_everything(self, shared: Shared) -> None:
         first, second = shared.ready("first"), shared.ready("second")
         assert first.wait_for(ServerState.READY).pid == second.wait_for(ServerState.READY).pid
-        assert [type(event) for event in second.events] == [ToolsListed, ToolsListed, StateReached]
+        assert [type(event) for event in second.events] == [ListingBegan, ToolsListed, StateReached]
         # Their calls have the same numbers.
         assert first.call("add", 1, a=1, b=2).result is not None
         assert second.call("add", 1, a=1, b=2).result is not None

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import orjson
@@ -70,13 +71,14 @@ class Server:
     def __init__(self, max_flights: int = 8, max_pending: int = 8) -> None:
         self.link, self.loop = Link(), Loop()
         self.denied: dict[str, MCPError] = {}
+        self.safe = {"echo"}
         self.lost: list[str] = []
         self.calls = PlacedCalls(
             "it",
             max_pending,
             max_flights,
             self.loop,
-            self.denied.get,
+            Mock(**{"refusal_of.side_effect": self.denied.get, "safe_to_repeat.side_effect": self.safe.__contains__}),
             lambda incarnation, _: self.lost.append(incarnation),
         )
         self.calls.move_to(ServerState.READY, None)
@@ -227,6 +229,26 @@ class TestLoss:
         server.loop.run()
         assert isinstance(call.error, ToolDenied)
         assert call.error.delivery == "not_sent"
+
+    def test_a_tool_that_is_not_safe_any_more_is_not_repeated(self) -> None:
+        server = Server()
+        call = server.submit(repeatable=True)
+        server.link.lose(0)
+        server.safe.clear()
+        server.open("two")
+        server.loop.run()
+        assert isinstance(call.error, ServerCrashed)
+        assert (call.error.delivery, len(server.link.calls)) == ("unknown", 1)
+
+    def test_a_call_of_a_handle_that_comes_back_is_sent_again(self) -> None:
+        server = Server()
+        call = Call(server.calls.next_id(), "tools/call", {"name": "echo"}, 0.0, 30.0, tool="echo")
+        server.calls.submit_bound(call, "one", 0)
+        server.calls.listed("one", 3)
+        server.link.answer(0, Reply())
+        assert [asked.listing for asked, _ in server.link.calls] == [0, 3]
+        server.link.answer(1, OK)
+        assert call.result == {"content": []}
 
 
 class TestRefusals:

@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
@@ -9,7 +11,7 @@ from gaia.mcp.client.supervision.status import CallStatistics, PlacementStatus, 
 
 class Server:
     def __init__(self) -> None:
-        self.calls = PlacedCalls("it", 8, 8, ClusterLoop(SystemClock()), lambda _: None, lambda *_: None)
+        self.calls = PlacedCalls("it", 8, 8, ClusterLoop(SystemClock()), Mock(), lambda *_: None)
         self.condition = PlacedCondition("it", self.calls)
 
     @property

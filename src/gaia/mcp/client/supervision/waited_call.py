@@ -1,0 +1,36 @@
+"""Whether a call that has waited for its server may still be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.errors import MCPError, ServerCrashed
+
+__all__ = ["error_of_waited"]
+
+
+def error_of_waited(
+    call: Call,
+    server: str,
+    refusal: Callable[[str], MCPError | None],
+    safe_to_repeat: Callable[[str], bool],
+) -> MCPError | None:
+    """The error that ends the call instead; None if it may be sent.
+
+    The server may not offer the tool any more that the caller knew, or not the same: ``refusal(tool)`` is the client's
+    error then. ``safe_to_repeat(tool)`` is whether the server says now that a second call does no harm.
+    """
+    tool = call.tool
+    if tool is None:
+        return None
+    error = refusal(tool) or call.refusal(tool)
+    if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
+        return error
+    # The server may have said it of its former tool, or long ago.
+    call.repeatable = False
+    if not call.repeated:
+        return None
+    return ServerCrashed(
+        f"server {server!r} was lost during {call.method}; it says no longer that {tool} may be repeated"
+    )
