@@ -180,7 +180,12 @@ def join(address: str | None, *, is_asked_for: bool = False) -> None:
             _log_messages()
         except (RayError, OSError, ValueError, RuntimeError) as error:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StartFailed(f"the Ray cluster at {address} cannot be joined: {text}; {_NO_CLUSTER}") from error
+            # The variable comes before what the placement says, and may be an old one.
+            where = f"{address} (RAY_ADDRESS)" if address == in_environment else address
+            raise StartFailed(
+                f"the Ray cluster at {where} cannot be joined: {text}; "
+                "'ray start --head' starts one, and prints its address"
+            ) from error
 
 
 def _log_messages() -> None:

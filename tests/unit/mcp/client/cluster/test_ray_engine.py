@@ -59,14 +59,16 @@ class TestJoining:
 
     def test_ray_does_not_look_for_a_cluster_where_nothing_listens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         joined: list[object] = []
-        monkeypatch.delenv("RAY_ADDRESS", raising=False)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **options: joined.append(options))
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
-            with pytest.raises(StartFailed, match=f"127.0.0.1:{port} cannot be joined"):
-                ray_engine.join(f"127.0.0.1:{port}")
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            with pytest.raises(
+                StartFailed, match=rf"127.0.0.1:{port} \(RAY_ADDRESS\) cannot be joined.*ray start --head"
+            ):
+                ray_engine.join("ray://head")
         assert joined == []
 
     def test_an_address_that_is_asked_for_comes_before_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
