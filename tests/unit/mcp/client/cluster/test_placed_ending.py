@@ -7,6 +7,7 @@ import pytest
 from gaia.mcp.client.cluster.cluster_loop import cluster_loop
 from gaia.mcp.client.cluster.link import HostGone, OnAnswer
 from gaia.mcp.client.cluster.placed_ending import PlacedEnding
+from gaia.mcp.client.cluster.placed_server import PlacedServer
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.errors import CallCancelled
 from tests.hosts import LocalEngine
@@ -71,14 +72,18 @@ def test_the_end_does_not_overtake_a_call(place: Place, engine: LocalEngine, dem
 def test_it_stays_closed_when_the_host_falls_silent(
     place: Place, engine: LocalEngine, demo_server: dict[str, Any]
 ) -> None:
-    client = place(demo_server, lease=1)
+    client = place(demo_server)
     events: list[Event] = []
     assert client.connect()
     client.subscribe(events.append)
-    link = link_of(engine)
+    link, server = link_of(engine), client._session._supervisor
+    assert isinstance(server, PlacedServer)
     link.cut_off()
     future = client.submit_tool("add", {"a": 1, "b": 2})
     client.request_disconnect(drain=PATIENCE)
+    host = server._host
+    assert host is not None
+    cluster_loop.post(lambda: server.host_silent(host))
     assert isinstance(future.exception(PATIENCE), CallCancelled)
     link.heal()
     client.disconnect()
