@@ -247,13 +247,15 @@ class PlacedServer(LoopServer):
         self.call_queue.close()
         self.call_queue.deliver_answers(incarnation)
         reason = f"its host on node {host.node} was lost: {failure}"
+        self.condition.host_silent(reason)
+        if self.condition.ever_ready:
+            self._move_to(ServerState.RESTARTING, reason)
+        # Only now: what is ready has a place, for all that look at it.
         self.condition.host_lost(reason)
         logger.warning("host_lost", server=self.name, node=host.node, reason=str(failure))
         count_loss(self.name, "host_lost")
         if self._events is not None:
             self._events.withdraw_questions()
-        if self.condition.ever_ready:
-            self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
         if isinstance(failure, ClusterLeft):
             self._not_placed(reason)

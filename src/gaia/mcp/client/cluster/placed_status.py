@@ -95,7 +95,11 @@ class PlacedCondition:
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        host, since, profile, state = self._host, self._ready_since, self.profile, self._calls.state
+        host, since, profile = self._host, self._ready_since, self.profile
+        state, placement = self._calls.state, self.placement
+        if state is ServerState.READY and placement is None:
+            # Its host was lost between the two.
+            state, placement = self._calls.state, self.placement
         waits = state in (ServerState.FAILED, ServerState.RESTARTING)
         return ServerStatus(
             name=self._name,
@@ -116,5 +120,5 @@ class PlacedCondition:
             protocol_version=None if profile is None else profile.protocol_version,
             recyclings=0 if host is None else host.recyclings,
             last_recycling=None if host is None else host.last_recycling,
-            placement=self.placement,
+            placement=placement,
         )
