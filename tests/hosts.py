@@ -27,6 +27,7 @@ from gaia.mcp.client.cluster.wire import (
     decode_reply,
     encode,
 )
+from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -51,6 +52,8 @@ class LocalLink:
         self._has_ended = False
         self.is_gone = False
         self.greetings_to_lose = 0
+        self.greetings_to_hold = 0
+        self.held_greetings: list[OnAnswer] = []
         self.host: ServerHost | None = new_host() if has_place else None
         self.sent: list[str] = []
         """The names of the methods, as they were sent."""
@@ -60,13 +63,17 @@ class LocalLink:
             self.greetings_to_lose -= 1
             on_answer(None, HostLost("it is being started"))
             return
+        if self.greetings_to_hold:
+            self.greetings_to_hold -= 1
+            self.held_greetings.append(on_answer)
+            return
         with self._lock:
             if self.host is None and not self.is_gone:
                 self._greetings.append((settings, on_answer))
                 return
         self._send("greet", (settings,), on_answer)
 
-    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
+    def call(self, asked: bytes, on_answer: OnAnswer, call: Outgoing) -> None:
         self._send("call", (asked,), on_answer)
 
     def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None:

@@ -1,11 +1,21 @@
-"""The MCP client: servers under supervision, their tools, their configuration."""
+"""The MCP client: servers under supervision, their tools, their configuration.
 
-from gaia.mcp.client.authorization.config import AuthorizationRequest
-from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_result import ToolResult
+A name is loaded on first use: the host of a placed server supervises it with modules of this package, and begins sooner
+without the client itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.authorization.config import AuthorizationRequest
+    from gaia.mcp.client.mcp_client import MCPClient
+    from gaia.mcp.client.mcp_client_manager import MCPClientManager
+    from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
+    from gaia.mcp.client.tool import MCPTool
+    from gaia.mcp.client.tool_result import ToolResult
 
 __all__ = [
     "AuthorizationRequest",
@@ -16,3 +26,28 @@ __all__ = [
     "MCPTool",
     "ToolResult",
 ]
+
+_HOMES = {
+    "AuthorizationRequest": "gaia.mcp.client.authorization.config",
+    "ElicitationAnswer": "gaia.mcp.client.protocol.elicitation",
+    "ElicitationRequest": "gaia.mcp.client.protocol.elicitation",
+    "MCPClient": "gaia.mcp.client.mcp_client",
+    "MCPClientManager": "gaia.mcp.client.mcp_client_manager",
+    "MCPTool": "gaia.mcp.client.tool",
+    "ToolResult": "gaia.mcp.client.tool_result",
+}
+"""The module of each name."""
+
+
+if not TYPE_CHECKING:
+    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        """What a shell completes, loaded or not."""
+        return sorted({*globals(), *__all__})

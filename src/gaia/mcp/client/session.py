@@ -183,7 +183,8 @@ class SupervisedSession:
         supervisor = self._supervisor
         if not isinstance(supervisor, LoopServer):
             raise NotOffered(
-                f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas'
+                f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas. A '
+                "server of this machine is one process, so all calls of its client go to it without a handle"
             )
         return BoundSession(self, supervisor.bind(), self._clock)
 

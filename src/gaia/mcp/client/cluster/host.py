@@ -141,8 +141,9 @@ class ServerHost:
             server = self._server
             differs = [] if server is None else differing(server.settings, settings)
             if differs:
+                others = "another program shares" if len(self._users) == 1 else f"{len(self._users)} programs share"
                 raise ConfigError(
-                    f"{len(self._users)} other programs share server {settings.name!r} with another configuration, "
+                    f"{others} server {settings.name!r} with another configuration, "
                     f'which differs in: {", ".join(differs)}; use the same, or give it another "name" in the placement'
                 )
             user = HostUser(settings, uuid.uuid4().hex, self._clock)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.rpc.channel import Outgoing
 
 __all__ = ["ClusterLeft", "Engine", "HostGone", "HostLink", "HostLost", "OnAnswer"]
 
 OnAnswer = Callable[[Any, BaseException | None], None]
-"""``on_answer(answer, failure)``: on a thread of the engine; must be quick, and never raise."""
+"""``on_answer(answer, failure)``: on a thread of the engine, or of the caller; must be quick, and never raise."""
 
 
 class HostLost(Exception):
@@ -34,8 +35,8 @@ class HostLink(Protocol):
     def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
         """Sent once, and kept while the first host has no place, be it for years. Fails with `HostLost`."""
 
-    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
-        """Sent once. Fails with `HostLost`."""
+    def call(self, asked: bytes, on_answer: OnAnswer, call: Outgoing) -> None:
+        """Sent once. Fails with `HostLost`. The thread that waits for `call` may be left to receive the answer."""
 
     def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None: ...
 

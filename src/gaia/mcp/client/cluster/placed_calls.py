@@ -215,7 +215,7 @@ class PlacedCalls:
 
     def _send(self, flight: Flight) -> None:
         link, asked = flight.gate.link, flight.asked()
-        link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
+        link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure), flight.call)
 
     def _refusal(self) -> MCPError | None:
         if self.state is ServerState.CREATED:
@@ -233,7 +233,7 @@ class PlacedCalls:
             return None
         return Overloaded(f"{len(self._backlog)} calls already wait for server {self._server!r}; try again later")
 
-    # Threads of the engine, and that of the loop.
+    # Threads of the engine, callers' threads that wait for their answers, and the thread of the loop.
 
     def _answered(self, flight: Flight, data: Any, failure: BaseException | None) -> None:
         try:

@@ -11,6 +11,7 @@ from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.placed_host import PlacedHost
+from gaia.mcp.client.cluster.placed_metrics import count_return
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.wire import (
@@ -125,4 +126,5 @@ class PlacedEvents:
                 # The server tells it when this host's server is ready.
                 return
             told = msgspec.structs.replace(told, generation=self._condition.generation)
+            count_return(told)
         self._context.hooks.happened(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Callable
@@ -23,6 +24,9 @@ __all__ = ["PlacedGreeter"]
 _ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
 _MIN_PAUSE_SECONDS = 0.02
 _MAX_PAUSE_SECONDS = 1.0
+_GREETING_SECONDS = 0.1
+"""That the next host has to answer a greeting, before it gets another one: Ray holds one that comes while the host is
+being started for up to two seconds, and fails then."""
 _FIRST_REPLACEMENT_SECONDS, _LAST_REPLACEMENT_SECONDS = 0.5, 60.0
 """Before a host takes the place of one that is gone for good. They are doubled from one to the next."""
 
@@ -59,6 +63,10 @@ class PlacedGreeter:
         """To find or start a shared host, which others may be ending."""
         self._is_starting = False
         """A thread for steps starts the host."""
+        self._is_expecting = False
+        """No host has answered a greeting since one was wanted."""
+        self._greetings = 0
+        """The number of the last one. What becomes of those before it matters only if a host answers."""
         self._on_stopped: Callable[[], object] | None = None
         """Set when no host is wanted any more."""
 
@@ -66,7 +74,7 @@ class PlacedGreeter:
         """Have a host started, and greet it."""
         if self._on_stopped is not None:
             return
-        self._is_starting = True
+        self._is_starting = self._is_expecting = True
 
         def started() -> None:
             try:
@@ -101,7 +109,11 @@ class PlacedGreeter:
 
     def greet_again(self) -> None:
         """Greet the host that takes the place of a lost one, or the same again."""
-        if self._on_stopped is not None:
+        self._is_expecting = True
+        self._renew()
+
+    def _renew(self) -> None:
+        if self._on_stopped is not None or not self._is_expecting:
             return
 
         def renewed() -> None:
@@ -137,46 +149,59 @@ class PlacedGreeter:
             self._greet(settings)
 
     def _greet(self, settings: HostSettings) -> None:
-        if self._on_stopped is not None:
+        if self.link is None or self._on_stopped is not None or not self._is_expecting:
             return
-        assert self.link is not None, "it was started"
         self._context.observer.redact = Redactor(settings.launch.secrets)
         settings = msgspec.structs.replace(settings, keep_trying=self._condition.keep_trying, user=self._user)
-        self.link.greet(encode(settings), self._loop.receiver(self._answered))
+        self._greetings += 1
+        number = self._greetings
+        self.link.greet(encode(settings), self._loop.receiver(functools.partial(self._answered, number)))
+        since = self._condition.down_since
+        if since is not None:
+            away = time.monotonic() - since
+            self._loop.alarm(max(_GREETING_SECONDS, away / 10), lambda: self._greet_once_more(number))
 
-    def _answered(self, answer: Any, failure: BaseException | None, now: float) -> None:
-        if self._on_stopped is not None:
+    def _greet_once_more(self, number: int) -> None:
+        """Greet again, whatever becomes of this greeting. A host takes all of them for one."""
+        if number == self._greetings:
+            self._renew()
+
+    def _answered(self, number: int, answer: Any, failure: BaseException | None, now: float) -> None:
+        is_last = number == self._greetings
+        if self._on_stopped is not None or not self._is_expecting or (failure is not None and not is_last):
             return
-        if isinstance(failure, ClusterLeft):
-            self._on_failed(str(failure))
-            return
-        if isinstance(failure, HostGone) and self._context.placement.is_shared and self._left_attempts:
-            # Others have just ended it.
-            self._left_attempts -= 1
-            self.link = None
-            self._loop.alarm(_ATTEMPT_SECONDS, self.start)
-            return
-        if isinstance(failure, HostGone):
-            self._on_gone(f"its actor is gone: {failure}")
-            return
-        if failure is not None:
+        greeting = None if failure is not None else decode_greeting(answer)
+        if (greeting is None and not isinstance(failure, HostGone)) or (greeting is not None and greeting.is_over):
             # Ray would repeat it too, but in steps of a second.
-            self._greet_soon()
+            if is_last:
+                self._greet_soon()
             return
-        greeting = decode_greeting(answer)
-        if greeting.problem is not None:
+        self._is_expecting = False
+        if greeting is None:
+            self._not_greeted(failure)
+        elif greeting.problem is not None:
             # Where it has been ready, another node may do.
             (self._on_gone if self._condition.ever_ready else self._on_failed)(greeting.problem)
-        elif greeting.is_over:
-            self._greet_soon()
         else:
             assert self.link is not None, "it was greeted"
             self._left_attempts = _ATTEMPTS
             self._replacement_seconds = _FIRST_REPLACEMENT_SECONDS
             self._on_greeted(self.link, greeting, now)
 
+    def _not_greeted(self, failure: BaseException | None) -> None:
+        """The host is gone for good."""
+        if isinstance(failure, ClusterLeft):
+            self._on_failed(str(failure))
+        elif self._context.placement.is_shared and self._left_attempts:
+            # Others have just ended it.
+            self._left_attempts -= 1
+            self.link = None
+            self._loop.alarm(_ATTEMPT_SECONDS, self.start)
+        else:
+            self._on_gone(f"its actor is gone: {failure}")
+
     def _greet_soon(self) -> None:
         """Greet again: the longer there has been no host, the later."""
         since = self._condition.down_since
         away = 0.0 if since is None else time.monotonic() - since
-        self._loop.alarm(min(max(_MIN_PAUSE_SECONDS, away / 20), _MAX_PAUSE_SECONDS), self.greet_again)
+        self._loop.alarm(min(max(_MIN_PAUSE_SECONDS, away / 20), _MAX_PAUSE_SECONDS), self._renew)

@@ -24,18 +24,21 @@ from gaia.mcp.client.cluster.placed_ending import PlacedEnding
 from gaia.mcp.client.cluster.placed_events import PlacedEvents
 from gaia.mcp.client.cluster.placed_greeter import PlacedGreeter
 from gaia.mcp.client.cluster.placed_host import PlacedHost
+from gaia.mcp.client.cluster.placed_metrics import count_loss, count_return
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.wire import Greeting, HostEvent, StateReached
 from gaia.mcp.client.supervision.events import Restarted, ServerState
 from gaia.mcp.client.supervision.status import PlacementStatus
-from gaia.telemetry import metrics
 
 __all__ = ["PlacedServer"]
 
 logger = get_logger(__name__)
 
 _REPLACE_SECONDS = 120.0
+_GREETING_SECONDS = 0.1
+"""That the next host has to answer a greeting, before it gets another one: Ray holds one that comes while the host is
+being started for up to two seconds, and fails then."""
 
 
 class PlacedServer(LoopServer):
@@ -250,7 +253,7 @@ class PlacedServer(LoopServer):
         # Only now: what is ready has a place, for all that look at it.
         self.condition.host_lost(reason)
         logger.warning("host_lost", server=self.name, node=host.node, reason=str(failure))
-        metrics.instruments.crashes.add(1, {"gaia.mcp.server.name": self.name, "reason": "host_lost"})
+        count_loss(self.name, "host_lost")
         if self._events is not None:
             self._events.withdraw_questions()
         self._expect_host()
@@ -273,6 +276,14 @@ class PlacedServer(LoopServer):
             return
         if state is ServerState.STARTING and self.condition.ever_ready:
             state = ServerState.RESTARTING
+        elif state is ServerState.FAILED:
+            # What is missing there may be on other nodes.
+            where = f"on node {host.node}: "
+            event = msgspec.structs.replace(
+                event,
+                reason=event.reason and where + event.reason,
+                last_error=event.last_error and where + event.last_error,
+            )
         self.condition.host_reached(event)
         if state is ServerState.READY:
             self._ready(host, event)
@@ -284,6 +295,9 @@ class PlacedServer(LoopServer):
             self._settled.open()
             return
         self.call_queue.close()
+        if self.state is ServerState.READY and state in (ServerState.RESTARTING, ServerState.FAILED):
+            count_loss(self.name, "lost_on_node")
+            logger.warning("server_lost", server=self.name, reason=event.reason, restart_in=event.retry_in or 0.0)
         self._move_to(state, event.reason)
         if state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             self._settled.open()
@@ -297,9 +311,9 @@ class PlacedServer(LoopServer):
             logger.info("server_placed", server=self.name, node=host.node, generation=condition.generation)
         self._move_to(ServerState.READY, event.reason)
         if downtime is not None:
-            self._context.hooks.happened(
-                Restarted(self.name, condition.generation, downtime=downtime, reason="its host was lost")
-            )
+            told = Restarted(self.name, condition.generation, downtime=downtime, reason="its host was lost")
+            count_return(told)
+            self._context.hooks.happened(told)
         self.call_queue.open(host.gate(event))
         self._settled.open()
 

@@ -7,11 +7,12 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
@@ -19,6 +20,7 @@ from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost, OnAnsw
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.ray_session import RaySession, present_session
 from gaia.mcp.client.cluster.report import NodeRoom, actor_name, shortage
+from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.errors import StartFailed
 
 __all__ = ["NAMESPACE", "RayEngine", "join", "rooms"]
@@ -41,6 +43,9 @@ _POLL_THREADS = 2
 """One that waits, and one for the next poll, which ends it."""
 
 _REACH_SECONDS = 5.0
+
+_CALLER_SECONDS = 0.02
+"""That a caller's thread waits for an answer itself."""
 
 _WITHOUT_PLACE = {"DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"}
 """Ray's states of actors that have none."""
@@ -91,12 +96,21 @@ def _actor_class() -> type:
             if process == self._process:
                 ray.actor.exit_actor()
 
+        def call(self, asked: bytes) -> bytes:
+            """Of all messages the most frequent, so it has a method of its own: each further argument costs time."""
+            host = self._host or self._loaded()
+            answer: bytes = host.call(asked)
+            return answer
+
         def tell(self, method: str, *arguments: Any) -> Any:
-            """Any message for the host, by the name of its method."""
+            """Any other message for the host, by the name of its method."""
+            return getattr(self._loaded(), method)(*arguments)
+
+        def _loaded(self) -> Any:
             self._loading.join()
             if self._problem is not None:
                 raise self._problem
-            return getattr(self._host, method)(*arguments)
+            return self._host
 
     return PlacedServerHost
 
@@ -109,6 +123,7 @@ class RayEngine:
         demand = placement.demand
         options: dict[str, Any] = {
             "num_cpus": demand.pop("CPU", 0),
+            "num_gpus": demand.pop("GPU", 0),
             "resources": {name: amount for name, amount in demand.items() if name != "memory"} or None,
             "scheduling_strategy": "SPREAD" if placement.strategy == "spread" else "DEFAULT",
             # A lost host is Ray's business, a lost call is ours: Ray must not send one twice.
@@ -140,7 +155,11 @@ class RayEngine:
             options["name"] = actor_name(name, uuid.uuid4().hex[:12])
         with _joining:
             session = present_session()
-        return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement, session)
+        try:
+            return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement, session)
+        except ValueError as error:
+            # Such as a part of a GPU too many, or a directory as the `runtime_env` of an actor.
+            raise StartFailed(f"Ray does not accept the placement: {error}") from error
 
 
 def join(address: str | None, *, is_asked_for: bool = False) -> None:
@@ -161,7 +180,12 @@ def join(address: str | None, *, is_asked_for: bool = False) -> None:
             _log_messages()
         except (RayError, OSError, ValueError, RuntimeError) as error:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StartFailed(f"the Ray cluster at {address} cannot be joined: {text}; {_NO_CLUSTER}") from error
+            # The variable comes before what the placement says, and may be an old one.
+            where = f"{address} (RAY_ADDRESS)" if address == in_environment else address
+            raise StartFailed(
+                f"the Ray cluster at {where} cannot be joined: {text}; "
+                "'ray start --head' starts one, and prints its address"
+            ) from error
 
 
 def _log_messages() -> None:
@@ -190,37 +214,51 @@ class RayLink:
         self._actor = actor
         self._session = session
         self._placement = placement
-        self._call: Any = actor.tell.options(concurrency_group="calls", name="call")
+        # In a task, waiting gives its processors away for the time, and in an actor with an event loop Ray warns of it.
+        self._is_driver = ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE
+        self._call: Any = actor.call.options(concurrency_group="calls", name="call")
         self._poll: Any = actor.tell.options(concurrency_group="poll", name="poll")
         self._tell: Any = actor.tell.options(concurrency_group="control", name="tell")
         self._greet: Any = actor.tell.options(concurrency_group="control", name="greet")
 
     def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
-        self._send(self._greet, ("greet", settings), on_answer)
+        self._ask(self._greet, ("greet", settings), on_answer)
 
-    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
-        self._send(self._call, ("call", asked), on_answer)
+    def call(self, asked: bytes, on_answer: OnAnswer, call: Outgoing) -> None:
+        answered = self._expect(on_answer)
+        reference = self._send(self._call, (asked,), answered)
+        if reference is not None and not (
+            self._is_driver and call.leave(_CallersWait(reference, answered, call.deadline))
+        ):
+            _await(reference, answered)
 
     def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None:
-        self._send(self._poll, ("poll", incarnation, acknowledged), on_answer)
+        self._ask(self._poll, ("poll", incarnation, acknowledged), on_answer)
 
     def tell(self, method: str, *arguments: object, on_answer: OnAnswer = lambda *_: None) -> None:
-        self._send(self._tell, (method, *arguments), on_answer)
+        self._ask(self._tell, (method, *arguments), on_answer)
 
-    def _send(self, method: Any, arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
-        session = self._session
-        answered = functools.partial(session.answered, session.expect(on_answer))
-        if session.is_over:
+    def _ask(self, method: Any, arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
+        answered = self._expect(on_answer)
+        reference = self._send(method, arguments, answered)
+        if reference is not None:
+            _await(reference, answered)
+
+    def _expect(self, on_answer: OnAnswer) -> OnAnswer:
+        return functools.partial(self._session.answered, self._session.expect(on_answer))
+
+    def _send(self, method: Any, arguments: tuple[object, ...], answered: OnAnswer) -> Any:
+        """The reference to the answer; None if it could not be sent, which has been told then."""
+        if self._session.is_over:
             answered(None, ClusterLeft())
-            return
+            return None
         try:
-            future = method.remote(*arguments).future()
-        except ActorDiedError as error:
-            answered(None, HostGone(_first_line(error)))
+            return method.remote(*arguments)
         except Exception as error:  # noqa: BLE001 - Ray raises more than its own exceptions when it is shut down
-            answered(None, HostLost(_first_line(error)) if session.is_present else ClusterLeft())
-        else:
-            future.add_done_callback(functools.partial(_done, answered))
+            failure = _failure(error)
+            is_told = isinstance(failure, HostGone) or self._session.is_present
+            answered(None, failure if is_told else ClusterLeft())
+            return None
 
     @property
     def actor_id(self) -> str:
@@ -287,16 +325,60 @@ def _free_by_node() -> dict[str, dict[str, float]] | None:
         return None
 
 
-def _done(on_answer: OnAnswer, future: Any) -> None:
-    """On a thread of Ray's."""
-    failure = future.exception()
-    if failure is None:
-        on_answer(future.result(), None)
-    elif isinstance(failure, ActorDiedError | RayTaskError):
-        # It would be so again: hosts raise nothing of their own.
-        on_answer(None, HostGone(_first_line(failure)))
+class _CallersWait:
+    """The wait for the answer to a call, on the thread of its caller. Implements `Errand`.
+
+    An answer that comes soon takes 0.1 ms less than by way of a thread of Ray's. The caller's thread cannot be woken
+    in it, neither because the call has ended otherwise nor by a signal, so it is short.
+    """
+
+    def __init__(self, reference: Any, on_answer: OnAnswer, deadline: float) -> None:
+        """`deadline` is a reading of `time.monotonic`."""
+        self._reference = reference
+        self._on_answer = on_answer
+        self._deadline = deadline
+
+    def run(self) -> None:
+        seconds = max(0.0, min(_CALLER_SECONDS, self._deadline - time.monotonic()))
+        try:
+            answer = ray.get(self._reference, timeout=seconds)
+        except GetTimeoutError:
+            _await(self._reference, self._on_answer)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._on_answer(None, _failure(error))
+        else:
+            self._on_answer(answer, None)
+
+    def ended(self) -> None:
+        """Does nothing: `run` returns soon."""
+
+    def abandon(self) -> None:
+        _await(self._reference, self._on_answer)
+
+
+def _await(reference: Any, on_answer: OnAnswer) -> None:
+    """Have a thread of Ray's tell the answer."""
+
+    def done(future: Any) -> None:
+        failure = future.exception()
+        if failure is None:
+            on_answer(future.result(), None)
+        else:
+            on_answer(None, _failure(failure))
+
+    try:
+        future = reference.future()
+    except Exception as error:  # noqa: BLE001 - as above
+        on_answer(None, _failure(error))
     else:
-        on_answer(None, HostLost(_first_line(failure)))
+        future.add_done_callback(done)
+
+
+def _failure(error: BaseException) -> HostLost:
+    # The latter would be so again: hosts raise nothing of their own, and Ray does not set up an environment twice.
+    is_final = isinstance(error, ActorDiedError | RayTaskError | RuntimeEnvSetupError)
+    kind = HostGone if is_final else HostLost
+    return kind(_first_line(error))
 
 
 def _first_line(error: BaseException) -> str:
@@ -304,4 +386,7 @@ def _first_line(error: BaseException) -> str:
         # Of the actor itself; Ray's own text begins with where it was.
         return f"{type(error.cause).__name__}: {error.cause}"
     lines = str(error).strip().splitlines()
+    if isinstance(error, RuntimeEnvSetupError):
+        # Below tracebacks of Ray's own code.
+        return f"Ray could not set up its runtimeEnv: {lines[-1].strip()}"
     return lines[0] if lines else type(error).__name__

@@ -15,6 +15,7 @@ from gaia.mcp.client.cluster.link import HostLost, OnAnswer
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, WireError, encode
 from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.rpc.clock import SystemClock
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import (
@@ -39,7 +40,7 @@ class Link:
         self.calls: list[tuple[AskedCall, OnAnswer]] = []
         self.told: list[tuple[object, ...]] = []
 
-    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
+    def call(self, asked: bytes, on_answer: OnAnswer, call: Outgoing) -> None:
         self.calls.append((msgspec.msgpack.decode(asked, type=AskedCall), on_answer))
 
     def tell(self, *message: object, on_answer: OnAnswer = lambda *_: None) -> None:

@@ -1,6 +1,7 @@
 import threading
 from typing import Any
 
+from gaia.mcp.client.cluster.link import HostLost
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import StartFailed
@@ -105,6 +106,24 @@ def test_no_other_host_is_started_by_a_program_that_has_left_the_cluster(
     assert len(engine.links) == 1
     assert client.restart()
     assert add(client) == {"sum": 3}
+
+
+def test_one_that_the_engine_holds_is_not_waited_for(
+    place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+) -> None:
+    client = place(demo_server)
+    assert client.connect()
+    link = link_of(engine)
+    link.greetings_to_hold = 2
+    old = link.lose()
+    link.renew()
+    assert old is not None
+    old.stop()
+    assert add(client) == {"sum": 3}
+    for on_answer in link.held_greetings:
+        on_answer(None, HostLost("it was being started"))
+    assert add(client) == {"sum": 3}
+    assert client.status.generation == 2
 
 
 def test_a_shared_host_that_waits_for_a_place_is_not_left_waiting(place: Place, demo_server: dict[str, Any]) -> None:

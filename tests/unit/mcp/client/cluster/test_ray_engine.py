@@ -1,16 +1,33 @@
 import socket
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.errors import StartFailed
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, StartFailed
 
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
 
 from gaia.mcp.client.cluster import ray_engine, ray_session  # noqa: E402 - needs Ray
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What Ray says of this program: it has not joined a cluster, and must not do so because it is asked."""
+    worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(worker=worker))
+    monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+    return worker
 
 
 class FakeActor:
@@ -42,14 +59,16 @@ class TestJoining:
 
     def test_ray_does_not_look_for_a_cluster_where_nothing_listens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         joined: list[object] = []
-        monkeypatch.delenv("RAY_ADDRESS", raising=False)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **options: joined.append(options))
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
-            with pytest.raises(StartFailed, match=f"127.0.0.1:{port} cannot be joined"):
-                ray_engine.join(f"127.0.0.1:{port}")
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            with pytest.raises(
+                StartFailed, match=rf"127.0.0.1:{port} \(RAY_ADDRESS\) cannot be joined.*ray start --head"
+            ):
+                ray_engine.join("ray://head")
         assert joined == []
 
     def test_an_address_that_is_asked_for_comes_before_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +93,6 @@ class TestOptions:
             return lambda _: actor
 
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
-        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         monkeypatch.setattr(ray, "remote", remote)
         ray_engine.RayEngine().start("it", Placement(**placement))  # type: ignore[arg-type]
         return given
@@ -86,6 +104,19 @@ class TestOptions:
     def test_nothing_is_added_to_what_needs_something(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "memory" not in self.options(monkeypatch, strategy="spread", num_cpus=1)
         assert "memory" not in self.options(monkeypatch)
+
+    def test_a_gpu_is_asked_for_as_ray_wants_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = self.options(monkeypatch, resources={"GPU": 0.5, "browser": 1})
+        assert (options["num_gpus"], options["resources"]) == (0.5, {"browser": 1})
+
+    def test_what_ray_does_not_accept_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def remote(**_: object) -> None:
+            raise ValueError("no such directory")
+
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "remote", remote)
+        with pytest.raises(StartFailed, match="Ray does not accept the placement: no such directory"):
+            ray_engine.RayEngine().start("it", Placement())
 
     def test_a_shared_server_has_a_name_that_other_programs_find(self, monkeypatch: pytest.MonkeyPatch) -> None:
         options = self.options(monkeypatch, lifetime="detached", name="team")
@@ -108,7 +139,6 @@ class TestWhyNotPlaced:
         monkeypatch.setattr(ray, "nodes", lambda: nodes)
         monkeypatch.setattr(ray, "available_resources", lambda: free)
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
-        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         link = ray_engine.RayLink(FakeActor(), Placement(**placement), ray_session.RaySession())  # type: ignore[arg-type]
         return link.why_not_placed()
 
@@ -127,6 +157,127 @@ class TestWhyNotPlaced:
         assert "not started its actor yet" in self.reason(monkeypatch, {"CPU": 2.0}, num_cpus=1)
 
 
+class Reference:
+    """Of an answer that is not there yet."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def future(self) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+class Answering(FakeActor):
+    """All its methods answer with the same reference."""
+
+    def __init__(self) -> None:
+        self.reference = Reference()
+
+    def remote(self, *_: object) -> Reference:
+        return self.reference
+
+
+class Calls:
+    """A `CallRoute` of calls to one actor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, get: Callable[..., Any]) -> None:
+        monkeypatch.setattr(ray, "get", get)
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        self.actor = Answering()
+        self.link = ray_engine.RayLink(self.actor, Placement(), ray_session.RaySession(ClusterLoop(CLOCK)))
+        self.failures: list[BaseException] = []
+        self.call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
+
+    def perform(self) -> Any:
+        self.call.perform(self, CLOCK)
+        return self.call.result
+
+    def submit(self, call: Call) -> bool:
+        self.link.call(b"asked", lambda answer, failure: self._answered(call, answer, failure), call)
+        # What a thread of Ray's does.
+        for future in self.actor.reference.futures:
+            future.set_result({"by": "Ray"})
+        return True
+
+    def _answered(self, call: Call, answer: Any, failure: BaseException | None) -> None:
+        if failure is None:
+            call.finish(result=answer)
+        else:
+            self.failures.append(failure)
+            call.finish(error=MCPError("lost"))
+
+    def expire(self, call: Call) -> bool:
+        return call.finish(error=call.timed_out())
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        return call.finish(error=error)
+
+
+class TestWaitingForACall:
+    def test_the_thread_of_the_caller_receives_an_answer_that_comes_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads: list[int] = []
+
+        def get(reference: Reference, timeout: float) -> Any:
+            threads.append(threading.get_ident())
+            assert 0 < timeout < 1
+            return {"by": "caller"}
+
+        calls = Calls(monkeypatch, get)
+        assert calls.perform() == {"by": "caller"}
+        assert threads == [threading.get_ident()]
+        assert not calls.actor.reference.futures
+
+    def test_one_that_comes_later_is_told_by_ray(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            reference.future = told  # type: ignore[method-assign]
+            raise ray.exceptions.GetTimeoutError
+
+        def told() -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_result({"by": "Ray"})
+            return future
+
+        assert Calls(monkeypatch, get).perform() == {"by": "Ray"}
+
+    def test_a_thread_that_does_not_wait_for_the_call_does_not_wait_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = Calls(monkeypatch, pytest.fail)
+        calls.submit(calls.call)
+        assert calls.call.result == {"by": "Ray"}
+
+    def test_a_task_keeps_its_processors(self, monkeypatch: pytest.MonkeyPatch, program: SimpleNamespace) -> None:
+        program.mode = ray.WORKER_MODE
+        assert Calls(monkeypatch, pytest.fail).perform() == {"by": "Ray"}
+
+    def test_the_deadline_of_the_call_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            assert timeout == 0
+            raise ray.exceptions.GetTimeoutError
+
+        calls = Calls(monkeypatch, get)
+        calls.call.deadline = CLOCK.monotonic()
+        calls.perform()
+        assert isinstance(calls.call.error, CallTimeout)
+
+    def test_an_interrupted_caller_leaves_the_answer_to_ray(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            raise KeyboardInterrupt
+
+        calls = Calls(monkeypatch, get)
+        with pytest.raises(KeyboardInterrupt):
+            calls.perform()
+        assert isinstance(calls.call.error, CallCancelled)
+        assert calls.actor.reference.futures
+
+    def test_a_lost_host_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def get(reference: Reference, timeout: float) -> Any:
+            raise ray.exceptions.ActorUnavailableError("restarting", None)
+
+        calls = Calls(monkeypatch, get)
+        calls.perform()
+        assert [type(failure) for failure in calls.failures] == [HostLost]
+
+
 class TestFailures:
     @pytest.mark.parametrize(
         ("error", "kind", "text"),
@@ -138,13 +289,18 @@ class TestFailures:
                 HostGone,
                 "ImportError: no gaia",
             ),
+            (
+                ray.exceptions.RuntimeEnvSetupError("Traceback of Ray:\n  setup()\nRuntimeError: no virtualenv\n"),
+                HostGone,
+                "could not set up its runtimeEnv: RuntimeError: no virtualenv",
+            ),
         ],
     )
     def test_what_the_driver_is_told(self, error: Exception, kind: type[HostLost], text: str) -> None:
         told: list[Any] = []
-        future: Future[Any] = Future()
-        future.set_exception(error)
-        ray_engine._done(lambda answer, failure: told.append((answer, failure)), future)
+        reference = Reference()
+        ray_engine._await(reference, lambda answer, failure: told.append((answer, failure)))
+        reference.futures[0].set_exception(error)
         ((answer, failure),) = told
         assert answer is None
         assert type(failure) is kind
@@ -153,12 +309,12 @@ class TestFailures:
 
 class TestLeavingTheCluster:
     def test_nothing_is_sent_that_would_have_ray_start_another_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         # This actor has no method `remote` that could be called.
-        link = ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession())
+        link = ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession(ClusterLoop(CLOCK)))
         told: list[Any] = []
-        link.call(b"", lambda answer, failure: told.append((answer, failure)))
+        call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
+        link.call(b"", lambda answer, failure: told.append((answer, failure)), call)
         link.kill()
         assert link.is_left
         ((answer, failure),) = told
