@@ -184,6 +184,7 @@ class PlacedServer(LoopServer):
         """There will be no host."""
         if self._closing is None:
             self.condition.keep_trying = False
+            self.condition.host_follows(None)
             self._fail(reason)
 
     def _gone(self, reason: str) -> None:

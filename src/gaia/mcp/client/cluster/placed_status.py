@@ -78,9 +78,9 @@ class PlacedCondition:
         if self.down_since is None:
             self.down_since = time.monotonic()
 
-    def host_follows(self, seconds: float) -> None:
-        """Another host is started in so many seconds."""
-        self._retry_at = time.monotonic() + seconds
+    def host_follows(self, seconds: float | None) -> None:
+        """Another host is started in so many seconds; None: never."""
+        self._retry_at = None if seconds is None else time.monotonic() + seconds
 
     def ready(self) -> float | None:
         """The server is ready. Returns for how many seconds it was not, if its host was lost or silent meanwhile."""

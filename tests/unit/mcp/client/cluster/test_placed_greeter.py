@@ -103,6 +103,7 @@ def test_no_other_host_is_started_by_a_program_that_has_left_the_cluster(
     link_of(engine).kill()
     assert wait_until(lambda: client.state is ServerState.FAILED)
     assert "has left the cluster" in str(client.last_error)
+    assert client.status.retry_in is None
     assert len(engine.links) == 1
     assert client.restart()
     assert add(client) == {"sum": 3}
