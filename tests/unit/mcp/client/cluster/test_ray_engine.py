@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gaia.handover import on_engine_thread
 from gaia.mcp.client.cluster.link import HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.rpc.call import Call
@@ -200,12 +201,14 @@ class TestWaitingForACall:
 
         def get(reference: Reference, timeout: float) -> Any:
             threads.append(threading.get_ident())
+            assert on_engine_thread()
             assert 0 < timeout < 1
             return {"by": "caller"}
 
         calls = Calls(monkeypatch, get)
         assert calls.perform() == {"by": "caller"}
         assert threads == [threading.get_ident()]
+        assert not on_engine_thread()
         assert not calls.actor.reference.futures
 
     def test_one_that_comes_later_is_told_by_ray(self, monkeypatch: pytest.MonkeyPatch) -> None:
