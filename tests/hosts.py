@@ -39,6 +39,7 @@ class LocalLink:
     """Messages run on threads of this process; a lost host's messages fail, and greetings wait for the next host."""
 
     actor_id = "local"
+    is_left = False
 
     def __init__(self, new_host: Callable[[], ServerHost], *, has_place: bool = True) -> None:
         self._new_host = new_host
@@ -157,6 +158,10 @@ class LocalLink:
             on_answer(None, HostGone("killed"))
         if host is not None:
             host.stop()
+
+    def withdraw(self) -> None:
+        if self.host is None:
+            self.kill()
 
     def close(self) -> None:
         """End the threads, after the test."""

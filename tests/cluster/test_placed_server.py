@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -304,7 +305,8 @@ class TestPlacement:
     def test_a_missing_command_is_reported(self, placed: Entry) -> None:
         client = MCPClient.from_config("it", placed({"command": "no-such-command"}))
         assert not client.connect()
-        assert "no-such-command" in str(client.last_error)
+        problem = str(client.last_error)
+        assert problem.startswith(f"on node {socket.gethostname()}: the command 'no-such-command' was not found")
 
 
 class TestEnd:

@@ -16,6 +16,7 @@ from tests.gateway.running import running
 from tests.gateway.test_questions import CALLBACKS, HANDSHAKE, each_combination, said
 from tests.hosts import LocalEngine
 from tests.servers import asking_server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -101,3 +102,20 @@ def test_each_session_has_a_place_of_its_own(engine: LocalEngine, demo_server: d
     asyncio.run(use())
     assert len(engine.links) > 2
     assert all(link.is_gone for link in engine.links)
+
+
+def test_places_of_sessions_follow_a_configuration_that_is_applied(
+    engine: LocalEngine, demo_server: dict[str, Any]
+) -> None:
+    entry = {**demo_server, "placement": {}, "instances": "per-session"}
+
+    async def use(manager: MCPClientManager) -> None:
+        async with running(manager) as url, Client(f"{url}/mcp/demo", mode="legacy") as client:
+            await client.call_tool("counter", {})
+            earlier = list(engine.links)
+            await asyncio.to_thread(manager.apply, {"demo": {**entry, "placement": {"maxPending": 2}}})
+            assert (await client.call_tool("counter", {})).structured_content == {"value": 1}
+            assert await asyncio.to_thread(wait_until, lambda: all(link.is_gone for link in earlier))
+
+    with MCPClientManager({"demo": entry}) as manager:
+        asyncio.run(use(manager))

@@ -16,7 +16,6 @@ EXCEPTIONS = {
     "mcp/demo_server.py": "a program of its own, with the standard library only",
     "mcp/ping.py": "threads of one command; its condition has a reentrant lock",
     "mcp/client/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
-    "mcp/client/cluster/host_user.py": "the same",
     "mcp/client/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
     "mcp/client/supervision/input_requests.py": "taken without waiting, or by the one thread that waits",
     "mcp/client/supervision/server_requests.py": "taken without waiting",

@@ -184,7 +184,8 @@ def _show(
 ) -> None:
     if hosts:
         terminal.show(_hosts_table(hosts))
-        terminal.show(_users_table(hosts))
+        if any(host.report is not None for host in hosts):
+            terminal.show(_users_table(hosts))
     if reason is not None:
         terminal.say(f"{terminal.one_line(name)} does not run: {terminal.one_line(reason)}", "red")
     terminal.show()

@@ -142,6 +142,8 @@ class TestPlacement:
         result = invoke("placement", "browser")
         assert result.exit_code == 1
         assert "browser does not run: all of the resource 'browser' is in use" in result.stdout
+        # It is not known by what it is used.
+        assert "used by" not in result.stdout
 
     def test_no_program_has_placed_it(self, cluster: Callable[..., FakeView], invoke_json: Callable[..., Any]) -> None:
         cluster(browser=1, CPU=2)

@@ -51,6 +51,12 @@ export function showServers() {
   }
 }
 
+function replicasText(replicas) {
+  const ready = replicas.filter((replica) => replica.state === "ready").length;
+  const number = ready === replicas.length ? `${ready}` : `${ready} of ${replicas.length}`;
+  return replicas.length === 1 ? `${number} replica` : `${number} replicas`;
+}
+
 function update(element, server) {
   const link = element.firstElementChild;
   link.dataset.server = server.name;
@@ -58,7 +64,8 @@ function update(element, server) {
   const facts = [];
   if (server.tool_count) facts.push(server.tool_count === 1 ? "1 tool" : `${server.tool_count} tools`);
   if (server.restarts) facts.push(server.restarts === 1 ? "1 restart" : `${server.restarts} restarts`);
-  if (server.placement) facts.push(`on ${server.placement.node}`);
+  if ((server.replicas || []).length) facts.push(replicasText(server.replicas));
+  else if (server.placement) facts.push(`on ${server.placement.node}`);
   const load = [];
   if (server.in_flight) load.push(`${server.in_flight} in flight`);
   if (server.queued) load.push(`${server.queued} queued`);

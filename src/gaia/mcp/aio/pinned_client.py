@@ -8,6 +8,7 @@ from gaia.mcp.aio.calls import call_tool, run
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
+from gaia.mcp.client.supervision.status import PlacementStatus
 from gaia.mcp.client.tool_result import ToolResult
 
 __all__ = ["AsyncPinnedClient"]
@@ -22,6 +23,11 @@ class AsyncPinnedClient:
     def __init__(self, handle: PinnedClient) -> None:
         """For `AsyncMCPClient.pinned`."""
         self.sync = handle
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        """Where the replica runs."""
+        return self.sync.placement
 
     @property
     def is_lost(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.session import BoundSession
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
 from gaia.mcp.client.supervision.status import PlacementStatus

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gaia import __version__
 from gaia.mcp.client.client_options import ClientOptions, identity_of
-from gaia.mcp.client.cluster.placed_server import PlacedContext
+from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import HostSettings, KnownTools, WireProfile
 from gaia.mcp.client.observation.request_spans import Observer

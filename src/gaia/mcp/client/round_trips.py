@@ -21,7 +21,7 @@ from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.session import Requests
+from gaia.mcp.client.session_requests import Requests
 from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, Outcome, end
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gaia.mcp.client.authorization.config import AuthConfig
-from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.placement import Placement, Replicas
 from gaia.mcp.client.key_hints import limits, remark, similar_key
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
@@ -47,8 +47,12 @@ Instances = Literal["shared", "per-session", "per-client"]
 
 _IDLE_STOP_SECONDS = 300.0
 
-_SANDBOX_KEYS = Sandbox.__struct_encode_fields__
-"""A misspelt key would open or limit nothing, so here unknown ones are errors."""
+_STRICT: Mapping[str, type[msgspec.Struct]] = {
+    "sandbox": Sandbox,
+    "placement": Placement,
+    "placement.replicas": Replicas,
+}
+"""A misspelt key would open, limit or place nothing, so in these objects unknown ones are errors."""
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
 
 
@@ -351,7 +355,9 @@ def _explain(error: msgspec.ValidationError, mapping: Mapping[str, Any]) -> str:
             expected = expected.replace("a number", "a whole number")
         problem = f"expected {expected}, got {_WORDS.get(match[2], match[2])}"
     elif match := re.fullmatch(_UNKNOWN_FIELD, problem):
-        problem = f"the key {match[1]!r} means nothing here; expected some of {', '.join(_SANDBOX_KEYS)}"
+        known = _STRICT[where].__struct_encode_fields__
+        similar = similar_key(match[1], list(known))
+        problem = remark(match[1], similar) + ("" if similar else f"; expected some of {', '.join(known)}")
     elif match := re.fullmatch(_MISSING_FIELD, problem):
         where = f"{where}.{match[1]}".removeprefix(".")
         problem = f"missing; expected one of {', '.join(choices)}" if (choices := _choices(where)) else "missing"

@@ -6,9 +6,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gaia.locks import reentrant_lock
+from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, identity_of
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.direct_session import DirectSession
@@ -18,8 +19,9 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import ProgressSink
 from gaia.mcp.client.rpc.clock import Clock, require_seconds
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.client.session_requests import Requests
 from gaia.mcp.client.supervision.callbacks import CallbackGroup
-from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome, Relay
+from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Relay
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
@@ -27,60 +29,15 @@ from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_control import ServerContext, ServerControl
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import PlacementStatus, ServerStatus
+from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 
-if TYPE_CHECKING:
-    from gaia.mcp.client.cluster.bound_calls import BoundCalls
-
-__all__ = ["BoundSession", "Requests", "Session", "SupervisedSession", "new_session", "supervision_context"]
+__all__ = ["Session", "SupervisedSession", "new_session", "supervision_context"]
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """In these states `connect` has nothing to do."""
-
-
-class Requests(Protocol):
-    """What requests need of a session. Thread-safe. A request without a `timeout` gets the transport's own."""
-
-    @property
-    def profile(self) -> ServerProfile | None: ...
-
-    @property
-    def timeout(self) -> float:
-        """Seconds, for requests without a timeout of their own; infinite if only the transport knows."""
-
-    @property
-    def waits_in_caller(self) -> bool:
-        """Whether `submit` waits for the answer in its own thread."""
-
-    def is_connected(self) -> bool: ...
-
-    @property
-    def request(self) -> Callable[[ClientRequest], Outcome]:
-        """Make a request and wait for its result object. Raises `MCPError`."""
-
-    def subscriptions_changed(self) -> None:
-        """The client wants other changes or log messages of the server than before (`Subscriptions`)."""
-
-    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
-        """Make a request without waiting, for `future`; see `Caller.submit`."""
-
-    def relay(
-        self,
-        request: ClientRequest,
-        owner: RequestOwner,
-        on_done: Callable[[RelayedRequest], None],
-        on_progress: ProgressSink | None,
-    ) -> Relay:
-        """Make a request for a client of a gateway; see `Caller.relay`. Raises NotConnected.
-
-        Raises NotOffered if the transport cannot do this.
-        """
-
-    def watch(self, input_requests: InputRequests) -> None:
-        """End the requests for input at their deadline."""
 
 
 class Session(Requests, Protocol):
@@ -137,50 +94,6 @@ class Session(Requests, Protocol):
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification if the server is ready; otherwise do nothing."""
-
-
-class BoundSession:
-    """The requests of a handle that stays with one replica. Implements `Requests`."""
-
-    waits_in_caller = False
-
-    def __init__(self, session: Requests, calls: BoundCalls, clock: Clock) -> None:
-        self._session = session
-        self._calls = calls
-        self._caller: Caller[BoundCalls] = Caller(calls, clock, session.timeout)
-        self.request = self._caller.request
-        self.submit = self._caller.submit
-        self.relay = self._caller.relay
-
-    @property
-    def profile(self) -> ServerProfile | None:
-        return self._session.profile
-
-    @property
-    def timeout(self) -> float:
-        return self._caller.timeout
-
-    @property
-    def placement(self) -> PlacementStatus | None:
-        """Where the replica runs."""
-        return self._calls.placement
-
-    @property
-    def is_lost(self) -> bool:
-        return self._calls.is_lost
-
-    def close(self) -> None:
-        """Take no requests any more."""
-        self._calls.close()
-
-    def is_connected(self) -> bool:
-        return not self.is_lost
-
-    def subscriptions_changed(self) -> None:
-        self._session.subscriptions_changed()
-
-    def watch(self, input_requests: InputRequests) -> None:
-        self._calls.watch(input_requests)
 
 
 class SupervisedSession:
@@ -265,13 +178,13 @@ class SupervisedSession:
                 raise
 
     def bind(self) -> BoundSession:
-        from gaia.mcp.client.cluster.placed_server import PlacedServer
-        from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
+        from gaia.mcp.client.cluster.loop_server import LoopServer
 
         supervisor = self._supervisor
-        if not isinstance(supervisor, PlacedServer | ReplicatedServer):
+        if not isinstance(supervisor, LoopServer):
             raise NotOffered(
-                f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas'
+                f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas. A '
+                "server of this machine is one process, so all calls of its client go to it without a handle"
             )
         return BoundSession(self, supervisor.bind(), self._clock)
 

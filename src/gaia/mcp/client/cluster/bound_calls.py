@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.gate import Gate
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.event_loop import Waiting

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from gaia.daemon_pool import DaemonPool
 from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
 from gaia.locks import lock_held_over_forks
 from gaia.log import get_logger
+from gaia.mcp.client.cluster.link import OnAnswer
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
 
@@ -93,6 +95,15 @@ class ClusterLoop:
     def post(self, task: Task) -> None:
         """Have the thread run `task`, after all that was posted before. Takes no lock."""
         self._loop.post(task)
+
+    def receiver(self, task: Callable[[Any, BaseException | None, float], object]) -> OnAnswer:
+        """Have the thread run ``task(answer, failure, now)`` when an answer comes; `now` is when it came."""
+
+        def received(answer: Any, failure: BaseException | None) -> None:
+            now = self._clock.monotonic()
+            self.post(lambda: task(answer, failure, now))
+
+        return received
 
     def alarm(self, seconds: float, task: Task) -> Alarm:
         """Run `task` on the thread in so many seconds."""

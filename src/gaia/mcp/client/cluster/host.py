@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,10 +21,8 @@ from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.host_call import CallOwner, HostRequest, NotApproved
-from gaia.mcp.client.cluster.host_features import HostFeatures
-from gaia.mcp.client.cluster.host_hooks import HostHooks
-from gaia.mcp.client.cluster.host_supervisor import new_supervisor
 from gaia.mcp.client.cluster.host_user import HostUser, differing
+from gaia.mcp.client.cluster.hosted_server import HostedServer
 from gaia.mcp.client.cluster.lease import Lease
 from gaia.mcp.client.cluster.report import HostReport
 from gaia.mcp.client.cluster.wire import (
@@ -40,8 +37,6 @@ from gaia.mcp.client.cluster.wire import (
 )
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import (
     CallCancelled,
@@ -94,11 +89,8 @@ class ServerHost:
         """Until when there has to be a user."""
         self._lock = reentrant_lock()
         """Owns everything below."""
-        self._settings: HostSettings | None = None
-        self._supervisor: Supervisor | None = None
-        self._hooks: HostHooks | None = None
-        self._server_requests: ServerRequests | None = None
-        self._callbacks: CallbackPool | None = None
+        self._server: HostedServer | None = None
+        """Made by the first greeting."""
         self._users: dict[str, HostUser] = {}
         """By their incarnations."""
         self._stopped = False
@@ -146,55 +138,38 @@ class ServerHost:
                 return known
             if self._stopped:
                 return None
-            differs = [] if self._settings is None else differing(self._settings, settings)
+            server = self._server
+            differs = [] if server is None else differing(server.settings, settings)
             if differs:
+                others = "another program shares" if len(self._users) == 1 else f"{len(self._users)} programs share"
                 raise ConfigError(
-                    f"{len(self._users)} other programs share server {settings.name!r} with another configuration, "
+                    f"{others} server {settings.name!r} with another configuration, "
                     f'which differs in: {", ".join(differs)}; use the same, or give it another "name" in the placement'
                 )
-            supervisor = self._supervisor
             user = HostUser(settings, uuid.uuid4().hex, self._clock)
-            self._begin(settings, user)
-            assert self._hooks is not None, "it has begun"
+            is_first = server is None
+            if server is None:
+                server = HostedServer(settings, user.questions, self._clock, is_shared=self._is_shared)
+                self._server = server
             self._users[user.incarnation] = user
             if self._unused is not None:
                 self._unused.end()
-            self._hooks.join(user.events)
-            self._subscribe()
+            server.hooks.join(user.events)
+            server.subscribe(self._users.values())
             user.lease.watch(lambda: self._lease_is_over(user), f"mcp-{settings.name}-lease")
-        if supervisor is None:
-            assert self._supervisor is not None, "it has begun"
-            # What is shared is tried again as long as it has users, whatever the first of them wanted.
-            keep_trying = settings.keep_trying or self._is_shared
-            threading.Thread(
-                target=self._supervisor.start,
-                kwargs={"keep_trying": keep_trying},
-                name=f"mcp-{settings.name}-start",
-                daemon=True,
-            ).start()
+        if is_first:
+            server.begin_start()
         else:
-            supervisor.subscriptions_changed()
+            server.supervisor.subscriptions_changed()
         return user
 
     @property
     def _is_shared(self) -> bool:
         return self._on_unused is not None
 
-    def _begin(self, settings: HostSettings, user: HostUser) -> None:
-        if self._supervisor is not None:
-            return
-        callbacks = CallbackPool(settings.name, "server-requests")
-        features = HostFeatures(
-            declared=settings.capabilities,
-            timeout=settings.question_timeout,
-            questions=user.questions,
-            # Then the user answers whose call it is.
-            relayed=self._is_shared,
-        )
-        requests = ServerRequests(settings.name, features, callbacks, self._clock, settings.question_timeout)
-        hooks = HostHooks(settings.name, settings.timeout, self._clock, settings.known)
-        hooks.supervisor = self._supervisor = new_supervisor(settings, hooks, requests, self._clock)
-        self._settings, self._callbacks, self._server_requests, self._hooks = settings, callbacks, requests, hooks
+    @property
+    def _supervisor(self) -> Supervisor | None:
+        return None if self._server is None else self._server.supervisor
 
     def report(self) -> bytes:
         """How it is, for all programs of the cluster: no secrets, and nothing of the server's configuration."""
@@ -245,15 +220,14 @@ class ServerHost:
         elif self._part(user) and self._on_unused is not None:
             self._on_unused()
 
-    def leave(self, incarnation: str, drain: float = 0.0) -> bool:
-        """A driver does not need the server any more, once its calls have ended, for which it has `drain` seconds.
+    def leave(self, incarnation: str) -> bool:
+        """A driver does not need the server any more.
 
         True if it was the last one: then the server has been stopped, and this host is of no use any more.
         """
         user = self._users.get(incarnation)
         if user is None:
             return self._stopped
-        user.finish(drain)
         return self._part(user)
 
     def _part(self, user: HostUser) -> bool:
@@ -262,20 +236,19 @@ class ServerHost:
             is_there = self._users.pop(user.incarnation, None) is not None
             is_last = is_there and not self._users and not self._stopped
             self._stopped = self._stopped or is_last
-            supervisor, hooks = self._supervisor, self._hooks
-        if not is_there or supervisor is None or hooks is None:
+            server = self._server
+        if not is_there or server is None:
             return is_last
-        hooks.part(user.events)
+        server.hooks.part(user.events)
         for call in user.calls():
-            supervisor.call_queue.cancel(call, CallCancelled("its program has left the server"))
+            server.supervisor.call_queue.cancel(call, CallCancelled("its program has left the server"))
         user.close()
         if is_last:
             self.stop()
             # In case that the one who has left does not end this host.
             self._expect_user()
         else:
-            self._subscribe()
-            supervisor.subscriptions_changed()
+            self._subscribe(server)
         return is_last
 
     # Calls.
@@ -283,16 +256,17 @@ class ServerHost:
     def call(self, data: bytes) -> bytes:
         """Make one call, and wait for its end."""
         asked = msgspec.msgpack.decode(data, type=AskedCall)
-        supervisor, user = self._supervisor, self._users.get(asked.incarnation)
-        if supervisor is None or user is None or user.lease.is_stale(asked.sent):
+        server, user = self._server, self._users.get(asked.incarnation)
+        if server is None or user is None or user.lease.is_stale(asked.sent):
             return encode(Reply(is_late=True))
         try:
-            return self._call(supervisor, user, asked)
+            return self._call(server, user, asked)
         except Exception as error:  # noqa: BLE001 - see the module
             failure = InvalidResponse(f"internal error: {exception_text(error)}", delivery="unknown")
             return encode(Reply(error=WireError.of(failure)))
 
-    def _call(self, supervisor: Supervisor, user: HostUser, asked: AskedCall) -> bytes:
+    def _call(self, server: HostedServer, user: HostUser, asked: AskedCall) -> bytes:
+        supervisor = server.supervisor
         message = orjson.loads(asked.frame)
         reported = 0
 
@@ -313,7 +287,7 @@ class ServerHost:
             tool=asked.tool,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             owner=CallOwner(user, asked, user.key if self._is_shared else None),
-            problem=lambda: self._problem(supervisor, user, asked),
+            problem=lambda: _problem(server, user, asked),
         )
         early = user.enter(asked.number, call)
         try:
@@ -332,20 +306,10 @@ class ServerHost:
             error = _lost(f"{message['method']}: its host had not heard of this program for too long")
         elif isinstance(error, NotApproved):
             error = _lost(f"the server was lost during {message['method']}, which was not repeated: {error.message}")
-        if isinstance(error, UrlElicitationRequired) and self._server_requests is not None:
+        if isinstance(error, UrlElicitationRequired):
             for elicitation in error.elicitations:
-                self._server_requests.note_url(elicitation.get("elicitationId"))
+                server.requests.note_url(elicitation.get("elicitationId"))
         return encode(Reply(error=WireError.of(error), progress=reported))
-
-    def _problem(self, supervisor: Supervisor, user: HostUser, asked: AskedCall) -> MCPError | None:
-        """Why a call is not written that is about to be."""
-        if asked.start is not None and supervisor.condition.generation != asked.start:
-            return SessionLost("the server was started again before the call could be written")
-        if user.lease.is_over:
-            return NotApproved("the lease is over")
-        if asked.tool is None or self._hooks is None or self._hooks.knows(asked.listing, asked.tool):
-            return None
-        return NotApproved(f"the definition of {asked.tool} has changed")
 
     def cancel(self, incarnation: str, number: int, reason: str, expired: bool) -> None:
         """The driver gives a call up, perhaps because its deadline has passed."""
@@ -375,33 +339,22 @@ class ServerHost:
 
     def subscribe(self, incarnation: str, resources: tuple[str, ...], log_level: str | None) -> None:
         """The driver wants to be told of these resources and log messages."""
-        user, supervisor = self._users.get(incarnation), self._supervisor
-        if user is not None and supervisor is not None:
+        user, server = self._users.get(incarnation), self._server
+        if user is not None and server is not None:
             user.resources, user.log_level = tuple(resources), log_level
-            self._subscribe()
-            supervisor.subscriptions_changed()
+            self._subscribe(server)
 
-    def _subscribe(self) -> None:
-        """Want what some user wants; of log levels the last that was set."""
+    def _subscribe(self, server: HostedServer) -> None:
         with self._lock:
-            assert self._hooks is not None, "it was greeted"
-            wanted, users = self._hooks.subscriptions, list(self._users.values())
-            uris = dict.fromkeys(uri for user in users for uri in user.resources)
-            for uri in wanted.resources:
-                if uri not in uris:
-                    wanted.remove_resource(uri)
-            for uri in uris:
-                wanted.add_resource(uri)
-            for user in users:
-                if user.log_level is not None:
-                    wanted.set_log_level(user.log_level)
+            server.subscribe(self._users.values())
+        server.supervisor.subscriptions_changed()
 
     def replace(self, incarnation: str) -> bool | None:
         """Have a fresh process take the server's place."""
-        supervisor = self._supervisor
-        if incarnation not in self._users or supervisor is None or supervisor.call_queue.ready is None:
+        server = self._server
+        if incarnation not in self._users or server is None or server.supervisor.call_queue.ready is None:
             return None
-        return supervisor.replace_now(0.0 if self._settings is None else self._settings.drain_timeout)
+        return server.supervisor.replace_now(server.settings.drain_timeout)
 
     def relist(self, incarnation: str) -> None:
         """Another replica has told that its tools changed."""
@@ -413,15 +366,13 @@ class ServerHost:
         if incarnation in self._users and self._supervisor is not None:
             self._supervisor.wake()
 
-    def stop(self, drain: float = 0.0) -> None:
-        """Stop the server, and return when nothing of it is left. It has `drain` seconds to finish its calls."""
+    def stop(self) -> None:
+        """Stop the server, and return when nothing of it is left."""
         with self._lock:
             self._stopped = True
-            supervisor, callbacks = self._supervisor, self._callbacks
-        if supervisor is not None:
-            supervisor.stop(drain)
-        if callbacks is not None:
-            callbacks.close()
+            server = self._server
+        if server is not None:
+            server.stop()
         with self._lock:
             users, unused = list(self._users.values()), self._unused
         for user in users:
@@ -435,3 +386,14 @@ def _lost(message: str) -> ServerCrashed:
     error = ServerCrashed(message)
     error.delivery = "unknown"
     return error
+
+
+def _problem(server: HostedServer, user: HostUser, asked: AskedCall) -> MCPError | None:
+    """Why a call is not written that is about to be."""
+    if asked.start is not None and server.supervisor.condition.generation != asked.start:
+        return SessionLost("the server was started again before the call could be written")
+    if user.lease.is_over:
+        return NotApproved("the lease is over")
+    if asked.tool is None or server.hooks.knows(asked.listing, asked.tool):
+        return None
+    return NotApproved(f"the definition of {asked.tool} has changed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Any
 
@@ -50,8 +49,8 @@ class HostUser:
         """What its application offers to the server."""
         self.resources = settings.resources
         self.log_level = settings.log_level
-        self._changed = threading.Condition(reentrant_lock())
-        """Owns everything below. No code of the application runs in a host, so nothing interrupts its owner."""
+        self._lock = reentrant_lock()
+        """Owns everything below."""
         self._calls: dict[int, RelayedRequest] = {}
         """By the driver's numbers."""
         self._early: OrderedDict[int, str] = OrderedDict()
@@ -59,19 +58,18 @@ class HostUser:
 
     def enter(self, number: int, call: RelayedRequest) -> str | None:
         """A call is about to be made. Returns why not, if it was cancelled before it came."""
-        with self._changed:
+        with self._lock:
             self._calls[number] = call
             return self._early.pop(number, None)
 
     def leave(self, number: int) -> None:
         """A call has ended."""
-        with self._changed:
+        with self._lock:
             del self._calls[number]
-            self._changed.notify_all()
 
     def to_cancel(self, number: int, reason: str) -> RelayedRequest | None:
         """The call with this number. If it has not come yet, `enter` will return the reason."""
-        with self._changed:
+        with self._lock:
             call = self._calls.get(number)
             if call is None:
                 self._early[number] = reason
@@ -81,13 +79,8 @@ class HostUser:
 
     def calls(self) -> list[RelayedRequest]:
         """Those under way."""
-        with self._changed:
+        with self._lock:
             return list(self._calls.values())
-
-    def finish(self, seconds: float) -> None:
-        """Wait until no call is under way."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._calls, seconds)
 
     def close(self) -> None:
         """It is gone: nothing is told it any more, and nothing asked."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.rpc.channel import Outgoing
 
-__all__ = ["Engine", "HostGone", "HostLink", "HostLost", "OnAnswer"]
+__all__ = ["ClusterLeft", "Engine", "HostGone", "HostLink", "HostLost", "OnAnswer"]
 
 OnAnswer = Callable[[Any, BaseException | None], None]
 """``on_answer(answer, failure)``: on a thread of the engine, or of the caller; must be quick, and never raise."""
@@ -20,6 +20,13 @@ class HostLost(Exception):
 
 class HostGone(HostLost):
     """The host is gone for good."""
+
+
+class ClusterLeft(HostGone):
+    """The program is not in the cluster any more."""
+
+    def __init__(self) -> None:
+        super().__init__("this program has left the cluster; connect again to have it placed anew")
 
 
 class HostLink(Protocol):
@@ -39,11 +46,21 @@ class HostLink(Protocol):
     @property
     def actor_id(self) -> str: ...
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the program has left the cluster, and is in no other one."""
+
     def why_not_placed(self) -> str:
         """Why there is no host yet, for people. May take some milliseconds."""
 
     def kill(self) -> None:
         """End the host for good, and with it what is left of its server."""
+
+    def withdraw(self) -> None:
+        """End the host for good if it has no place; otherwise it is left to those that use it. May take milliseconds.
+
+        Others that wait for the same host are told that it is gone.
+        """
 
 
 class Engine(Protocol):

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
-
-import orjson
 
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
-from gaia.mcp.client.cluster.lease import HostClock
+from gaia.mcp.client.cluster.flight import Flight
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.link import HostLink, HostLost
-from gaia.mcp.client.cluster.wire import AskedCall, Reply, decode_reply, encode
-from gaia.mcp.client.protocol.long_strings import LONG, loads
+from gaia.mcp.client.cluster.wire import Reply, decode_reply, encode
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import ServerState
@@ -39,53 +36,9 @@ from gaia.mcp.errors import (
     ToolDenied,
 )
 
-__all__ = ["Gate", "PlacedCalls"]
+__all__ = ["PlacedCalls"]
 
 logger = get_logger(__name__)
-
-
-class Gate:
-    """Calls may go to one incarnation of a host."""
-
-    __slots__ = ("clock", "differing", "handles", "in_flight", "incarnation", "link", "listing", "start")
-
-    def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0, listing: int = 0) -> None:
-        """`start` is the number of the server's start on that host."""
-        self.listing = listing
-        """The number of the host's last listing of tools that was taken over. Changed by the thread of the loop."""
-        self.link = link
-        self.incarnation = incarnation
-        self.clock = clock
-        self.start = start
-        self.in_flight = 0
-        """How many calls are on their way. Owned by the lock of the calls."""
-        self.handles = 0
-        """How many handles stay with it. Owned by the same lock."""
-        self.differing: Collection[str] = ()
-        """Tools whose definitions at this host are others than those that the client goes by."""
-
-    def takes(self, call: Call) -> bool:
-        """Whether a call may go there: only what the client has compared is called, and only it is listed."""
-        if not self.differing:
-            return True
-        return call.method != "tools/list" and call.tool not in self.differing
-
-
-class _Flight:
-    """One call on its way to a host and back."""
-
-    __slots__ = ("call", "gate", "is_bound", "number", "reply", "reported")
-
-    def __init__(self, call: Call, gate: Gate, *, is_bound: bool = False) -> None:
-        """A call that `is_bound` is for this start of the server alone."""
-        self.call = call
-        self.gate = gate
-        self.is_bound = is_bound
-        self.number = call.id
-        self.reported = 0
-        """How many reports of progress have come."""
-        self.reply: Reply | None = None
-        """What is held back until all progress has been reported, which comes another way."""
 
 
 class PlacedCalls:
@@ -127,8 +80,10 @@ class PlacedCalls:
         self.reason: str | None = None
         self._gates: dict[str, Gate] = {}
         """By their incarnations."""
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, Flight] = {}
         self._backlog: deque[Call] = deque()
+        self._finishing: list[tuple[HostLink | None, Callable[[], object]]] = []
+        """What is run when no call is under way to a host, or to any."""
 
     def __len__(self) -> int:
         """How many calls wait."""
@@ -228,16 +183,17 @@ class PlacedCalls:
         if not call.finish(error=error):
             return False
         with self._lock:
-            flight = self._flights.pop(call.id, None)
+            flight = self._flights.get(call.id)
             if flight is not None:
-                flight.gate.in_flight -= 1
+                flight.gate.flights.discard(flight.number)
+                del self._flights[call.id]
         if flight is not None:
             gate = flight.gate
             gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
-            self._loop.post(self.send_waiting)
+            self._loop.post(self._landed)
         return True
 
-    def _depart(self, call: Call) -> _Flight | None:
+    def _depart(self, call: Call) -> Flight | None:
         """Enter a call among the flights, if one can be sent now. With the lock."""
         gate = self._least_busy(call)
         return None if gate is None else self._enter(call, gate)
@@ -249,30 +205,17 @@ class PlacedCalls:
                 best = gate
         return best
 
-    def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> _Flight | None:
+    def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> Flight | None:
         if not call.begin_write():
             return None
-        gate.in_flight += 1
-        flight = self._flights[call.id] = _Flight(call, gate, is_bound=is_bound)
+        # In this order: if the caller's thread is interrupted in between, the call is cancelled, and leaves nothing.
+        flight = self._flights[call.id] = Flight(call, gate, is_bound=is_bound)
+        gate.flights.add(flight.number)
         return flight
 
-    def _send(self, flight: _Flight) -> None:
-        call, gate = flight.call, flight.gate
-        asked = AskedCall(
-            gate.incarnation,
-            flight.number,
-            call.timeout,
-            call.max_timeout,
-            call.repeatable and not flight.is_bound,
-            call.on_progress is not None or call.max_timeout is not None,
-            call.tool,
-            gate.clock.at(time.monotonic()),
-            call.frame,
-            gate.listing,
-            gate.start if flight.is_bound else None,
-            *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
-        )
-        gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure), call)
+    def _send(self, flight: Flight) -> None:
+        link, asked = flight.gate.link, flight.asked()
+        link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure), flight.call)
 
     def _refusal(self) -> MCPError | None:
         if self.state is ServerState.CREATED:
@@ -292,7 +235,7 @@ class PlacedCalls:
 
     # Threads of the engine, callers' threads that wait for their answers, and the thread of the loop.
 
-    def _answered(self, flight: _Flight, data: Any, failure: BaseException | None) -> None:
+    def _answered(self, flight: Flight, data: Any, failure: BaseException | None) -> None:
         try:
             if failure is not None:
                 self._lost(flight, failure)
@@ -326,13 +269,13 @@ class PlacedCalls:
         if reply is not None and reply.progress <= flight.reported:
             self._arrived(flight, reply)
 
-    def _arrived(self, flight: _Flight, reply: Reply) -> None:
+    def _arrived(self, flight: Flight, reply: Reply) -> None:
         call = flight.call
         if not self._land(flight):
             # Of a host that was given up, or of a call that has ended.
             logger.debug("late_answer_dropped", server=self._server, call_id=flight.number)
         elif reply.result is not None:
-            _succeed(call, reply.result)
+            flight.succeed(reply.result)
         elif reply.error is not None:
             error = reply.error.restored()
             if error.delivery == "not_sent":
@@ -350,17 +293,17 @@ class PlacedCalls:
                 self._wait_again(flight, "it is not there any more")
                 self._on_lost(flight.gate.incarnation, HostLost("it has not heard of this program for too long"))
 
-    def _land(self, flight: _Flight) -> bool:
+    def _land(self, flight: Flight) -> bool:
         """Take a call from the flights; False if it is none of them any more."""
         with self._lock:
             landed = self._flights.pop(flight.number, None) is flight
-            flight.gate.in_flight -= landed
-            waiting = bool(self._backlog)
+            flight.gate.flights.discard(flight.number)
+            waiting = bool(self._backlog or self._finishing)
         if waiting:
-            self._loop.post(self.send_waiting)
+            self._loop.post(self._landed)
         return landed
 
-    def _lost(self, flight: _Flight, failure: BaseException) -> None:
+    def _lost(self, flight: Flight, failure: BaseException) -> None:
         """The host of a call was lost, or cannot be reached: the server may have acted on the call, or not."""
         self.close(flight.gate.incarnation)
         if self._land(flight):
@@ -376,14 +319,14 @@ class PlacedCalls:
                 call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
         self._on_lost(flight.gate.incarnation, failure)
 
-    def _send_again(self, flight: _Flight) -> None:
+    def _send_again(self, flight: Flight) -> None:
         """The tools of the host have changed, and its listing of them is on its way here."""
         if flight.is_bound:
             self.submit_bound(flight.call, flight.gate.incarnation, flight.gate.start)
         else:
             self._wait_again(flight, "its tools have changed")
 
-    def _wait_again(self, flight: _Flight, reason: str) -> None:
+    def _wait_again(self, flight: Flight, reason: str) -> None:
         """Have a call wait that was sent before, as the first one. One that is bound to its host ends."""
         call = flight.call
         if flight.is_bound:
@@ -421,6 +364,25 @@ class PlacedCalls:
             if (gate := self._gates.get(incarnation)) is not None:
                 gate.listing = number
 
+    def when_finished(self, task: Callable[[], object], link: HostLink | None = None) -> None:
+        """Run `task` once, when no call is under way any more, or none to one host."""
+        with self._lock:
+            self._finishing.append((link, task))
+        self._landed()
+
+    def _landed(self) -> None:
+        """A call is not under way any more."""
+        finished: list[Callable[[], object]] = []
+        with self._lock:
+            if self._finishing:
+                busy = {flight.gate.link for flight in self._flights.values()}
+                is_over = [link not in busy if link else not busy for link, _ in self._finishing]
+                finished = [task for (_, task), over in zip(self._finishing, is_over, strict=True) if over]
+                self._finishing = [one for one, over in zip(self._finishing, is_over, strict=True) if not over]
+        for task in finished:
+            task()
+        self.send_waiting()
+
     def send_waiting(self) -> None:
         """Send the calls that wait, if they can be sent."""
         while True:
@@ -453,9 +415,9 @@ class PlacedCalls:
             for flight in self._flights.values():
                 # It may have been closed meanwhile, while calls waited there.
                 if flight.gate.incarnation == gate.incarnation:
-                    flight.gate.in_flight -= 1
+                    flight.gate.flights.discard(flight.number)
                     flight.gate = gate
-                    gate.in_flight += 1
+                    gate.flights.add(flight.number)
             self._gates[gate.incarnation] = gate
         self.send_waiting()
 
@@ -513,21 +475,3 @@ class PlacedCalls:
         self._flights, self._backlog = {}, deque()
         self.state = ServerState.CLOSED
         self.reason = "it belongs to the parent process; create a new client after fork()"
-
-
-def _owned(owner: RequestOwner) -> tuple[dict[str, Any], str | None]:
-    """What the server is told of the client that a call is relayed for."""
-    return dict(owner.capabilities), owner.log_level
-
-
-def _succeed(call: Call, result: bytes) -> None:
-    if isinstance(call, RelayedRequest):
-        # The host has looked at the rest of what an answer must be.
-        call.answered(result, is_stateless=False)
-        return
-    try:
-        decoded = orjson.loads(result) if len(result) < LONG else loads(result)
-    except ValueError as error:
-        call.finish(error=InvalidResponse(f"the answer to {call.method} cannot be decoded: {error}"))
-    else:
-        call.finish(result=decoded)

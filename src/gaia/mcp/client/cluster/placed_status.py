@@ -26,9 +26,8 @@ class PlacedCondition:
         self.last_error: str | None = None
         self.generation = 0
         """The number of the server's present start, over all hosts."""
-        self.incarnation: str | None = None
-        """Of the host that was greeted last."""
         self.node: str | None = None
+        """Of the host that was greeted last: the host name of its machine."""
         self._name = name
         self._calls = calls
         self._earlier_starts = 0
@@ -36,6 +35,8 @@ class PlacedCondition:
         self._earlier_restarts = 0
         self.placement: PlacementStatus | None = None
         """Where it runs; None while it has no place."""
+        self.down_since: float | None = None
+        """Since when its host is lost or silent, until its server is ready again."""
         self._hosts = 0
         self._host: StateReached | None = None
         self._retry_at: float | None = None
@@ -46,7 +47,7 @@ class PlacedCondition:
         return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
 
     def host_greeted(self, greeting: Greeting, link: HostLink | None) -> None:
-        self.incarnation, self.node = greeting.incarnation, greeting.node
+        self.node = greeting.node
         self._earlier_starts, self._earlier_restarts, self._host = self.generation, self.restarts, None
         self._hosts += 1
         self.placement = PlacementStatus(
@@ -68,19 +69,37 @@ class PlacedCondition:
             self.profile = event.profile.restored()
 
     def host_lost(self, reason: str) -> None:
-        self.last_error = reason
+        self.host_silent(reason)
         self._host = self._retry_at = self._ready_since = self.placement = None
 
-    def ready(self, *, after_loss: bool) -> None:
-        """The server is ready, and `after_loss` the first time since a host was lost."""
+    def host_silent(self, reason: str) -> None:
+        """The host does not answer, and may be lost."""
+        self.last_error = reason
+        if self.down_since is None:
+            self.down_since = time.monotonic()
+
+    def host_follows(self, seconds: float) -> None:
+        """Another host is started in so many seconds."""
+        self._retry_at = time.monotonic() + seconds
+
+    def ready(self) -> float | None:
+        """The server is ready. Returns for how many seconds it was not, if its host was lost or silent meanwhile."""
         self.ever_ready = self.keep_trying = True
-        self._earlier_restarts += after_loss
-        self.restarts += after_loss
+        since, self.down_since = self.down_since, None
+        if since is None:
+            return None
+        self._earlier_restarts += 1
+        self.restarts += 1
+        return time.monotonic() - since
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        host, since, profile, state = self._host, self._ready_since, self.profile, self._calls.state
+        host, since, profile = self._host, self._ready_since, self.profile
+        state, placement = self._calls.state, self.placement
+        if state is ServerState.READY and placement is None:
+            # Its host was lost between the two.
+            state, placement = self._calls.state, self.placement
         waits = state in (ServerState.FAILED, ServerState.RESTARTING)
         return ServerStatus(
             name=self._name,
@@ -101,5 +120,5 @@ class PlacedCondition:
             protocol_version=None if profile is None else profile.protocol_version,
             recyclings=0 if host is None else host.recyclings,
             last_recycling=None if host is None else host.last_recycling,
-            placement=self.placement,
+            placement=placement,
         )

@@ -28,11 +28,9 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 
     def __post_init__(self) -> None:
         if not 1 <= self.min <= self.max <= _MAX_REPLICAS:
-            raise ValueError(
-                f"replicas: expected 1 <= min <= max <= {_MAX_REPLICAS}, got min {self.min} and max {self.max}"
-            )
+            raise ValueError(f"min: expected 1 <= min <= max <= {_MAX_REPLICAS}, got min {self.min} and max {self.max}")
         if self.target_in_flight < 1:
-            raise ValueError(f"replicas: targetInFlight must be 1 or more, got {self.target_in_flight}")
+            raise ValueError(f"targetInFlight: must be 1 or more, got {self.target_in_flight}")
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -94,6 +92,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
             raise ValueError('replicas: a server with "lifetime": "detached" has one; programs share its process')
         if self.name is not None and (self.lifetime != "detached" or not self.name.strip()):
             raise ValueError('name: is for "lifetime": "detached", and must not be empty')
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other programs may use the same host."""
+        return self.lifetime == "detached"
 
     @property
     def most_replicas(self) -> int:

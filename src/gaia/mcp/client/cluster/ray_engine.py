@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -11,13 +12,14 @@ import uuid
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from gaia.handover import mark_engine_thread, on_engine_thread
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
-from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
+from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost, OnAnswer
 from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.ray_session import RaySession, present_session
 from gaia.mcp.client.cluster.report import NodeRoom, actor_name, shortage
 from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.errors import StartFailed
@@ -45,6 +47,9 @@ _REACH_SECONDS = 5.0
 
 _CALLER_SECONDS = 0.02
 """That a caller's thread waits for an answer itself."""
+
+_WITHOUT_PLACE = {"DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"}
+"""Ray's states of actors that have none."""
 
 _joining = reentrant_lock()
 """One thread joins the cluster, and the others wait for it."""
@@ -119,6 +124,7 @@ class RayEngine:
         demand = placement.demand
         options: dict[str, Any] = {
             "num_cpus": demand.pop("CPU", 0),
+            "num_gpus": demand.pop("GPU", 0),
             "resources": {name: amount for name, amount in demand.items() if name != "memory"} or None,
             "scheduling_strategy": "SPREAD" if placement.strategy == "spread" else "DEFAULT",
             # A lost host is Ray's business, a lost call is ours: Ray must not send one twice.
@@ -148,7 +154,13 @@ class RayEngine:
             }
         else:
             options["name"] = actor_name(name, uuid.uuid4().hex[:12])
-        return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement)
+        with _joining:
+            session = present_session()
+        try:
+            return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement, session)
+        except ValueError as error:
+            # Such as a part of a GPU too many, or a directory as the `runtime_env` of an actor.
+            raise StartFailed(f"Ray does not accept the placement: {error}") from error
 
 
 def join(address: str | None, *, is_asked_for: bool = False) -> None:
@@ -169,7 +181,12 @@ def join(address: str | None, *, is_asked_for: bool = False) -> None:
             _log_messages()
         except (RayError, OSError, ValueError, RuntimeError) as error:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StartFailed(f"the Ray cluster at {address} cannot be joined: {text}; {_NO_CLUSTER}") from error
+            # The variable comes before what the placement says, and may be an old one.
+            where = f"{address} (RAY_ADDRESS)" if address == in_environment else address
+            raise StartFailed(
+                f"the Ray cluster at {where} cannot be joined: {text}; "
+                "'ray start --head' starts one, and prints its address"
+            ) from error
 
 
 def _log_messages() -> None:
@@ -194,8 +211,9 @@ def _reach(address: str) -> None:
 class RayLink:
     """The actor of one host. Implements `HostLink`."""
 
-    def __init__(self, actor: Any, placement: Placement) -> None:
+    def __init__(self, actor: Any, placement: Placement, session: RaySession) -> None:
         self._actor = actor
+        self._session = session
         self._placement = placement
         # In a task, waiting gives its processors away for the time, and in an actor with an event loop Ray warns of it.
         self._is_driver = ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE
@@ -208,11 +226,12 @@ class RayLink:
         self._ask(self._greet, ("greet", settings), on_answer)
 
     def call(self, asked: bytes, on_answer: OnAnswer, call: Outgoing) -> None:
-        reference = self._send(self._call, (asked,), on_answer)
+        answered = self._expect(on_answer)
+        reference = self._send(self._call, (asked,), answered)
         if reference is not None and not (
-            self._is_driver and call.leave(_CallersWait(reference, on_answer, call.deadline))
+            self._is_driver and call.leave(_CallersWait(reference, answered, call.deadline))
         ):
-            _await(reference, on_answer)
+            _await(reference, answered)
 
     def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None:
         self._ask(self._poll, ("poll", incarnation, acknowledged), on_answer)
@@ -221,31 +240,64 @@ class RayLink:
         self._ask(self._tell, (method, *arguments), on_answer)
 
     def _ask(self, method: Any, arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
-        reference = self._send(method, arguments, on_answer)
+        answered = self._expect(on_answer)
+        reference = self._send(method, arguments, answered)
         if reference is not None:
-            _await(reference, on_answer)
+            _await(reference, answered)
 
-    def _send(self, method: Any, arguments: tuple[object, ...], on_answer: OnAnswer) -> Any:
+    def _expect(self, on_answer: OnAnswer) -> OnAnswer:
+        return functools.partial(self._session.answered, self._session.expect(on_answer))
+
+    def _send(self, method: Any, arguments: tuple[object, ...], answered: OnAnswer) -> Any:
         """The reference to the answer; None if it could not be sent, which has been told then."""
+        if self._session.is_over:
+            answered(None, ClusterLeft())
+            return None
         try:
             return method.remote(*arguments)
         except Exception as error:  # noqa: BLE001 - Ray raises more than its own exceptions when it is shut down
-            on_answer(None, _failure(error))
+            failure = _failure(error)
+            is_told = isinstance(failure, HostGone) or self._session.is_present
+            answered(None, failure if is_told else ClusterLeft())
             return None
 
     @property
     def actor_id(self) -> str:
         return str(self._actor._actor_id.hex())
 
+    @property
+    def is_left(self) -> bool:
+        return self._session.is_over
+
     def why_not_placed(self) -> str:
+        if not self._session.is_present:
+            return str(ClusterLeft())
         missing = shortage(self._placement.demand, rooms(), ray.available_resources())
         return missing or "Ray has not started its actor yet"
 
     def kill(self) -> None:
+        if self._session.is_over:
+            return
         try:
             ray.kill(self._actor, no_restart=True)
         except Exception as error:  # noqa: BLE001 - as above
             logger.debug("actor_not_killed", error=_first_line(error))
+
+    def withdraw(self) -> None:
+        # Ray would have it wait for ever, and a cluster that grows on demand would add a node for it.
+        if not self._session.is_over and _state_of(self.actor_id) in _WITHOUT_PLACE:
+            self.kill()
+
+
+def _state_of(actor_id: str) -> str | None:
+    # As for what nodes have free: Ray offers it to its dashboard only.
+    try:
+        from ray._private.state import actors
+
+        return str(actors(actor_id)["State"])
+    except Exception as error:  # noqa: BLE001 - Ray promises nothing about it
+        logger.debug("actor_state_not_known", error=_first_line(error))
+        return None
 
 
 def rooms() -> list[NodeRoom]:
@@ -334,8 +386,9 @@ def _await(reference: Any, on_answer: OnAnswer) -> None:
 
 
 def _failure(error: BaseException) -> HostLost:
-    # The latter would be so again: hosts raise nothing of their own.
-    kind = HostGone if isinstance(error, ActorDiedError | RayTaskError) else HostLost
+    # The latter would be so again: hosts raise nothing of their own, and Ray does not set up an environment twice.
+    is_final = isinstance(error, ActorDiedError | RayTaskError | RuntimeEnvSetupError)
+    kind = HostGone if is_final else HostLost
     return kind(_first_line(error))
 
 
@@ -344,4 +397,7 @@ def _first_line(error: BaseException) -> str:
         # Of the actor itself; Ray's own text begins with where it was.
         return f"{type(error.cause).__name__}: {error.cause}"
     lines = str(error).strip().splitlines()
+    if isinstance(error, RuntimeEnvSetupError):
+        # Below tracebacks of Ray's own code.
+        return f"Ray could not set up its runtimeEnv: {lines[-1].strip()}"
     return lines[0] if lines else type(error).__name__

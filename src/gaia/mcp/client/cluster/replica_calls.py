@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.link import HostLink
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
@@ -79,6 +80,13 @@ class ReplicaCalls:
             if not finish:
                 self.end_flights()
         return old
+
+    def when_finished(self, task: Callable[[], object]) -> None:
+        """Run `task` once, when no call is under way there any more."""
+        if self.gate is None:
+            task()
+        else:
+            self._calls.when_finished(task, self.gate.link)
 
     def end_flights(self) -> None:
         """End the calls that are under way there: as cancelled if the server is closed, and else as in a crash."""

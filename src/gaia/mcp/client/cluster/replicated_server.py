@@ -7,31 +7,25 @@ of its replicas is. All that happens to them comes to the one thread of `Cluster
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from gaia import log
-from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.autoscaling import Autoscaling
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import cluster_loop
+from gaia.mcp.client.cluster.loop_server import LoopServer
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
-from gaia.mcp.client.cluster.placed_server import DISCONNECTED, DROPPED, STOP_SECONDS, PlacedContext, PlacedServer
+from gaia.mcp.client.cluster.placed_context import PlacedContext
+from gaia.mcp.client.cluster.placed_server import PlacedServer
 from gaia.mcp.client.cluster.placement import Replicas
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.replica_definitions import ReplicaDefinitions
+from gaia.mcp.client.cluster.replica_hooks import ReplicaHooks
 from gaia.mcp.client.cluster.replicated_status import ReplicatedCondition, joint_state
-from gaia.mcp.client.cluster.running_servers import running
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext, SupervisionHooks
-from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import Event, GaveUp, ReplicaChanged, Restarted, ServerState, StateChanged
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
-from gaia.mcp.errors import MCPError
-from gaia.telemetry import metrics
 
 __all__ = ["ReplicatedServer"]
 
@@ -39,21 +33,18 @@ logger = get_logger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 """At how busy the replicas are."""
-_REMOVED = "it is not needed any more"
 _ALL_LOST = "all of its replicas were lost"
 _SETTLED = (ServerState.READY, ServerState.EXITED, ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION)
 
 
-class ReplicatedServer:
-    """Lives once, from `start` to `stop`. Implements `ServerControl`; public methods are for any thread."""
+class ReplicatedServer(LoopServer):
+    """Several replicas at a time. Implements `ServerControl`; public methods are for any thread."""
+
+    call_queue: PlacedCalls
+    condition: ReplicatedCondition
 
     def __init__(self, context: PlacedContext, clock: Clock) -> None:
-        self.name = context.name
-        self.is_forked = False
-        self._context = context
-        self._clock = clock
-        self._loop = cluster_loop
-        self.call_queue = PlacedCalls(
+        calls = PlacedCalls(
             context.name,
             context.max_pending,
             context.placement.max_pending,
@@ -61,13 +52,9 @@ class ReplicatedServer:
             context.hooks,
             lambda incarnation, failure: self._loop.post(lambda: self._host_lost(incarnation, failure)),
         )
-        self.next_id = self.call_queue.next_id
-        self.condition = ReplicatedCondition(context.name, self.call_queue)
-        self._settled = Latch()
-        """Opened when a replica is ready, or all have failed."""
-        self._all_done = Latch()
-        """Opened when nothing of them is left."""
-        self._was_started = False
+        super().__init__(context, calls)
+        self.condition = ReplicatedCondition(context.name, calls)
+        self._clock = clock
         # Below is what the loop's thread alone changes.
         self._replicas: dict[int, PlacedServer] = {}
         """By their numbers. Those that finish their calls before they are removed are not among them."""
@@ -78,80 +65,12 @@ class ReplicatedServer:
         self._definitions = ReplicaDefinitions()
         self._asked_again: set[int] = set()
         """The replicas that were asked for their tools because those of another one have changed."""
-        self._closing: str | None = None
         self._down_since: float | None = None
-        self._release: Callable[[], object] = lambda: None
         replicas = context.placement.replicas
         self._autoscaling = Autoscaling(replicas) if isinstance(replicas, Replicas) else None
         self._fewest = replicas.min if isinstance(replicas, Replicas) else replicas
 
-    @property
-    def state(self) -> ServerState:
-        return self.call_queue.state
-
-    @property
-    def queued(self) -> int:
-        return len(self.call_queue)
-
-    @property
-    def in_flight(self) -> int:
-        return self.call_queue.in_flight
-
-    # What a session calls.
-
-    def start(self, *, keep_trying: bool = False) -> bool:
-        """Have the replicas placed and started, and wait until one is ready or all have failed; True if one is ready.
-
-        With `keep_trying`, or once one is ready, each is placed and started as soon as that is possible, until `stop`.
-        """
-        self._was_started = True
-        self.condition.keep_trying = keep_trying
-        running.add(self)
-        metrics.observed.add(self)
-        self._loop.hold(self)
-        self._loop.post(self._begin)
-        self._settled.wait()
-        if self.state is ServerState.FAILED and not self.condition.keep_trying:
-            # As a supervisor that has failed: nothing is left of it but its state.
-            self._loop.post(lambda: self._end_replicas(_REMOVED))
-            self._all_done.wait(STOP_SECONDS)
-            self._loop.wait_idle()
-        log.flush()
-        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.is_lazy)
-
-    def stop(self, drain: float = 0.0) -> None:
-        """Stop all replicas, and return when nothing of them is left, on whichever nodes they were.
-
-        Those that are ready have `drain` seconds to finish their calls, while new ones are refused.
-        """
-        if not self._was_started or self.is_forked:
-            return
-        self.request_stop(drain)
-        if not self._all_done.wait(STOP_SECONDS + drain):
-            logger.error("supervisor_stuck", server=self.name)
-            return
-        self._loop.wait_idle()
-        log.flush()
-
-    def request_stop(self, drain: float = 0.0) -> None:
-        self._loop.post(lambda: self._close(DISCONNECTED, drain))
-
-    def abandon(self, release: Callable[[], object]) -> bool:
-        if self.is_forked or not self._was_started or self._all_done.is_open:
-            return False
-        self._loop.post(lambda: self._abandoned(release))
-        return self._closing is None
-
-    def _abandoned(self, release: Callable[[], object]) -> None:
-        self._release = release
-        self._close(DROPPED)
-
-    def after_fork(self) -> None:
-        self.is_forked = True
-        self.call_queue.after_fork()
-
     def bind(self) -> BoundCalls:
-        """A way to one replica that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
         gate = self.call_queue.bind()
         there = (one.placement for one in self.condition.replicas.values() if one.has(gate.incarnation))
         return BoundCalls(self.call_queue, gate, next(there, None))
@@ -175,15 +94,11 @@ class ReplicatedServer:
         for one in self.condition.replicas.values():
             one.notify(method, params)
 
-    def watch(self, waiting: Waiting) -> None:
-        """Enforce a deadline that no thread waits for."""
-        self.call_queue.watch(waiting)
-
     # The thread of the loop. Everything below runs on it.
 
-    def _begin(self) -> None:
-        if self._closing is not None:
-            return
+    def _begin(self, keep_trying: bool) -> None:
+        """With `keep_trying`, or once one is ready, each is placed and started as soon as that is possible."""
+        self.condition.keep_trying = keep_trying
         self._move_to(ServerState.STARTING)
         for _ in range(self._fewest):
             self._add()
@@ -192,8 +107,8 @@ class ReplicatedServer:
 
     def _add(self) -> None:
         self._last_number = number = self._last_number + 1
-        context = msgspec.structs.replace(self._context, hooks=_ReplicaHooks(self, number, self._context.hooks))
-        replica = PlacedServer(context, ReplicaCalls(self.call_queue), lambda: self._ended(number, replica))
+        context = msgspec.structs.replace(self._context, hooks=ReplicaHooks(self, number, self._context.hooks))
+        replica = PlacedServer(context, ReplicaCalls(self.call_queue), lambda: self._replica_ended(number, replica))
         self._replicas[number] = replica
         self.condition.replicas = dict(self._replicas)
         # The server as a whole decides whether it goes on when all have failed.
@@ -204,14 +119,15 @@ class ReplicatedServer:
         self._leaving.add(replica)
         self._definitions.removed(number)
         self._asked_again.discard(number)
+        self.condition.starts_of_removed += replica.condition.generation
         self.condition.replicas = dict(self._replicas)
         replica.request_stop(self._context.drain_timeout)
 
-    def _ended(self, number: int, replica: PlacedServer) -> None:
+    def _replica_ended(self, number: int, replica: PlacedServer) -> None:
         self._leaving.discard(replica)
         self._replicas.pop(number, None)
         if self._closing is not None and not self._replicas and not self._leaving:
-            self._end()
+            self._ended()
 
     def _host_lost(self, incarnation: str, failure: BaseException) -> None:
         for one in (*self._replicas.values(), *self._leaving):
@@ -311,11 +227,6 @@ class ReplicatedServer:
             return
         self._context.hooks.happened(event)
 
-    def _move_to(self, new: ServerState, reason: str | None = None, *, finish: bool = False) -> None:
-        old = self.call_queue.move_to(new, reason, finish=finish)
-        if old is not new:
-            self._context.hooks.happened(StateChanged(self.name, old, new, self.condition.generation, reason))
-
     # Autoscaling.
 
     def _look(self) -> None:
@@ -344,72 +255,23 @@ class ReplicatedServer:
 
     # The end.
 
-    def _close(self, reason: str, drain: float = 0.0) -> None:
+    def _close(self, reason: str, drain: float) -> None:
         is_first = self._closing is None
         self._closing = self._closing or reason
         if is_first or self.state is ServerState.FAILED:
             self._move_to(ServerState.CLOSED, reason, finish=drain > 0)
             self._settled.open()
         if not self._all_done.is_open:
-            self._end_replicas(reason, drain)
+            self._end_hosts(reason, drain)
 
-    def _end_replicas(self, reason: str, drain: float = 0.0) -> None:
+    def _end_hosts(self, reason: str, drain: float) -> None:
         self._closing = self._closing or reason
         for one in (*self._replicas.values(), *self._leaving):
             one.request_stop(drain)
         if not self._replicas and not self._leaving:
-            self._end()
+            self._ended()
 
-    def _end(self) -> None:
-        if self._all_done.is_open:
-            return
-        running.discard(self)
-        metrics.observed.discard(self)
+    def _ended(self) -> None:
         if self.state is ServerState.CLOSED:
             self.call_queue.end_flights()
-        try:
-            self._release()
-        finally:
-            self._loop.let_go(self)
-            self._all_done.open()
-
-
-class _ReplicaHooks:
-    """The `SupervisionHooks` of one replica: what it tells is a part of what is told of its server."""
-
-    def __init__(self, server: ReplicatedServer, number: int, hooks: SupervisionHooks) -> None:
-        self._server = server
-        self._number = number
-        self._hooks = hooks
-
-    def listing_begins(self) -> Listing:
-        """That of the server begins when this one has ended, because several may be under way."""
-        return Listing(0, 0.0)
-
-    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:  # noqa: ARG002
-        self._server.listed(self._number, definitions or [])
-
-    def tools_remembered(self, definitions: list[Any]) -> None:
-        self._hooks.tools_remembered(definitions)
-
-    def safe_to_repeat(self, tool: str) -> bool:
-        return self._hooks.safe_to_repeat(tool)
-
-    @property
-    def subscriptions(self) -> Subscriptions:
-        return self._hooks.subscriptions
-
-    def refusal_of(self, tool: str) -> MCPError | None:
-        return self._hooks.refusal_of(tool)
-
-    def happened(self, event: Event) -> None:
-        if isinstance(event, StateChanged):
-            self._server.changed(self._number, event)
-        else:
-            self._server.happened(event)
-
-    def adopted(self, context: SupervisionContext) -> None:
-        """Does nothing: hosts keep their settings."""
-
-    def last_known(self) -> KnownServer | None:
-        return self._hooks.last_known()
+        super()._ended()

@@ -6,7 +6,7 @@ keeps the arguments of an actor's constructor, so it has none.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -46,8 +46,6 @@ __all__ = [
     "decode_reply",
     "encode",
 ]
-
-T = TypeVar("T")
 
 _HANDSHAKE = HandshakeEra()
 _STATELESS = StatelessEra()

@@ -1,8 +1,8 @@
 import pytest
 
 from gaia.mcp.client.cluster.bound_calls import BoundCalls
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
-from gaia.mcp.client.cluster.placed_calls import Gate
 from gaia.mcp.client.cluster.wire import Reply, WireError
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.errors import NotConnected, Overloaded, ServerCrashed, SessionLost, ToolDenied

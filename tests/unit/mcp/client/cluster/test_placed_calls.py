@@ -1,3 +1,5 @@
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
@@ -7,9 +9,10 @@ import orjson
 import pytest
 
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLost, OnAnswer
-from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, WireError, encode
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Outgoing
@@ -24,12 +27,14 @@ from gaia.mcp.errors import (
     ServerUnavailable,
     ToolDenied,
 )
+from tests.interruption import raise_within
 
 
 class Link:
     """Keeps what it is given until the test answers."""
 
     actor_id = "a"
+    is_left = False
 
     def __init__(self) -> None:
         self.calls: list[tuple[AskedCall, OnAnswer]] = []
@@ -104,6 +109,29 @@ class Server:
 
 
 OK = Reply(result=orjson.dumps({"content": []}))
+
+
+class TestInterruption:
+    def test_a_caller_that_is_interrupted_takes_no_place(self) -> None:
+        """An application that goes on after Ctrl-C would lose one place after the other."""
+        for place in itertools.count():
+            server = Server(max_flights=1)
+            call = Call(server.calls.next_id(), "tools/call", {"name": "echo"}, 0.0, math.inf, tool="echo")
+
+            def perform(server: Server = server, call: Call = call) -> None:
+                server.calls.submit(call)
+                server.calls.cancel(call, CallCancelled("not wanted"))
+
+            where = raise_within(perform, place, ("cluster/placed_calls.py",))
+            # As the end of `Call.perform`; what was sent is answered, too.
+            server.calls.cancel(call, CallCancelled("the caller was interrupted"))
+            for nth in range(len(server.link.calls)):
+                server.link.answer(nth, OK)
+            server.loop.run()
+            next_one = server.submit()
+            assert next_one.written, where
+            if not where:
+                break
 
 
 class TestFlights:

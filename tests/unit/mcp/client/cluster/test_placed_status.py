@@ -58,3 +58,20 @@ def test_it_is_up_while_it_is_ready() -> None:
     assert server.status.pid == 9
     server.condition.host_reached(StateReached(state=ServerState.RESTARTING))
     assert server.status.uptime is None
+
+
+def test_what_is_ready_has_a_place() -> None:
+    """Also for a thread that looks while the host is lost."""
+    server = Server()
+    states = iter([ServerState.READY, ServerState.RESTARTING])
+
+    class Losing:
+        in_flight = 0
+        state = property(lambda _: next(states))
+
+        def __len__(self) -> int:
+            return 0
+
+    server.condition._calls = Losing()  # type: ignore[assignment]
+    status = server.status
+    assert (status.state, status.placement) == (ServerState.RESTARTING, None)

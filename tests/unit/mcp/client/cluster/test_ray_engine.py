@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gaia.handover import on_engine_thread
-from gaia.mcp.client.cluster.link import HostGone, HostLost
+from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import SystemClock
@@ -16,7 +17,7 @@ from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, StartFailed
 
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
 
-from gaia.mcp.client.cluster import ray_engine  # noqa: E402 - needs Ray
+from gaia.mcp.client.cluster import ray_engine, ray_session  # noqa: E402 - needs Ray
 
 CLOCK = SystemClock()
 
@@ -26,6 +27,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What Ray says of this program: it has not joined a cluster, and must not do so because it is asked."""
     worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(worker=worker))
+    monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
     return worker
 
 
@@ -58,14 +60,16 @@ class TestJoining:
 
     def test_ray_does_not_look_for_a_cluster_where_nothing_listens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         joined: list[object] = []
-        monkeypatch.delenv("RAY_ADDRESS", raising=False)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **options: joined.append(options))
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
-            with pytest.raises(StartFailed, match=f"127.0.0.1:{port} cannot be joined"):
-                ray_engine.join(f"127.0.0.1:{port}")
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            with pytest.raises(
+                StartFailed, match=rf"127.0.0.1:{port} \(RAY_ADDRESS\) cannot be joined.*ray start --head"
+            ):
+                ray_engine.join("ray://head")
         assert joined == []
 
     def test_an_address_that_is_asked_for_comes_before_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +106,19 @@ class TestOptions:
         assert "memory" not in self.options(monkeypatch, strategy="spread", num_cpus=1)
         assert "memory" not in self.options(monkeypatch)
 
+    def test_a_gpu_is_asked_for_as_ray_wants_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = self.options(monkeypatch, resources={"GPU": 0.5, "browser": 1})
+        assert (options["num_gpus"], options["resources"]) == (0.5, {"browser": 1})
+
+    def test_what_ray_does_not_accept_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def remote(**_: object) -> None:
+            raise ValueError("no such directory")
+
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "remote", remote)
+        with pytest.raises(StartFailed, match="Ray does not accept the placement: no such directory"):
+            ray_engine.RayEngine().start("it", Placement())
+
     def test_a_shared_server_has_a_name_that_other_programs_find(self, monkeypatch: pytest.MonkeyPatch) -> None:
         options = self.options(monkeypatch, lifetime="detached", name="team")
         assert (options["name"], options["namespace"]) == ("team#shared", "gaia-mcp")
@@ -122,7 +139,9 @@ class TestWhyNotPlaced:
         ]
         monkeypatch.setattr(ray, "nodes", lambda: nodes)
         monkeypatch.setattr(ray, "available_resources", lambda: free)
-        return ray_engine.RayLink(FakeActor(), Placement(**placement)).why_not_placed()  # type: ignore[arg-type]
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        link = ray_engine.RayLink(FakeActor(), Placement(**placement), ray_session.RaySession())  # type: ignore[arg-type]
+        return link.why_not_placed()
 
     def test_a_resource_that_no_node_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reason = self.reason(monkeypatch, {}, resources={"gpu": 1})
@@ -165,8 +184,9 @@ class Calls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, get: Callable[..., Any]) -> None:
         monkeypatch.setattr(ray, "get", get)
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
         self.actor = Answering()
-        self.link = ray_engine.RayLink(self.actor, Placement())
+        self.link = ray_engine.RayLink(self.actor, Placement(), ray_session.RaySession(ClusterLoop(CLOCK)))
         self.failures: list[BaseException] = []
         self.call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
 
@@ -272,6 +292,11 @@ class TestFailures:
                 HostGone,
                 "ImportError: no gaia",
             ),
+            (
+                ray.exceptions.RuntimeEnvSetupError("Traceback of Ray:\n  setup()\nRuntimeError: no virtualenv\n"),
+                HostGone,
+                "could not set up its runtimeEnv: RuntimeError: no virtualenv",
+            ),
         ],
     )
     def test_what_the_driver_is_told(self, error: Exception, kind: type[HostLost], text: str) -> None:
@@ -283,3 +308,36 @@ class TestFailures:
         assert answer is None
         assert type(failure) is kind
         assert text in str(failure)
+
+
+class TestLeavingTheCluster:
+    def test_nothing_is_sent_that_would_have_ray_start_another_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        # This actor has no method `remote` that could be called.
+        link = ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession(ClusterLoop(CLOCK)))
+        told: list[Any] = []
+        call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
+        link.call(b"", lambda answer, failure: told.append((answer, failure)), call)
+        link.kill()
+        assert link.is_left
+        ((answer, failure),) = told
+        assert answer is None
+        assert isinstance(failure, ClusterLeft)
+        assert "has left the cluster" in link.why_not_placed()
+
+
+class TestWithdrawing:
+    @pytest.mark.parametrize(
+        ("state", "kills"), [("PENDING_CREATION", 1), ("RESTARTING", 1), ("ALIVE", 0), ("DEAD", 0)]
+    )
+    def test_only_an_actor_without_a_place_is_killed(
+        self, monkeypatch: pytest.MonkeyPatch, state: str, kills: int
+    ) -> None:
+        killed: list[object] = []
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "kill", lambda actor, **_: killed.append(actor))
+        monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+        monkeypatch.setattr(ray_engine, "_state_of", lambda _: state)
+        monkeypatch.setattr(ray_engine.RayLink, "actor_id", "a")
+        ray_engine.RayLink(FakeActor(), Placement(), ray_session.RaySession()).withdraw()
+        assert len(killed) == kills

@@ -1,7 +1,7 @@
 from typing import Any
 
+from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
-from gaia.mcp.client.cluster.placed_calls import Gate
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, ServerCrashed

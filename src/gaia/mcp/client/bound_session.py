@@ -1,0 +1,62 @@
+"""The requests of a handle that stays with one replica of a placed server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.session_requests import Requests
+from gaia.mcp.client.supervision.caller import Caller
+from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.status import PlacementStatus
+
+if TYPE_CHECKING:
+    # Programs that place no server do not load it.
+    from gaia.mcp.client.cluster.bound_calls import BoundCalls
+
+__all__ = ["BoundSession"]
+
+
+class BoundSession:
+    """The requests of a handle that stays with one replica. Implements `Requests`."""
+
+    waits_in_caller = False
+
+    def __init__(self, session: Requests, calls: BoundCalls, clock: Clock) -> None:
+        self._session = session
+        self._calls = calls
+        self._caller: Caller[BoundCalls] = Caller(calls, clock, session.timeout)
+        self.request = self._caller.request
+        self.submit = self._caller.submit
+        self.relay = self._caller.relay
+
+    @property
+    def profile(self) -> ServerProfile | None:
+        return self._session.profile
+
+    @property
+    def timeout(self) -> float:
+        return self._caller.timeout
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        """Where the replica runs."""
+        return self._calls.placement
+
+    @property
+    def is_lost(self) -> bool:
+        return self._calls.is_lost
+
+    def close(self) -> None:
+        """Take no requests any more."""
+        self._calls.close()
+
+    def is_connected(self) -> bool:
+        return not self.is_lost
+
+    def subscriptions_changed(self) -> None:
+        self._session.subscriptions_changed()
+
+    def watch(self, input_requests: InputRequests) -> None:
+        self._calls.watch(input_requests)

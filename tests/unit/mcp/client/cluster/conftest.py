@@ -1,0 +1,57 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client import MCPClient
+from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.transport import PlacedTransport
+from gaia.mcp.client.cluster.wire import Launch
+from tests.hosts import LocalEngine, LocalLink
+from tests.waiting import PATIENCE
+
+Place = Callable[..., MCPClient]
+
+
+@pytest.fixture
+def engine() -> LocalEngine:
+    return LocalEngine()
+
+
+@pytest.fixture
+def place(engine: LocalEngine) -> Iterator[Place]:
+    """Make a client of a server that an engine places."""
+    clients: list[MCPClient] = []
+    engines: list[Any] = []
+
+    def make(
+        server: dict[str, Any],
+        engine: Any = engine,
+        timeout: float = PATIENCE,
+        lease: float = 30,
+        placement: Placement | None = None,
+        **options: Any,
+    ) -> MCPClient:
+        engines.append(engine)
+        launch = Launch(command=server["command"], args=server["args"], env=server.get("env"))
+        placement = placement or Placement(lease=lease)
+        transport = PlacedTransport(placement, timeout, lambda: launch, lambda: engine)
+        client = MCPClient("it", transport, **options)
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.disconnect()
+    for used in engines:
+        if isinstance(used, LocalEngine):
+            used.close()
+
+
+def link_of(engine: LocalEngine) -> LocalLink:
+    assert engine.link is not None
+    return engine.link
+
+
+def add(client: MCPClient, **options: Any) -> Any:
+    return client.call_tool("add", {"a": 1, "b": 2}, **options).get("structuredContent")
