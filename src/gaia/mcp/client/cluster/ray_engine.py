@@ -356,6 +356,10 @@ class _CallersWait:
         _await(self._reference, self._on_answer)
 
     def _receive(self) -> None:
+        if not ray.is_initialized():
+            # The program has just left the cluster, and `ray.get` would start another one.
+            _await(self._reference, self._on_answer)
+            return
         seconds = max(0.0, min(_CALLER_SECONDS, self._deadline - time.monotonic()))
         try:
             answer = ray.get(self._reference, timeout=seconds)

@@ -215,6 +215,13 @@ class Calls:
         return call.finish(error=error)
 
 
+def told() -> Future[Any]:
+    """What a thread of Ray's has told."""
+    future: Future[Any] = Future()
+    future.set_result({"by": "Ray"})
+    return future
+
+
 class TestWaitingForACall:
     def test_the_thread_of_the_caller_receives_an_answer_that_comes_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
         threads: list[int] = []
@@ -236,11 +243,6 @@ class TestWaitingForACall:
             reference.future = told  # type: ignore[method-assign]
             raise ray.exceptions.GetTimeoutError
 
-        def told() -> Future[Any]:
-            future: Future[Any] = Future()
-            future.set_result({"by": "Ray"})
-            return future
-
         assert Calls(monkeypatch, get).perform() == {"by": "Ray"}
 
     def test_a_thread_that_does_not_wait_for_the_call_does_not_wait_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +253,16 @@ class TestWaitingForACall:
     def test_a_task_keeps_its_processors(self, monkeypatch: pytest.MonkeyPatch, program: SimpleNamespace) -> None:
         program.mode = ray.WORKER_MODE
         assert Calls(monkeypatch, pytest.fail).perform() == {"by": "Ray"}
+
+    def test_waiting_does_not_have_ray_start_another_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def sent(*_: object) -> Reference:
+            monkeypatch.setattr(ray, "is_initialized", lambda: False)
+            return calls.actor.reference
+
+        calls = Calls(monkeypatch, pytest.fail)
+        calls.actor.reference.future = told  # type: ignore[method-assign]
+        monkeypatch.setattr(calls.actor, "remote", sent)
+        assert calls.perform() == {"by": "Ray"}
 
     def test_the_deadline_of_the_call_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def get(reference: Reference, timeout: float) -> Any:
