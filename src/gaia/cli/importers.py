@@ -137,7 +137,8 @@ _KEPT = (
     *("enabledTools", "disabledTools", "restart", "standby", "inheritEnv"),
     *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
     *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
-    *("maxLifetime", "maxCalls", "maxMemory", "drainTimeout", "lazy", "idleStop", "instances", "maxInstances"),
+    *("maxLifetime", "maxCalls", "maxMemory", "drainTimeout", "lazy", "idleStop"),
+    *("instances", "maxInstances", "placement"),
 )
 """What we know and what means the same wherever it stands.
 
