@@ -49,6 +49,9 @@ LONGEST = 0.2
 SAFE = 0.1
 """How many of the calls are of the tool that may be repeated."""
 
+RAY_TELLS = 1.0
+"""Seconds from one time that Ray tells a program of lost actors to the next."""
+
 SETTLED = 0.5
 """Seconds of good answers before the next loss."""
 
@@ -248,10 +251,16 @@ class Soak:
             self._pids.add(status.pid)
 
     def _kill_actors(self, client: MCPClient, bare: BareActor, load: Load) -> None:
-        """One after the other, so that none waits for a processor that the other uses."""
+        """One after the other, so that none waits for a processor that the other uses.
+
+        Ray tells of lost actors once a second, so that an actor that is killed right after another one was told of has
+        the longest time of all. The time between is left to chance.
+        """
+        self._await_chance()
         os.kill(bare.pid, signal.SIGKILL)
         killed = time.monotonic()
         self._times["actor bare"].append(bare.wait_for_answer() - killed)
+        self._await_chance()
         placement = client.status.placement
         if placement is None or placement.host_pid is None:
             raise RuntimeError(f"there is no host: {client.last_error}")
@@ -259,6 +268,9 @@ class Soak:
         killed = time.monotonic()
         self._times["actor"].append(load.wait_for_answer(killed) - killed)
         self.figures.actors_killed += 1
+
+    def _await_chance(self) -> None:
+        time.sleep(self._chance.uniform(0, RAY_TELLS))
 
     def _lose_node(self, cluster: SmallCluster, client: MCPClient, bare: BareActor, load: Load) -> None:
         placement = client.status.placement

@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
+from gaia.handover import mark_engine_thread, on_engine_thread
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost, OnAnswer
@@ -337,8 +338,28 @@ class _CallersWait:
         self._reference = reference
         self._on_answer = on_answer
         self._deadline = deadline
+        self._was_engine = on_engine_thread()
 
     def run(self) -> None:
+        try:
+            # The caller may hold locks that the application's log handlers need.
+            mark_engine_thread()
+            self._receive()
+        finally:
+            mark_engine_thread(self._was_engine)
+
+    def ended(self) -> None:
+        """Does nothing: `run` returns soon."""
+
+    def abandon(self) -> None:
+        mark_engine_thread(self._was_engine)
+        _await(self._reference, self._on_answer)
+
+    def _receive(self) -> None:
+        if not ray.is_initialized():
+            # The program has just left the cluster, and `ray.get` would start another one.
+            _await(self._reference, self._on_answer)
+            return
         seconds = max(0.0, min(_CALLER_SECONDS, self._deadline - time.monotonic()))
         try:
             answer = ray.get(self._reference, timeout=seconds)
@@ -348,12 +369,6 @@ class _CallersWait:
             self._on_answer(None, _failure(error))
         else:
             self._on_answer(answer, None)
-
-    def ended(self) -> None:
-        """Does nothing: `run` returns soon."""
-
-    def abandon(self) -> None:
-        _await(self._reference, self._on_answer)
 
 
 def _await(reference: Any, on_answer: OnAnswer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gaia.handover import on_engine_thread
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.link import ClusterLeft, HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
@@ -214,29 +215,33 @@ class Calls:
         return call.finish(error=error)
 
 
+def told() -> Future[Any]:
+    """What a thread of Ray's has told."""
+    future: Future[Any] = Future()
+    future.set_result({"by": "Ray"})
+    return future
+
+
 class TestWaitingForACall:
     def test_the_thread_of_the_caller_receives_an_answer_that_comes_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
         threads: list[int] = []
 
         def get(reference: Reference, timeout: float) -> Any:
             threads.append(threading.get_ident())
+            assert on_engine_thread()
             assert 0 < timeout < 1
             return {"by": "caller"}
 
         calls = Calls(monkeypatch, get)
         assert calls.perform() == {"by": "caller"}
         assert threads == [threading.get_ident()]
+        assert not on_engine_thread()
         assert not calls.actor.reference.futures
 
     def test_one_that_comes_later_is_told_by_ray(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def get(reference: Reference, timeout: float) -> Any:
             reference.future = told  # type: ignore[method-assign]
             raise ray.exceptions.GetTimeoutError
-
-        def told() -> Future[Any]:
-            future: Future[Any] = Future()
-            future.set_result({"by": "Ray"})
-            return future
 
         assert Calls(monkeypatch, get).perform() == {"by": "Ray"}
 
@@ -248,6 +253,16 @@ class TestWaitingForACall:
     def test_a_task_keeps_its_processors(self, monkeypatch: pytest.MonkeyPatch, program: SimpleNamespace) -> None:
         program.mode = ray.WORKER_MODE
         assert Calls(monkeypatch, pytest.fail).perform() == {"by": "Ray"}
+
+    def test_waiting_does_not_have_ray_start_another_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def sent(*_: object) -> Reference:
+            monkeypatch.setattr(ray, "is_initialized", lambda: False)
+            return calls.actor.reference
+
+        calls = Calls(monkeypatch, pytest.fail)
+        calls.actor.reference.future = told  # type: ignore[method-assign]
+        monkeypatch.setattr(calls.actor, "remote", sent)
+        assert calls.perform() == {"by": "Ray"}
 
     def test_the_deadline_of_the_call_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def get(reference: Reference, timeout: float) -> Any:
