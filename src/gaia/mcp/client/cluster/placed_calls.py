@@ -40,6 +40,9 @@ __all__ = ["PlacedCalls"]
 
 logger = get_logger(__name__)
 
+_AGAIN_SECONDS = 0.01
+"""Until a call is sent again that came back because the program is behind with the tools."""
+
 
 class PlacedCalls:
     """State, backlog and flights of a placed server, which may have several hosts. Thread-safe.
@@ -324,10 +327,13 @@ class PlacedCalls:
         if flight.is_bound:
             self.submit_bound(flight.call, flight.gate.incarnation, flight.gate.start)
         else:
-            self._wait_again(flight, "its tools have changed")
+            self._wait_again(flight, "its tools have changed", _AGAIN_SECONDS)
 
-    def _wait_again(self, flight: Flight, reason: str) -> None:
-        """Have a call wait that was sent before, as the first one. One that is bound to its host ends."""
+    def _wait_again(self, flight: Flight, reason: str, seconds: float = 0.0) -> None:
+        """Have a call wait that was sent before, as the first one, for so long at least if nothing else happens.
+
+        One that is bound to its host ends.
+        """
         call = flight.call
         if flight.is_bound:
             call.finish(error=self.session_lost(reason))
@@ -338,6 +344,8 @@ class PlacedCalls:
                 self._backlog.appendleft(call)
         if error is not None:
             call.finish(error=error)
+        elif seconds:
+            self._loop.alarm(seconds, self.send_waiting)
         else:
             self._loop.post(self.send_waiting)
 

@@ -8,7 +8,7 @@ import msgspec
 import orjson
 import pytest
 
-from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.cluster_loop import Alarm, ClusterLoop
 from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLost, OnAnswer
@@ -65,6 +65,10 @@ class Loop(ClusterLoop):
 
     def post(self, task: Callable[[], object]) -> None:
         self.tasks.append(task)
+
+    def alarm(self, seconds: float, task: Callable[[], object]) -> Alarm:
+        self.tasks.append(task)
+        return Alarm(0.0, task)
 
     def run(self) -> None:
         while self.tasks:
