@@ -62,12 +62,13 @@ class Loop(ClusterLoop):
     def __init__(self) -> None:
         super().__init__(SystemClock())
         self.tasks: list[Callable[[], object]] = []
+        self.alarms: list[Callable[[], object]] = []
 
     def post(self, task: Callable[[], object]) -> None:
         self.tasks.append(task)
 
     def alarm(self, seconds: float, task: Callable[[], object]) -> Alarm:
-        self.tasks.append(task)
+        self.alarms.append(task)
         return Alarm(0.0, task)
 
     def run(self) -> None:
@@ -260,6 +261,8 @@ class TestLoss:
         server.denied["echo"] = ToolDenied("another definition")
         server.link.answer(0, Reply())
         server.loop.run()
+        assert not call.ended
+        server.loop.alarms[0]()
         assert isinstance(call.error, ToolDenied)
         assert call.error.delivery == "not_sent"
 
