@@ -12,7 +12,7 @@ from gaia.mcp.client.client_options import ClientOptions, identity_of
 from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import HostSettings, KnownTools, WireProfile
-from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
@@ -27,6 +27,7 @@ def placed_context(
     hooks: SupervisionHooks,
     server_requests: ServerRequests,
     observer: Observer,
+    executor: Executor,
 ) -> PlacedContext:
     """For all hosts that a server has one after the other."""
     # What the host tells of its network is not that of this program, which talks to Ray.
@@ -71,6 +72,7 @@ def placed_context(
         hooks=hooks,
         server_requests=server_requests,
         observer=observer,
+        executor=executor,
     )
 
 

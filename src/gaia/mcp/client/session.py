@@ -316,7 +316,7 @@ def new_session(
         from gaia.mcp.client.placing import placed_context
 
         require_seconds("timeout", transport.timeout)
-        placed = placed_context(name, transport, options, hooks, server_requests, observer)
+        placed = placed_context(name, transport, options, hooks, server_requests, observer, callbacks.lane().post)
         if transport.placement.most_replicas > 1:
             return SupervisedSession(placed, clock, lambda: ReplicatedServer(placed, clock))
         return SupervisedSession(placed, clock, lambda: PlacedServer(placed))

@@ -9,7 +9,7 @@ import msgspec
 from gaia.mcp.client.cluster.link import Engine
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.wire import HostSettings
-from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 
@@ -34,3 +34,5 @@ class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
     hooks: SupervisionHooks
     server_requests: ServerRequests
     observer: Observer
+    executor: Executor = lambda task: task()
+    """Runs the application's span processors, for which the thread of the loop may not wait."""

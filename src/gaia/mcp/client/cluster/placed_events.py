@@ -57,6 +57,8 @@ class PlacedEvents:
         """Those that have begun, by the host's numbers."""
         self._questions: dict[int, ServerRequest] = {}
         """Those that the application is asked, by the host's numbers."""
+        self._is_over = False
+        """No answer reaches the host any more."""
 
     def happened(self, event: HostEvent) -> None:
         match event:
@@ -82,7 +84,8 @@ class PlacedEvents:
                 """Of interest for the server alone."""
 
     def withdraw_questions(self) -> None:
-        """The host is lost, and no answer reaches it."""
+        """The host is lost or being ended, and no answer reaches it."""
+        self._is_over = True
         for question in list(self._questions.values()):
             question.withdraw()
         self._questions.clear()
@@ -97,20 +100,26 @@ class PlacedEvents:
         self._calls.listed(self._host.incarnation, self._host.listing)
 
     def _ask(self, event: AskedInput) -> None:
-        def answered(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-            if result is None and refusal is None:
-                return
-            code, message = (None, "") if refusal is None else (refusal.code, refusal.message)
-            self._host.tell("answer", encode(Answer(event.number, result, code, message)))
-
         requests = self._context.server_requests
         if not requests.features.offers(event.method):
             return
-        if requests.features.relayed:
-            request = Request(event.number, event.method, event.params)
-            question = requests.relay(self._calls.relayed(), request, answered)
-        else:
-            question = requests.ask(event.method, event.params, answered)
+        # The id of the server's message is the host's to know.
+        served = self._context.observer.serve(event.method, event.params, None, self._context.executor)
+
+        def answered(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            if result is None and refusal is None:
+                served.answered(error_type="connection_closed" if self._is_over else "cancelled")
+                return
+            code, message = (None, "") if refusal is None else (refusal.code, refusal.message)
+            self._host.tell("answer", encode(Answer(event.number, result, code, message)))
+            served.answered(code)
+
+        with served.current():
+            if requests.features.relayed:
+                request = Request(event.number, event.method, event.params)
+                question = requests.relay(self._calls.relayed(), request, answered)
+            else:
+                question = requests.ask(event.method, event.params, answered)
         if not question.ended:
             self._questions = {number: one for number, one in self._questions.items() if not one.ended}
             self._questions[event.number] = question

@@ -351,6 +351,8 @@ class PlacedServer(LoopServer):
         host = self._present
         if host is not None:
             host.let_go()
+        if self._events is not None:
+            self._events.withdraw_questions()
         incarnation = None if host is None else host.incarnation
         self._greeter.stop(lambda: self._end(incarnation))
 
