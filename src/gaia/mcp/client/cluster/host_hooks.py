@@ -136,6 +136,7 @@ class HostHooks:
         self, supervisor: Supervisor, state: ServerState, reason: str | None, generation: int | None
     ) -> StateReached:
         condition = supervisor.condition
+        loss = condition.loss
         return StateReached(
             state=state,
             reason=condition.last_error if generation is None else reason,
@@ -147,6 +148,9 @@ class HostHooks:
             recyclings=condition.recyclings,
             last_recycling=condition.last_recycling,
             profile=None if condition.profile is None else WireProfile.of(condition.profile),
+            loss=None if loss is None else loss.reason,
+            exit_code=None if loss is None else loss.ending.exit_code,
+            signal=None if loss is None else loss.ending.signal,
         )
 
     def _tell(self, event: HostEvent) -> None:

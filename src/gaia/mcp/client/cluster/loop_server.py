@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
+from opentelemetry import context as contexts
+
 from gaia import log
 from gaia.locks import Latch
 from gaia.log import get_logger
@@ -16,7 +18,7 @@ from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.placed_ending import ENDING_SECONDS
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.running_servers import running
-from gaia.mcp.client.supervision.event_loop import Waiting
+from gaia.mcp.client.supervision.event_loop import Task, Waiting
 from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.server_control import Condition
 from gaia.telemetry import metrics
@@ -106,7 +108,7 @@ class LoopServer(ABC):
         """Begin what `start` does, without waiting for it."""
         self._was_started = True
         self._loop.hold(self)
-        self._loop.post(lambda: None if self._closing is not None else self._begin(keep_trying))
+        self._loop.post(_within(lambda: None if self._closing is not None else self._begin(keep_trying)))
 
     def stop(self, drain: float = 0.0) -> None:
         """Stop the server, and return when nothing of it is left, on whichever nodes it was.
@@ -123,7 +125,7 @@ class LoopServer(ABC):
         log.flush()
 
     def request_stop(self, drain: float = 0.0) -> None:
-        self._loop.post(lambda: self._close(_DISCONNECTED, drain))
+        self._loop.post(_within(lambda: self._close(_DISCONNECTED, drain)))
 
     def abandon(self, release: Callable[[], object]) -> bool:
         if self.is_forked or not self._was_started or self._all_done.is_open:
@@ -181,3 +183,17 @@ class LoopServer(ABC):
             self._loop.let_go(self)
             self._all_done.open()
             self._on_ended()
+
+
+def _within(task: Task) -> Task:
+    """For the loop's thread: the current trace is that of the task, too."""
+    context = contexts.get_current()
+
+    def run() -> None:
+        token = contexts.attach(context)
+        try:
+            task()
+        finally:
+            contexts.detach(token)
+
+    return run

@@ -34,5 +34,7 @@ class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
     hooks: SupervisionHooks
     server_requests: ServerRequests
     observer: Observer
+    replica: int | None = None
+    """The number of the replica, if it is one."""
     executor: Executor = lambda task: task()
     """Runs the application's span processors, for which the thread of the loop may not wait."""

@@ -11,7 +11,7 @@ from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.placed_host import PlacedHost
-from gaia.mcp.client.cluster.placed_metrics import count_return
+from gaia.mcp.client.cluster.placed_spans import PlacedSpans
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.wire import (
@@ -47,12 +47,14 @@ class PlacedEvents:
         condition: PlacedCondition,
         loop: ClusterLoop,
         host: PlacedHost,
+        spans: PlacedSpans,
     ) -> None:
         self._context = context
         self._calls = calls
         self._condition = condition
         self._loop = loop
         self._host = host
+        self._spans = spans
         self._listings: dict[int, Listing] = {}
         """Those that have begun, by the host's numbers."""
         self._questions: dict[int, ServerRequest] = {}
@@ -135,5 +137,5 @@ class PlacedEvents:
                 # The server tells it when this host's server is ready.
                 return
             told = msgspec.structs.replace(told, generation=self._condition.generation)
-            count_return(told)
+            self._spans.returned(told)
         self._context.hooks.happened(told)

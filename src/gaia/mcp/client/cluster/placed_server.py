@@ -24,7 +24,7 @@ from gaia.mcp.client.cluster.placed_ending import PlacedEnding
 from gaia.mcp.client.cluster.placed_events import PlacedEvents
 from gaia.mcp.client.cluster.placed_greeter import PlacedGreeter
 from gaia.mcp.client.cluster.placed_host import PlacedHost
-from gaia.mcp.client.cluster.placed_metrics import count_loss, count_return
+from gaia.mcp.client.cluster.placed_spans import PlacedSpans
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.wire import Greeting, HostEvent, StateReached
@@ -71,6 +71,7 @@ class PlacedServer(LoopServer):
         super().__init__(context, own, on_ended)
         self.condition = PlacedCondition(context.name, own)
         # Below is what the loop's thread alone changes.
+        self._spans = PlacedSpans(context)
         self._host: PlacedHost | None = None
         """The host that was greeted last, which may be lost by now."""
         self._events: PlacedEvents | None = None
@@ -144,6 +145,8 @@ class PlacedServer(LoopServer):
     def _begin(self, keep_trying: bool) -> None:
         self.condition.keep_trying = keep_trying
         self._move_to(ServerState.STARTING)
+        self._spans.requested()
+        self._spans.placing()
         self._expect_host()
         self._greeter.start()
 
@@ -201,7 +204,9 @@ class PlacedServer(LoopServer):
 
     def _fail(self, reason: str) -> None:
         self.condition.last_error = reason
-        logger.error("server_not_placed", server=self.name, error=reason)
+        with self._spans.entered():
+            logger.error("server_not_placed", server=self.name, error=reason)
+        self._spans.gave_up(reason)
         self._move_to(ServerState.FAILED, reason)
         self._settled.open()
 
@@ -209,8 +214,9 @@ class PlacedServer(LoopServer):
         host = self._host
         if host is None or host.incarnation != greeting.incarnation:
             self._host = host = PlacedHost(link, greeting, self._context.placement.lease, self._loop, self)
-            self._events = PlacedEvents(self._context, self.call_queue, self.condition, self._loop, host)
+            self._events = PlacedEvents(self._context, self.call_queue, self.condition, self._loop, host, self._spans)
             self.condition.host_greeted(greeting, link)
+            self._spans.host_greeted(greeting.node, self.condition.generation + 1)
         logger.debug("host_greeted", server=self.name, node=greeting.node, pid=greeting.pid)
         host.greeted(greeting, now)
         if host.state is not None:
@@ -251,10 +257,11 @@ class PlacedServer(LoopServer):
         self.condition.host_silent(reason)
         if self.condition.ever_ready:
             self._move_to(ServerState.RESTARTING, reason)
+        self._spans.host_lost(reason, self.condition.generation + 1, self.condition.uptime)
         # Only now: what is ready has a place, for all that look at it.
         self.condition.host_lost(reason)
-        logger.warning("host_lost", server=self.name, node=host.node, reason=str(failure))
-        count_loss(self.name, "host_lost")
+        with self._spans.entered():
+            logger.warning("host_lost", server=self.name, node=host.node, reason=str(failure))
         if self._events is not None:
             self._events.withdraw_questions()
         self._expect_host()
@@ -285,10 +292,12 @@ class PlacedServer(LoopServer):
                 reason=event.reason and where + event.reason,
                 last_error=event.last_error and where + event.last_error,
             )
+        uptime = self.condition.uptime
         self.condition.host_reached(event)
         if state is ServerState.READY:
             self._ready(host, event)
             return
+        self._spans.reached(event, self.condition.generation + 1, uptime)
         # A server that has exited is started again by a call, which the host has to see.
         if state is ServerState.EXITED:
             self._move_to(state, event.reason)
@@ -297,25 +306,26 @@ class PlacedServer(LoopServer):
             return
         self.call_queue.close()
         if self.state is ServerState.READY and state in (ServerState.RESTARTING, ServerState.FAILED):
-            count_loss(self.name, "lost_on_node")
-            logger.warning("server_lost", server=self.name, reason=event.reason, restart_in=event.retry_in or 0.0)
+            with self._spans.entered():
+                logger.warning("server_lost", server=self.name, reason=event.reason, restart_in=event.retry_in or 0.0)
         self._move_to(state, event.reason)
         if state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             self._settled.open()
 
     def _ready(self, host: PlacedHost, event: StateReached) -> None:
         condition = self.condition
-        if event.profile is not None:
-            self._context.observer.protocol_version = event.profile.protocol_version
         downtime = condition.ready()
-        if self.state is not ServerState.READY:
-            logger.info("server_placed", server=self.name, node=host.node, generation=condition.generation)
-        self._move_to(ServerState.READY, event.reason)
-        if downtime is not None:
-            told = Restarted(self.name, condition.generation, downtime=downtime, reason="its host was lost")
-            count_return(told)
-            self._context.hooks.happened(told)
-        self.call_queue.open(host.gate(event))
+        self._spans.ready(event, downtime)
+        # The calls that waited are linked to the restart.
+        with self._spans.entered():
+            if self.state is not ServerState.READY:
+                logger.info("server_placed", server=self.name, node=host.node, generation=condition.generation)
+            self._move_to(ServerState.READY, event.reason)
+            if downtime is not None:
+                told = Restarted(self.name, condition.generation, downtime=downtime, reason="its host was lost")
+                self._context.hooks.happened(told)
+            self.call_queue.open(host.gate(event))
+        self._spans.admitted()
         self._settled.open()
 
     # The end.
@@ -325,6 +335,7 @@ class PlacedServer(LoopServer):
             if drain <= 0:
                 self.call_queue.end_flights()
             return
+        self._spans.requested()
         was_ended = self._all_done.is_open
         self._closing = reason
         finish = drain > 0 and self.state is ServerState.READY and self._present is not None
@@ -348,6 +359,8 @@ class PlacedServer(LoopServer):
         """No call is under way any more."""
         if self._deadline is not None:
             self._deadline.cancel()
+        if self.state is ServerState.CLOSED:
+            self._spans.closing(self.condition.uptime)
         host = self._present
         if host is not None:
             host.let_go()
@@ -374,5 +387,6 @@ class PlacedServer(LoopServer):
         self._ending.begin()
 
     def _ended(self) -> None:
+        self._spans.closed()
         self._host = self._events = self._ending = self._greeter.link = None
         super()._ended()

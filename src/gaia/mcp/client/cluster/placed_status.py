@@ -43,6 +43,11 @@ class PlacedCondition:
         self._ready_since: float | None = None
         calls.retry_in = self._retry_in
 
+    @property
+    def uptime(self) -> float | None:
+        """Seconds; None if the server was not ready when its host was heard last."""
+        return None if self._ready_since is None else time.monotonic() - self._ready_since
+
     def _retry_in(self) -> float | None:
         return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
 
@@ -95,7 +100,7 @@ class PlacedCondition:
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        host, since, profile = self._host, self._ready_since, self.profile
+        host, profile = self._host, self.profile
         state, placement = self._calls.state, self.placement
         if state is ServerState.READY and placement is None:
             # Its host was lost between the two.
@@ -112,7 +117,7 @@ class PlacedCondition:
             tool_count=tool_count,
             last_error=self.last_error,
             retry_in=self._retry_in() if waits else None,
-            uptime=None if since is None else time.monotonic() - since,
+            uptime=self.uptime,
             calls=statistics.calls,
             errors=statistics.errors,
             latency_p50=p50,

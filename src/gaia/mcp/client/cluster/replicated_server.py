@@ -107,7 +107,8 @@ class ReplicatedServer(LoopServer):
 
     def _add(self) -> None:
         self._last_number = number = self._last_number + 1
-        context = msgspec.structs.replace(self._context, hooks=ReplicaHooks(self, number, self._context.hooks))
+        hooks = ReplicaHooks(self, number, self._context.hooks)
+        context = msgspec.structs.replace(self._context, hooks=hooks, replica=number)
         replica = PlacedServer(context, ReplicaCalls(self.call_queue), lambda: self._replica_ended(number, replica))
         self._replicas[number] = replica
         self.condition.replicas = dict(self._replicas)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gaia.mcp import errors
+from gaia.mcp.client.observation.lifecycle_spans import LossReason
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.handshake_era import HandshakeEra
 from gaia.mcp.client.protocol.stateless_era import StatelessEra
@@ -243,6 +244,10 @@ class StateReached(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     recyclings: int = 0
     last_recycling: str | None = None
     profile: WireProfile | None = None
+    loss: LossReason | None = None
+    """Why the server was lost, unless it has been ready since; with how it ended."""
+    exit_code: int | None = None
+    signal: str | None = None
 
 
 class ListingBegan(msgspec.Struct, frozen=True, tag="listing"):

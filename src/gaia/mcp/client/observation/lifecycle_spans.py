@@ -8,7 +8,8 @@ stand-by, ``gaia.mcp.standby <server>``, is a trace of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry import context as contexts
@@ -19,6 +20,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
+from gaia.telemetry.spans import Attributes
 
 __all__ = ["LifecycleSpans", "LossReason", "ReplacementSpans", "StandbySpans"]
 
@@ -33,6 +35,7 @@ LossReason = Literal[
     "handshake_failed",
     "internal_error",
     "start_failed",
+    "host_lost",
     "disconnected",
 ]
 """Why a connection was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
@@ -42,16 +45,21 @@ _FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
 
 
 class LifecycleSpans:
-    """Follows one supervisor. Belongs to its thread, except for `requested`.
+    """Follows one supervisor, or the driver's side of a placed server. Belongs to its thread, except for `requested`.
 
-    While a server is being started or restarted, the span about that is the current one in the supervisor's thread:
-    what is sent, started and logged meanwhile belongs to it.
+    While a server is being started or restarted, the span about that is the current one in a supervisor's thread, which
+    does nothing else: what is sent, started and logged meanwhile belongs to it.
     """
 
-    def __init__(self, observer: Observer, executor: Executor) -> None:
-        """`executor` runs the application's span processors, for which the supervisor may not wait."""
+    def __init__(self, observer: Observer, executor: Executor, *, has_thread: bool = True) -> None:
+        """`executor` runs the application's span processors, for which the supervisor may not wait.
+
+        `has_thread`: the supervisor has its thread for itself. Otherwise `entered` makes the span the current one.
+        """
         self._observer = observer
         self._executor = executor
+        self._has_thread = has_thread
+        self._where: Attributes = {}
         self._requested_in: Context | None = None
         self._leave: Callable[[], None] = _nothing
         self._episode: _Step | None = None
@@ -65,14 +73,43 @@ class LifecycleSpans:
         """For the thread that has the server started or stopped: what comes next belongs to its trace."""
         self._requested_in = contexts.get_current()
 
+    def located(self, attributes: Attributes) -> None:
+        """Where the server runs, as far as that is known: for the spans under way, and for those that follow."""
+        self._where = attributes
+        for one in (self._episode, self._step):
+            if one is not None:
+                one.span.set_attributes(attributes)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is a start or restart that has not ended."""
+        return self._episode is not None
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make what is being done the current span, on a thread that does other things too."""
+        present = self._step or self._episode
+        token = contexts.attach(contexts.get_current() if present is None else present.context)
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
     # Starting.
 
     def opening(self, generation: int) -> None:
         """The server is about to be started."""
+        self._open("spawn", generation)
+
+    def hosted(self, generation: int) -> None:
+        """The server has a host, which is about to start it, and tells when it is ready."""
+        self._open("handshake", generation)
+
+    def _open(self, step: str, generation: int) -> None:
         self._end_step()
         if self._episode is None:
             self._begin_episode("start" if generation == 1 else "restart")
-        self._begin_step("spawn", {names.GENERATION: generation})
+        self._begin_step(step, {names.GENERATION: generation})
 
     def spawned(self, pid: int | None) -> None:
         """The server runs, and the handshake begins."""
@@ -95,14 +132,18 @@ class LifecycleSpans:
         self._fail_step("start_failed", message)
         self._count_crash("start_failed")
 
-    def ready(self, protocol_version: str, downtime: float | None) -> None:
+    def ready(self, protocol_version: str | None, downtime: float | None) -> None:
         """Calls can be sent. `downtime` is in seconds; None if there was none."""
         self._observer.protocol_version = protocol_version
         self._end_step()
         if downtime is not None:
-            labels = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
-            metrics.instruments.restarts.add(1, labels)
-            metrics.instruments.recovery_duration.record(downtime, labels)
+            self.restarted(downtime)
+
+    def restarted(self, downtime: float) -> None:
+        """Count a restart that is over: the server was not ready for `downtime` seconds."""
+        labels = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
+        metrics.instruments.restarts.add(1, labels)
+        metrics.instruments.recovery_duration.record(downtime, labels)
 
     def admitted(self) -> None:
         """The calls that waited are sent. Their spans are linked to the restart, which must be current until then."""
@@ -227,12 +268,14 @@ class LifecycleSpans:
         return Context() if parent is None else parent
 
     def _start(self, what: str, attributes: dict[str, Any], parent: Context) -> _Step:
-        all_attributes = {names.SERVER_NAME: self._observer.server, **attributes}
+        all_attributes = {names.SERVER_NAME: self._observer.server, **self._where, **attributes}
         span = spans.start_internal_span(f"gaia.mcp.{what} {self._observer.server}", all_attributes, parent)
         return _Step(span, trace.set_span_in_context(span, parent))
 
     def _enter(self, context: Context | None) -> None:
         """Make it the context of the supervisor's thread."""
+        if not self._has_thread:
+            return
         self._leave()
         if context is None:
             self._leave = _nothing

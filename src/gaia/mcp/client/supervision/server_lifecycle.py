@@ -253,6 +253,7 @@ class ServerLifecycle:
         profile = generation.greeting.profile
         condition.profile = profile.masked(generation.connection.redact)
         now = self._context.clock.monotonic()
+        condition.loss = None
         generation.ready(now, has_waited=has_waited)
         self._recycling.begin(generation)
         self._idling.begin(generation)
@@ -454,7 +455,7 @@ class ServerLifecycle:
         self._recycling.end()
         self._idling.end()
         ending = generation.lose(error)
-        loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
+        self.condition.loss = loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
         reason = loss.described()
         self._spans.lost(loss.reason, uptime)
         # Callers learn of it before the server is terminated, which can take seconds.

@@ -15,6 +15,7 @@ from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.generation import Generation
+from gaia.mcp.client.supervision.policy import Loss
 from gaia.mcp.client.supervision.spare import StandbyStatus
 
 __all__ = ["CallStatistics", "Condition", "PlacementStatus", "ReplicaStatus", "ServerStatus"]
@@ -161,6 +162,8 @@ class Condition:
         self.retry_at: float | None = None
         """When the next start is, while it waits for that; a reading of the clock."""
         self.last_error: str | None = None
+        self.loss: Loss | None = None
+        """The last one, until the server is ready again."""
         self.current: Generation | None = None
         """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
         self.recyclings = 0
