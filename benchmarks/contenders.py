@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 __all__ = [
     "ACTOR_AND_LOCAL",
+    "ACTOR_THEN_LOCAL",
     "ALL",
     "AWAITED",
     "AWAITED_TRACED",
@@ -214,6 +215,7 @@ LOCAL_BESIDE = PLACED._replace(key="gaia-mcp-beside", title="gaia-mcp, local")
 BARE_ACTOR = PLACED._replace(key="ray-actor", title="bare actor of Ray")
 OBJECT_STORE = PLACED._replace(key="ray-object-store", title="bare actor, by the object store")
 ACTOR_AND_LOCAL = PLACED._replace(key="ray-actor-and-local", title="bare actor and local server, added up")
+ACTOR_THEN_LOCAL = PLACED._replace(key="ray-actor-then-local", title="bare actor, then local server")
 SLEEP_ALONE = PLACED._replace(key="sleep-alone", title="sleep alone")
 CLUSTERS = (PLACED,)
 """One process measures all of them."""
@@ -227,6 +229,7 @@ _FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP, ACTOR_AND_LOCAL
 SHOWN = (
     *_FLOORS,
     BARE_ACTOR,
+    ACTOR_THEN_LOCAL,
     OBJECT_STORE,
     LOCAL_BESIDE,
     PLACED,

@@ -7,7 +7,8 @@ It takes commands as `driving` does, of its own:
 =========  ================================  ======================================================================
 begin      ``argv``                          starts the cluster, servers with this command line, and actors
 call       ``way``, ``size``, ``count``      ``latencies`` in seconds of calls with that much text, one after the
-                                             other: ``placed``, ``local`` or ``actor``
+                                             other: ``placed``, ``local``, ``actor``, or ``both`` of
+                                             the latter in turn
 fetch      ``way``, ``size``, ``count``      ``latencies`` in seconds of calls that are answered with that much:
                                              ``placed``, ``local``, ``actor`` or ``store`` (the actor puts it into the
                                              object store, and answers with the reference)
@@ -66,10 +67,16 @@ class Cluster:
 
     def call(self, way: str, size: int, count: int) -> dict[str, Any]:
         text = "x" * size
+        data, arguments = text.encode(), {"text": text}
+
+        def ask_actor() -> Any:
+            return self._ray.get(self._actor.echo.remote(data))
+
         if way == "actor":
-            data = text.encode()
-            return _timed(lambda: self._ray.get(self._actor.echo.remote(data)), lambda answer: answer == data, count)
-        client, arguments = self._clients[way, "echo"], {"text": text}
+            return _timed(ask_actor, lambda answer: answer == data, count)
+        client = self._clients["local" if way == "both" else way, "echo"]
+        if way == "both":
+            return _timed(lambda: (ask_actor(), client.call_tool("echo", arguments)), lambda two: two[0] == data, count)
         return _timed(lambda: client.call_tool("echo", arguments), lambda answer: _text(answer) == text, count)
 
     def fetch(self, way: str, size: int, count: int) -> dict[str, Any]:

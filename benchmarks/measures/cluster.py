@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.contenders import (
     ACTOR_AND_LOCAL,
+    ACTOR_THEN_LOCAL,
     BARE_ACTOR,
     LOCAL_BESIDE,
     OBJECT_STORE,
@@ -20,7 +21,7 @@ __all__ = ["SECTION", "measure"]
 SECTION = "cluster"
 
 _CALLS, _ROUNDS = 300, 10
-_WAYS = {"local": LOCAL_BESIDE, "actor": BARE_ACTOR, "placed": PLACED}
+_WAYS = {"local": LOCAL_BESIDE, "actor": BARE_ACTOR, "both": ACTOR_THEN_LOCAL, "placed": PLACED}
 
 _RESULTS = (("64 B", 64, 200), ("64 KiB", 64 * 1024, 100), ("1 MiB", 1 << 20, 20), ("16 MiB", 1 << 24, 5))
 """Their sizes, and how many of them a round of a full run has."""
