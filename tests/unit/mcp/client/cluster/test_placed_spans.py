@@ -188,7 +188,12 @@ def ours(tracing: Tracing, name: str, count: int = 1) -> list[ReadableSpan]:
 
 
 def test_a_life(
-    place: Place, engine: LocalEngine, demo_server: dict[str, Any], tracing: Tracing, metering: Metering
+    place: Place,
+    engine: LocalEngine,
+    demo_server: dict[str, Any],
+    tracing: Tracing,
+    metering: Metering,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     started_on: set[str] = set()
     ended_on: set[str] = set()
@@ -212,6 +217,7 @@ def test_a_life(
     ours(tracing, "gaia.mcp.restart it")
     (crash,) = ours(tracing, "gaia.mcp.crash it")
     assert attributes_of(crash)["gaia.mcp.process.exit_code"] == 1
+    assert wait_until(lambda: any(record.name.endswith("placed_server") for record in caplog.records))
     old = link_of(engine).lose()
     assert old is not None
     assert wait_until(lambda: client.state is RESTARTING)
