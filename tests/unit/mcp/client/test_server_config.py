@@ -223,10 +223,11 @@ class TestComplaints:
             ({"sandbox": {"memory": "5X"}}, "sandbox.memory: expected bytes, or a size such as \"512M\", got '5X'"),
             ({"sandbox": {"cpuSeconds": 0}}, "sandbox.cpuSeconds: must be 1 or more, got 0"),
             ({"sandbox": {"cpuSeconds": 1.5}}, "sandbox.cpuSeconds: expected a whole number or null, got a number"),
+            ({"sandbox": {"wirte": []}}, "sandbox: the key 'wirte' means nothing here; did you mean 'write'?"),
             (
-                {"sandbox": {"wirte": []}},
+                {"sandbox": {"colour": []}},
                 (
-                    "sandbox: the key 'wirte' means nothing here; "
+                    "sandbox: the key 'colour' means nothing here; "
                     "expected some of read, write, network, memory, processes, cpuSeconds"
                 ),
             ),
