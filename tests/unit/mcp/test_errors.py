@@ -58,6 +58,7 @@ def test_the_words_that_applications_switch_on_stay() -> None:
         "Overloaded": "overloaded",
         "ServerCrashed": "server_crashed",
         "ServerUnavailable": "server_unavailable",
+        "SessionLost": "session_lost",
         "StartFailed": "server_unavailable",
         "ToolDenied": "denied",
         "ToolFailed": "tool_error",

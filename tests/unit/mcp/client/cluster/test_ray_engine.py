@@ -140,6 +140,8 @@ class TestWhyNotPlaced:
         monkeypatch.setattr(ray, "nodes", lambda: nodes)
         monkeypatch.setattr(ray, "available_resources", lambda: free)
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        # Other tests of this process may have joined a cluster.
+        monkeypatch.setattr(ray_engine, "_free_by_node", lambda: None)
         link = ray_engine.RayLink(FakeActor(), Placement(**placement), ray_session.RaySession())  # type: ignore[arg-type]
         return link.why_not_placed()
 
