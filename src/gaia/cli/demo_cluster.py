@@ -167,7 +167,7 @@ class _Cluster:
         import ray
         from ray.cluster_utils import Cluster
 
-        from gaia.mcp.client.cluster.ray_engine import join
+        from gaia.mcp.client.cluster.ray_cluster import join
 
         # What happens to nodes is this demo's to tell.
         logging.getLogger("ray").setLevel(logging.CRITICAL)

@@ -11,7 +11,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gaia.log import get_logger
-from gaia.mcp.client.cluster.ray_engine import NAMESPACE, join, rooms
+from gaia.mcp.client.cluster.ray_cluster import join, rooms
+from gaia.mcp.client.cluster.ray_engine import NAMESPACE
 from gaia.mcp.client.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost, server_of_actor
 
 __all__ = ["RayView"]

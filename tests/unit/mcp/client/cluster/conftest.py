@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def place(engine: LocalEngine) -> Iterator[Place]:
     for used in engines:
         if isinstance(used, LocalEngine):
             used.close()
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What Ray says of this program: it has not joined a cluster, and must not do so because it is asked."""
+    ray = pytest.importorskip("ray")
+    from gaia.mcp.client.cluster import ray_session
+
+    worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(worker=worker))
+    monkeypatch.setattr(ray_session, "identity", lambda: ("node", "job"))
+    return worker
 
 
 def link_of(engine: LocalEngine) -> LocalLink:

@@ -1,12 +1,10 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.cluster.placement import Placement, Replicas
-from gaia.mcp.client.cluster.transport import PlacedTransport
-from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.supervision.events import Event, ReplicaChanged, Restarted, ServerState, StateChanged
 from gaia.mcp.errors import NotConnected, NotOffered, ServerCrashed, ServerUnavailable, SessionLost
 from tests.hosts import LocalEngine, LocalLink
@@ -16,29 +14,13 @@ Place = Callable[..., MCPClient]
 
 
 @pytest.fixture
-def engine() -> LocalEngine:
-    return LocalEngine()
-
-
-@pytest.fixture
-def place(engine: LocalEngine) -> Iterator[Place]:
+def place(place: Place) -> Place:
     """Make a client of a server with replicas, that the engine places."""
-    clients: list[MCPClient] = []
 
-    def make(
-        server: dict[str, Any], replicas: int | Replicas = 2, timeout: float = PATIENCE, **options: Any
-    ) -> MCPClient:
-        launch = Launch(command=server["command"], args=server["args"])
-        placement = Placement(replicas=replicas, stateless=True, max_pending=8)
-        transport = PlacedTransport(placement, timeout, lambda: launch, lambda: engine)
-        client = MCPClient("it", transport, **options)
-        clients.append(client)
-        return client
+    def make(server: dict[str, Any], replicas: int | Replicas = 2, **options: Any) -> MCPClient:
+        return place(server, placement=Placement(replicas=replicas, stateless=True, max_pending=8), **options)
 
-    yield make
-    for client in clients:
-        client.disconnect()
-    engine.close()
+    return make
 
 
 def connected(client: MCPClient, replicas: int = 2) -> MCPClient:
