@@ -124,9 +124,7 @@ class Gateway:
         """When the files of the gateway were last read again, and what became of that."""
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        self._pages = OperationPages(
-            self.manager.status, self.status, lambda: self.is_draining, self._servers.checks.counts
-        )
+        self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self._servers.checks)
         self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 

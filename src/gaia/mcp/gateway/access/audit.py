@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -19,11 +20,11 @@ import msgspec
 
 from gaia.daemon_pool import DaemonPool
 from gaia.log import get_logger
-from gaia.mcp.errors import MCPError, ServerUnavailable
+from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
 
-__all__ = ["Audit", "AuditEntry", "AuditLoop", "digest_of", "shown_text", "shown_uri"]
+__all__ = ["Audit", "AuditEntry", "AuditLoop", "AuditUnavailable", "digest_of", "shown_text", "shown_uri"]
 
 logger = get_logger(__name__)
 
@@ -38,6 +39,12 @@ MAX_KEPT = 10_000
 _MAX_TEXT = 256
 
 Then = Callable[[], None]
+
+
+class AuditUnavailable(MCPError, RuntimeError):
+    """The gateway cannot record calls, so it makes none. Nothing is wrong with the server."""
+
+    error_type = "audit"
 
 
 class AuditLoop(Scheduler, Protocol):
@@ -98,13 +105,17 @@ class Audit:
         """Lines that could not be written."""
         self._lost = 0
         """How many could not even be kept."""
+        self.failures = 0
+        """How often writing has failed, attempts to write what was kept included."""
+        self.lost_lines = 0
+        """How many lines will never be written, since the start."""
 
     def record(self, entry: AuditEntry, then: Then) -> None:
         """Write the line of a call that is over, and call `then`, which lets its answer leave.
 
         That is usually at once; it is called in any case, after `STALLED_SECONDS` at the latest.
         """
-        line = msgspec.json.encode(entry) + b"\n"
+        line = _encoded(entry)
         if self._failure is not None:
             self._keep(line)
             then()
@@ -113,21 +124,26 @@ class Audit:
             if self._writing is None:
                 self._hand_over()
         else:
-            self._write(line)
+            if not self._write(line):
+                self._keep(line)
             then()
+
+    def failure(self) -> str | None:
+        """Why lines cannot be written now; None if all is well. Tries again first, if it is time to."""
+        if self._failure is not None and self._writing is None and self._loop.time() >= self._next_try:
+            self._write_kept()
+        return self._failure
 
     def refusal(self) -> MCPError | None:
         """The error for a new call, because lines cannot be written; None if all is well.
 
         To be asked before a call goes to its server.
         """
-        if self._failure is not None and self._writing is None and self._loop.time() >= self._next_try:
-            self._write_kept()
-        if self._failure is None:
+        failure = self.failure()
+        if failure is None:
             return None
-        return ServerUnavailable(
-            f"the gateway cannot record calls ({self._failure}), and makes none until it can: tell its administrator",
-            retry_in=RETRY_SECONDS,
+        return AuditUnavailable(
+            f"the gateway cannot record calls ({failure}), and makes none until it can: tell its administrator"
         )
 
     def reopen(self) -> None:
@@ -159,7 +175,6 @@ class Audit:
         try:
             self._file.write(lines)
         except OSError as error:
-            self._keep(lines)
             self._fail(error)
             return False
         if (seconds := self._loop.time() - begun) > SLOW_SECONDS:
@@ -168,9 +183,8 @@ class Audit:
         return True
 
     def _write_kept(self) -> None:
-        kept, self._kept = self._kept, []
-        self._failure = None
-        if self._write(b"".join(kept)):
+        if self._write(b"".join(self._kept)):
+            self._kept, self._failure = [], None
             self._recovered()
 
     def _keep(self, lines: bytes) -> None:
@@ -178,8 +192,10 @@ class Audit:
             self._kept.append(lines)
         else:
             self._lost += 1
+            self.lost_lines += 1
 
     def _fail(self, error: OSError) -> None:
+        self.failures += 1
         self._next_try = self._loop.time() + RETRY_SECONDS
         if self._failure is None:
             logger.error("audit_failed", file=str(self._file.path), error=error.strerror or str(error))
@@ -240,6 +256,18 @@ class Audit:
         for line, then in waiting:
             self._keep(line)
             then()
+
+
+def _encoded(entry: AuditEntry) -> bytes:
+    """The line of an entry. Characters beyond ASCII are escaped.
+
+    Clients choose names. A character that ends a line for some programs, or that turns the direction of text, would
+    have a person see another line than the one that is there.
+    """
+    line = msgspec.json.encode(entry)
+    if not line.isascii() or b"\x7f" in line:
+        line = json.dumps(msgspec.json.decode(line), separators=(",", ":")).replace("\x7f", "\\u007f").encode()
+    return line + b"\n"
 
 
 def digest_of(arguments: bytes) -> str | None:

@@ -55,10 +55,12 @@ def pass_on(request: PendingRequest, target: Target, send: Send, on_end: OnEnd) 
         if not request.is_answered:
             request.call = call
         return
+    controlled = _ControlledCall(checks, request, target, send, on_end)
     if checks.audit is not None and (refusal := checks.audit.refusal()) is not None:
+        metrics.instruments.refused.add(1, {**controlled.labels, names.ERROR_TYPE: refusal.error_type})
         on_end(Relayed(error=refusal))
         return
-    request.call = controlled = _ControlledCall(checks, request, target, send, on_end)
+    request.call = controlled
     controlled.begin()
 
 
@@ -100,7 +102,7 @@ class _ControlledCall:
     def _go(self, admission: Admission | None) -> None:
         self._admission = admission
         if admission is not None and admission.waited:
-            metrics.instruments.limit_wait_duration.record(admission.waited, self._labels)
+            metrics.instruments.limit_wait_duration.record(admission.waited, self.labels)
         try:
             self._call = self._send(self._ended)
         except Exception as error:  # noqa: BLE001 - the limits have to be told the end in any case
@@ -108,13 +110,13 @@ class _ControlledCall:
             self._ended(Relayed(error=InvalidResponse("internal error of the gateway")))
 
     @property
-    def _labels(self) -> dict[str, str]:
+    def labels(self) -> dict[str, str]:
         """Of metrics: with few values, so clients of an issuer are one."""
         client = (self.client.principal or ANONYMOUS).name.partition("/")[0]
         return {names.SERVER_NAME: self._target.server or "", names.GATEWAY_CLIENT: client}
 
     def _refused(self, error: MCPError) -> None:
-        metrics.instruments.refused.add(1, {**self._labels, names.ERROR_TYPE: error.error_type})
+        metrics.instruments.refused.add(1, {**self.labels, names.ERROR_TYPE: error.error_type})
         self._finish(Relayed(error=error))
 
     def _ended(self, relayed: Relayed) -> None:

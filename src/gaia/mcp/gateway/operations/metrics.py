@@ -12,7 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.gateway.access.call_counts import BOUNDS, CallCounts
+from gaia.mcp.gateway.access.call_counts import BOUNDS
+from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 
 __all__ = ["CONTENT_TYPE", "metrics_of"]
@@ -20,10 +21,10 @@ __all__ = ["CONTENT_TYPE", "metrics_of"]
 _PREFIX = "gaia_gateway_"
 
 
-def metrics_of(status: GatewayStatus, counts: CallCounts) -> bytes:
+def metrics_of(status: GatewayStatus, checks: Checks) -> bytes:
     """The page. With OpenTelemetry's exporter for Prometheus in this process, its metrics follow."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Status(status, counts))
+    registry.register(_Status(status, checks))
     page: bytes = generate_latest(registry)
     if "opentelemetry.exporter.prometheus" in sys.modules:
         page += generate_latest(REGISTRY)
@@ -31,9 +32,10 @@ def metrics_of(status: GatewayStatus, counts: CallCounts) -> bytes:
 
 
 class _Status(Collector):
-    def __init__(self, status: GatewayStatus, counts: CallCounts) -> None:
+    def __init__(self, status: GatewayStatus, checks: Checks) -> None:
         self._status = status
-        self._counts = counts
+        self._checks = checks
+        self._counts = checks.counts
 
     def collect(self) -> Iterator[Metric]:
         status = self._status
@@ -48,6 +50,7 @@ class _Status(Collector):
         yield from self._calls()
         yield from self._servers()
         yield from self._limits()
+        yield from self._audit()
 
     def _clients(self) -> Iterator[Metric]:
         sessions = GaugeMetricFamily(f"{_PREFIX}sessions", "Open sessions.", labels=["client"])
@@ -123,6 +126,18 @@ class _Status(Collector):
             running.add_metric([limit.name], limit.running)
             waiting.add_metric([limit.name], limit.waiting)
         yield from (running, waiting)
+
+
+    def _audit(self) -> Iterator[Metric]:
+        audit = self._checks.audit
+        if audit is not None:
+            yield _gauge("audit_failing", "1 while calls are refused: lines cannot be written.", audit.failure() is not None)
+            yield _counter("audit_failures", "Attempts to write lines of the audit that failed.", audit.failures)
+            yield _counter("audit_lost_lines", "Lines of the audit that will never be written.", audit.lost_lines)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{_PREFIX}{name}", text, value=value)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -9,7 +9,7 @@ import msgspec
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
-from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
@@ -35,13 +35,13 @@ class OperationPages:
         servers: Callable[[], list[ServerStatus]],
         status: Callable[[Principal | None], GatewayStatus],
         is_draining: Callable[[], bool],
-        counts: CallCounts,
+        checks: Checks,
     ) -> None:
         """`status` is given the client that asks: None for one that may know everything."""
         self._servers = servers
         self._status = status
         self._is_draining = is_draining
-        self._counts = counts
+        self._checks = checks
         self.access: Access | None = None
         """Says which client asks; without it every client may see everything."""
 
@@ -70,6 +70,11 @@ class OperationPages:
         """Whether a load balancer should send calls here: a single server that is down is no reason against it."""
         if self._is_draining():
             _finish(responder, 503, {"status": "stopping"})
+            return
+        audit = self._checks.audit
+        if audit is not None and audit.failure() is not None:
+            # Each call would be refused.
+            _finish(responder, 503, {"status": "the audit cannot be written"})
             return
         states = [status.state for status in self._servers()]
         is_ready = not states or any(state in _USABLE for state in states)
@@ -104,7 +109,7 @@ class OperationPages:
             from gaia.mcp.gateway.operations.metrics import CONTENT_TYPE, metrics_of
 
             headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
-            responder.finish(200, headers, metrics_of(self._status(None), self._counts))
+            responder.finish(200, headers, metrics_of(self._status(None), self._checks))
         else:
             self._ready_server(path.removeprefix(f"{READY}/"), restricted, responder)
 

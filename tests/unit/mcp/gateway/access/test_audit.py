@@ -127,6 +127,14 @@ def test_a_name_of_a_client_breaks_no_line(audit: Audit, path: Path) -> None:
     assert targets(path) == ['x"}\n{"target": "forged']
 
 
+@pytest.mark.parametrize("target", ["a\u2028b", "\u202egnp.exe", "\x7f\x9b2J", "\u2066x\u2069", "日本\U0001f600"])
+def test_nothing_that_ends_a_line_or_turns_text_is_there_as_it_is(audit: Audit, path: Path, target: str) -> None:
+    audit.record(entry(target), lambda: None)
+    assert targets(path) == [target]
+    assert path.read_text().rstrip("\n").isascii()
+    assert path.read_text().rstrip("\n").isprintable()
+
+
 class TestFullDisk:
     FULL = OSError(28, "No space left on device")
 
@@ -138,7 +146,7 @@ class TestFullDisk:
         assert answers == ["a", "b"]
         error = audit.refusal()
         assert error is not None
-        assert error.delivery == "not_sent"
+        assert (error.error_type, error.delivery) == ("audit", "not_sent")
         assert "No space left on device" in error.message
         assert path.read_bytes() == b""
 
@@ -170,6 +178,28 @@ class TestFullDisk:
         loop.advance(1.0)
         assert audit.refusal() is None
         assert targets(path) == ["a", "b"]
+        assert audit.lost_lines == 2
+
+    def test_an_attempt_makes_no_room_and_is_not_logged_again(
+        self,
+        audit: Audit,
+        disk: Disk,
+        path: Path,
+        loop: PostingLoop,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(module, "MAX_KEPT", 2)
+        disk.problem = self.FULL
+        for name in "abcd":
+            audit.record(entry(name), lambda: None)
+            loop.advance(1.0)
+            assert audit.failure() is not None
+        disk.problem = None
+        loop.advance(1.0)
+        assert audit.failure() is None
+        assert targets(path) == ["a", "b"]
+        assert caplog.text.count("audit_failed") == 1
 
     def test_what_is_kept_is_written_at_the_end(self, audit: Audit, disk: Disk, path: Path) -> None:
         disk.problem = self.FULL

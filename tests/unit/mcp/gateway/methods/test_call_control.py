@@ -62,6 +62,26 @@ def test_each_call_leaves_a_line_before_its_answer(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
+def test_a_call_that_cannot_be_recorded_is_an_error_of_the_audit(tmp_path: Path) -> None:
+    server = FakeServer("a", tools=[echo])
+    file = tmp_path / "audit.jsonl"
+
+    async def use() -> None:
+        gateway = Gateway({"a": server}, audit=file)
+        async with asking(gateway) as lines:
+            await lines.ask("tools/list")
+            file.rename(tmp_path / "moved")
+            file.mkdir()
+            gateway.reopen_audit()
+            error = await lines.ask("tools/call", {"name": "a_echo", "arguments": {"text": "x"}})
+            assert (error["data"]["errorType"], error["data"]["delivery"]) == ("audit", "not_sent")
+            assert server.calls == []
+            counted = gateway.endpoint._pages._checks.counts.ended
+            assert counted["", "a", "audit"] == 1
+
+    asyncio.run(use())
+
+
 def test_a_cancelled_call_leaves_a_line(tmp_path: Path) -> None:
     server = FakeServer("a", tools=[echo])
     server.hang(tool="echo")

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.operations.metrics import metrics_of
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from tests.gateway.fake_loop import FakeLoop
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 
 
-def samples(status: GatewayStatus, counts: CallCounts | None = None) -> dict[tuple[str, ...], float]:
-    families = text_string_to_metric_families(metrics_of(status, counts or CallCounts()).decode())
+def samples(
+    status: GatewayStatus, counts: CallCounts | None = None, audit: Audit | None = None
+) -> dict[tuple[str, ...], float]:
+    checks = Checks(audit=audit, counts=counts or CallCounts())
+    families = text_string_to_metric_families(metrics_of(status, checks).decode())
     return {
         (
             sample.name.removeprefix("gaia_gateway_"),
@@ -70,3 +79,18 @@ def test_calls_are_counted_by_client_server_and_outcome() -> None:
     assert found["call_duration_seconds_bucket", "ci", "60.0", "it"] == 1
     assert found["call_duration_seconds_bucket", "ci", "+Inf", "it"] == 2
     assert found["call_duration_seconds_sum", "ci", "it"] == pytest.approx(100.001)
+
+
+def test_an_audit_that_cannot_be_written_is_counted(tmp_path: Path) -> None:
+    audit = Audit(AuditFile(tmp_path / "audit.jsonl"), FakeLoop())
+    try:
+        assert samples(STATUS, audit=audit)["audit_failing",] == 0
+        (tmp_path / "audit.jsonl").rename(tmp_path / "moved")
+        (tmp_path / "audit.jsonl").mkdir()
+        audit.reopen()
+        found = samples(STATUS, audit=audit)
+        assert found["audit_failing",] == found["audit_failures_total",] == 1
+        assert found["audit_lost_lines_total",] == 0
+        assert ("audit_failing",) not in samples(STATUS)
+    finally:
+        audit.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,13 +14,16 @@ import pytest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
-from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.audit_file import AuditFile
+from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.client_token import hash_of
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from tests.gateway.fake_loop import FakeLoop
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 
 SMALL = Profile("small", servers=("it",))
@@ -45,7 +49,8 @@ class Operated:
         self.states = {"it": ServerState.READY}
         self.is_draining = False
         self.asked: list[Principal | None] = []
-        self.pages = OperationPages(self._servers, self._status, lambda: self.is_draining, CallCounts())
+        self.checks = Checks()
+        self.pages = OperationPages(self._servers, self._status, lambda: self.is_draining, self.checks)
 
     def get(self, path: str, token: str | None = None, method: str = "GET") -> Responder:
         responder = Responder()
@@ -153,3 +158,21 @@ def test_why_a_server_is_down_only_its_operators_are_told(with_clients: Operated
     for path in ("/ready/it", "/status"):
         assert b"it broke" in with_clients.get(path, "operator").body
         assert b"it broke" not in with_clients.get(path, "ci").body
+
+
+def test_a_gateway_that_cannot_record_calls_is_not_ready(operated: Operated, tmp_path: Path) -> None:
+    loop = FakeLoop()
+    file = tmp_path / "audit.jsonl"
+    operated.checks.audit = audit = Audit(AuditFile(file), loop)
+    try:
+        assert operated.get("/ready").status == 200
+        file.rename(tmp_path / "moved")
+        file.mkdir()
+        audit.reopen()
+        assert operated.get("/ready").status == 503
+        assert operated.get("/ready").json == {"status": "the audit cannot be written"}
+        file.rmdir()
+        loop.advance(1.0)
+        assert operated.get("/ready").status == 200, "no call is needed to notice that it can be written again"
+    finally:
+        audit.close()
