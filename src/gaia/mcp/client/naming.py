@@ -13,7 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-__all__ = ["assign", "disambiguated", "folded", "is_of_another", "namespaced", "owner_of"]
+__all__ = ["PREFIX", "assign", "disambiguated", "folded", "is_of_another", "namespaced", "owner_of"]
+
+PREFIX = "mcp_"
+"""What the names begin with, but for those that a gateway lists."""
 
 _MAX_LENGTH = 64
 _HASH_DIGITS = 8

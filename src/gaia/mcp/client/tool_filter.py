@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from gaia.mcp.client.naming import disambiguated, namespaced
+from gaia.mcp.client.naming import PREFIX, disambiguated, namespaced
 from gaia.mcp.errors import ConfigError
 
 __all__ = ["ALLOW_ALL", "ToolFilter"]
@@ -22,14 +22,17 @@ class ToolFilter:
 
     Patterns are case-sensitive shell globs (``*``, ``?``, ``[abc]``). One is tested against the tool's own name and
     against the names it has among other servers' tools: ``mcp_<server>_<tool>`` and, where that needs one, its safe
-    form, so that a name copied from a listing works. `deny` wins. `allow` of None allows every tool, an empty `allow`
-    none. Raises ConfigError if a list is not a list of strings.
+    form, so that a name copied from a listing works. With `short_names`, it is also tested against these names without
+    ``mcp_``, as a gateway lists them. `deny` wins. `allow` of None allows every tool, an empty `allow` none. Raises
+    ConfigError if a list is not a list of strings.
     """
 
     allow: Sequence[str] | None = None
     """Patterns of the tools that there are; None for all."""
     deny: Sequence[str] = ()
     """Patterns of the tools that there are not, whatever `allow` says."""
+    short_names: bool = field(default=False, kw_only=True)
+    """Whether ``<server>_<tool>`` names a tool, as for the clients of a gateway."""
     _decisions: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,19 +58,19 @@ class ToolFilter:
 
     def unmatched(self, server: str, tools: Iterable[str]) -> list[str]:
         """The patterns that match none of `tools` (own names) of `server`: most likely they are misspelt."""
-        names = [name for tool in tools for name in _names(server, tool)]
+        names = [name for tool in tools for name in self._names(server, tool)]
         patterns = dict.fromkeys((*(self.allow or ()), *self.deny))
         return [pattern for pattern in patterns if not _matches(pattern, names)]
 
     def _decide(self, server: str, tool: str) -> bool:
-        names = _names(server, tool)
+        names = self._names(server, tool)
         if any(_matches(pattern, names) for pattern in self.deny):
             return False
         return self.allow is None or any(_matches(pattern, names) for pattern in self.allow)
 
-
-def _names(server: str, tool: str) -> list[str]:
-    return [tool, f"mcp_{server}_{tool}", namespaced(server, tool), disambiguated(server, tool)]
+    def _names(self, server: str, tool: str) -> list[str]:
+        listed = [f"{PREFIX}{server}_{tool}", namespaced(server, tool), disambiguated(server, tool)]
+        return [tool, *listed, *(name.removeprefix(PREFIX) for name in listed if self.short_names)]
 
 
 def _matches(pattern: str, names: Iterable[str]) -> bool:

@@ -27,6 +27,7 @@ from gaia.mcp.gateway.front.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.front.http_reply import KeepAlive
 from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.operations.pages import OperationPages
+from gaia.mcp.gateway.operations.pattern_check import PatternCheck
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
@@ -116,6 +117,7 @@ class Gateway:
         self._clients = (
             clients if clients is None or isinstance(clients, ClientsFile) else read_clients_file(Path(clients))
         )
+        self._patterns = None if self._clients is None else PatternCheck(self._clients)
         self._audit_file = None if audit is None else Path(audit)
         self._audit: Audit | None = None
         self.access: Access | None = None
@@ -180,6 +182,7 @@ class Gateway:
         if self.access is None:
             return
         self.access.change(clients)
+        self._patterns = PatternCheck(clients)
         # Views belong to profiles as they were.
         self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
         access, in_use = self.access, set(self._views.values())
@@ -255,6 +258,8 @@ class Gateway:
         self._keep_alive.sweep()
         self._sessions.end_idle()
         self._servers.end_unused()
+        if self._patterns is not None and not self._patterns.is_done:
+            self._patterns.look(self._servers.tool_names())
 
     # Serving.
 

@@ -63,6 +63,14 @@ def test_a_name_copied_from_a_listing_works_as_a_pattern(name_of: Any) -> None:
     assert not ToolFilter(allow=[copied]).allows("my server", "write file")
 
 
+@pytest.mark.parametrize("pattern", ["git_push", "mcp_git_push", "push", "git_*"])
+def test_short_names_are_those_of_a_gateway(pattern: str) -> None:
+    assert ToolFilter([pattern], short_names=True).allows("git", "push")
+    assert not ToolFilter(deny=[pattern], short_names=True).allows("git", "push")
+    assert ToolFilter([pattern], short_names=True).unmatched("git", ["push"]) == []
+    assert ToolFilter([pattern]).allows("git", "push") == ("git_push" != pattern != "git_*")
+
+
 def test_a_decision_belongs_to_one_server_and_tool() -> None:
     subject = ToolFilter(deny=["mcp_fs_read"])
     for _ in range(2):

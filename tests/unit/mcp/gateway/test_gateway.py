@@ -8,12 +8,14 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp import MCPClientManager
+from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
+from tests.waiting import PATIENCE
 
 
 def one() -> str:
@@ -85,3 +87,20 @@ def test_a_round_goes_on_at_another_gateway_with_the_same_key(keys: tuple[bytes 
             assert result["content"][0]["text"] == "decline"
 
     asyncio.run(use())
+
+
+def test_patterns_that_match_nothing_are_logged_when_the_tools_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    few = Profile("few", tools=ToolFilter(["a_one", "a_two"], short_names=True))
+
+    async def use() -> None:
+        clients = ClientsFile(anonymous=EVERYTHING, profiles={"few": few})
+        async with Gateway({"a": FakeServer("a", tools=[one])}, clients=clients, keep_alive_interval=0.01) as gateway:
+            assert gateway._patterns is not None
+            async with asyncio.timeout(PATIENCE):
+                while not gateway._patterns.is_done:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(use())
+    events = [record.event_fields for record in caplog.records]  # type: ignore[attr-defined]  # see gaia.log
+    found = [event for event in events if event["event"] == "gateway_pattern_matches_nothing"]
+    assert [(event["where"], event["pattern"]) for event in found] == [("profiles.few.enabledTools", "a_two")]

@@ -69,17 +69,12 @@ class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         return Profile(
             name=name,
             servers=("*",) if self.servers is None else tuple(self.servers),
-            tools=ToolFilter(_with_prefixed(self.enabled_tools), _with_prefixed(self.disabled_tools) or ()),
-            prompts=ToolFilter(self.enabled_prompts, self.disabled_prompts),
+            tools=ToolFilter(self.enabled_tools, self.disabled_tools, short_names=True),
+            prompts=ToolFilter(self.enabled_prompts, self.disabled_prompts, short_names=True),
             resources=ToolFilter(self.enabled_resources, self.disabled_resources),
             read_only=self.read_only,
             limits=self.limits,
         )
-
-
-def _with_prefixed(patterns: list[str] | None) -> list[str] | None:
-    """With patterns that match names as they are listed at ``/mcp``: those of `ToolFilter`, without ``mcp_``."""
-    return None if patterns is None else [form for pattern in patterns for form in (pattern, f"mcp_{pattern}")]
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -402,4 +402,8 @@ def _matching_servers(limits: Mapping[str, Limit], server: str) -> Iterator[tupl
 
 
 def _matching_tools(limits: Mapping[str, Limit], server: str, tool: str) -> Iterator[tuple[str, Limit]]:
-    return ((pattern, limit) for pattern, limit in limits.items() if ToolFilter([pattern]).allows(server, tool))
+    return ((pattern, limit) for pattern, limit in limits.items() if _names(pattern, server, tool))
+
+
+def _names(pattern: str, server: str, tool: str) -> bool:
+    return ToolFilter([pattern], short_names=True).allows(server, tool)

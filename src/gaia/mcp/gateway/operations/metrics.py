@@ -127,11 +127,12 @@ class _Status(Collector):
             waiting.add_metric([limit.name], limit.waiting)
         yield from (running, waiting)
 
-
     def _audit(self) -> Iterator[Metric]:
         audit = self._checks.audit
         if audit is not None:
-            yield _gauge("audit_failing", "1 while calls are refused: lines cannot be written.", audit.failure() is not None)
+            yield _gauge(
+                "audit_failing", "1 while calls are refused: lines cannot be written.", audit.failure() is not None
+            )
             yield _counter("audit_failures", "Attempts to write lines of the audit that failed.", audit.failures)
             yield _counter("audit_lost_lines", "Lines of the audit that will never be written.", audit.lost_lines)
 

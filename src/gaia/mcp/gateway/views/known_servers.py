@@ -246,6 +246,11 @@ class KnownServers:
         """Of all that were started, in the order of the configuration."""
         return [status.name for status in self.manager.status()]
 
+    def tool_names(self) -> dict[str, list[str] | None]:
+        """The own names of each server's tools; None if it has not listed them yet."""
+        catalogs = {server.name: server.client.tool_calls.catalog for server in self.of(self.names())}
+        return {name: [tool.name for tool in one.tools] if one.listed else None for name, one in catalogs.items()}
+
     def of(self, names: Iterable[str]) -> list[KnownServer]:
         return [known for name in names if (known := self.get(name)) is not None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gaia.mcp.client.naming import assign
+from gaia.mcp.client.naming import PREFIX, assign
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.gateway.access.checks import Checks
@@ -17,9 +17,6 @@ from gaia.mcp.gateway.views.merged_list import MergedList
 from gaia.mcp.gateway.views.uri_templates import matches
 
 __all__ = ["View"]
-
-_PREFIX = "mcp_"
-"""What the manager's names of tools begin with; those of the gateway do not."""
 
 _OPENING_SECONDS = 3.0
 """For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
@@ -108,7 +105,7 @@ class View:
         for name, route in self._servers.manager.routes.items():
             server = self._servers.get(route.client.name)
             if server is not None:
-                found.append((name.removeprefix(_PREFIX), server, route.tool))
+                found.append((name.removeprefix(PREFIX), server, route.tool))
         return found
 
     def find_tool(self, name: str) -> tuple[KnownServer, str] | None:
@@ -154,7 +151,7 @@ class View:
                 everything = self._servers.of(self._servers.names())
                 pairs = [(server.name, item["name"]) for server in everything for item in server.prompts.items]
                 names = {
-                    pair: name.removeprefix(_PREFIX)
+                    pair: name.removeprefix(PREFIX)
                     for name, pair in assign(pairs, [server.name for server in everything]).items()
                 }
             for server in servers:

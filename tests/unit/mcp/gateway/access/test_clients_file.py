@@ -80,6 +80,12 @@ class TestReading:
                    profile.allows_tool(server, tool, None)]  # fmt: skip
         assert allowed == [("git", "push"), ("git", "now"), ("time", "zone")]
 
+    def test_prompts_are_named_in_the_same_ways(self, file: Path) -> None:
+        profiles = {"p": {"disabledPrompts": ["git_commit", "mcp_git_tag", "merge"]}}
+        profile = read_clients_file(write(file, {"profiles": profiles})).profiles["p"]
+        names = ("commit", "tag", "merge", "log")
+        assert [name for name in names if profile.allows_prompt("git", name)] == ["log"]
+
     def test_a_file_without_clients_lets_in_requests_without_a_token(self, file: Path) -> None:
         assert read_clients_file(write(file, {"profiles": {}})).anonymous is EVERYTHING
 

@@ -104,6 +104,13 @@ class TestCallsAtOnce:
             made.make(name, tool=tool)
         assert made.started == ["a", "c", "d", "e"]
 
+    @pytest.mark.parametrize("pattern", ["git_push", "mcp_git_push", "push", "git_pu*"])
+    def test_a_tool_is_limited_by_each_name_that_a_listing_has(self, pattern: str) -> None:
+        made = calls(per_tool={pattern: Limit(concurrent=1)})
+        for name in "ab":
+            made.make(name, server="git", tool="push")
+        assert made.started == ["a"]
+
     def test_requests_that_are_no_tool_calls_pass_the_gates_of_client_and_server(self) -> None:
         made = calls(per_server={"time": Limit(concurrent=1)}, per_tool={"*": Limit(concurrent=1)})
         made.make("a", tool=None)
