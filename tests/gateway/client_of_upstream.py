@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.messages import Refusal
 from gaia.mcp.gateway.upstream.client_side import Answer
 from gaia.mcp.gateway.upstream.rounds import OngoingCall, Relayed, Rounds
@@ -28,6 +29,7 @@ class Requester:
     key: object = None
     wants_progress = True
     log_level: str | None = None
+    observation: Observation | None = None
 
     def __init__(
         self, *, identity: str = "ann", is_stateless: bool = False, capabilities: Mapping[str, Any] = EVERYTHING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import ipaddress
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,26 @@ ClientsOption = Annotated[
 GraceOption = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to.")
 ]
+
+
+def _networks(given: list[str] | None) -> list[str] | None:
+    for one in given or ():
+        try:
+            ipaddress.ip_network(one, strict=False)
+        except ValueError:
+            raise typer.BadParameter(f"expected an IP address or a network such as 10.0.0.0/8, got {one!r}") from None
+    return given
+
+
+ProxyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        metavar="ADDRESS",
+        help="A proxy whose X-Forwarded-For counts: an address or a network.",
+        callback=_networks,
+    ),
+]
 PrintOption = Annotated[
     ClientProgram | None, typer.Option("--print-client-config", help="Print what to paste for this client, and exit.")
 ]
@@ -52,6 +73,7 @@ def gateway_http_options(
     port: PortOption = DEFAULT_PORT,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
+    trusted_proxy: ProxyOption = None,
     max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
     max_connections: Annotated[int, typer.Option(min=1, help="How many connections there may be.")] = 1000,
     grace: GraceOption = 30.0,
@@ -73,6 +95,7 @@ def gateway_http_options(
         tuple(allow_origin or ()),
         # Whether other machines may call is decided by --clients.
         allow_anonymous=True,
+        trusted_proxies=tuple(trusted_proxy or ()),
         max_body=max_body,
         max_connections=max_connections,
         shutdown_delay=drain_delay,
@@ -81,7 +104,18 @@ def gateway_http_options(
 
 
 _HTTP_ONLY = frozenset(
-    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "state_key"}
+    {
+        "host",
+        "port",
+        "allow_host",
+        "allow_origin",
+        "trusted_proxy",
+        "max_connections",
+        "drain_delay",
+        "clients",
+        "name",
+        "state_key",
+    }
 )
 
 

@@ -67,13 +67,24 @@ class BoundedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(STALLED_SECONDS, self.drop)
+        self._wait_for_reader(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _wait_for_reader(self, unread: int) -> None:
+        """Look again later. While writing is paused, what is unread gets less only by the client's reading."""
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self._look_at_reader, unread)
+
+    def _look_at_reader(self, unread: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < unread:
+            self._wait_for_reader(left)
+        else:
+            self.drop()
 
     def drop(self) -> None:
         """Close the connection without waiting for what is still to be written."""

@@ -52,7 +52,7 @@ class DirectHandler(Protocol):
     def takes(self, path: str) -> bool:
         """Whether requests at this path go to `handle`."""
 
-    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+    def refusal(self, method: str, path: str, headers: dict[bytes, bytes], address: str | None) -> Refused | None:
         """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
 
     def handle(

@@ -11,7 +11,8 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote
 
 import httptools
 import orjson
@@ -19,6 +20,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
+from gaia.serving.client_address import ClientAddress
+from gaia.serving.cors import Cors
 from gaia.serving.direct_connections import DirectConnections
 from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
 from gaia.serving.guards import Guard, Refused, repeated
@@ -41,16 +44,40 @@ _MAX_UNFINISHED = 64 * 1024
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JSON = (b"content-type", b"application/json")
-_METHODS = frozenset((b"POST", b"GET", b"DELETE"))
+
+
+class _Request(NamedTuple):
+    """One complete request."""
+
+    method: str
+    path: str
+    headers: dict[bytes, bytes]
+    body: bytes
+    address: str | None
+    """The client's IP address."""
+    keeps_alive: bool
 
 
 class DirectProtocol(HttpToolsProtocol):
     """One connection. Drops a client that is too slow with a request, or with reading the response."""
 
     def __init__(
-        self, *arguments: Any, handler: DirectHandler, guard: Guard, connections: DirectConnections, **keywords: Any
+        self,
+        *arguments: Any,
+        handler: DirectHandler,
+        guard: Guard,
+        connections: DirectConnections,
+        cors: Cors,
+        proxies: ClientAddress,
+        **keywords: Any,
     ) -> None:
         super().__init__(*arguments, **keywords)
+        self._cors = cors
+        self._proxies = proxies
+        self._address: str | None = None
+        """The IP address of the client whose request is being read."""
+        self._proxy: str | None = None
+        """The address of the other end, if that is a proxy whose word counts."""
         self.waiting = Waiting.NOTHING
         self.since = 0.0
         """When what the connection waits for began; a reading of the loop's clock."""
@@ -58,6 +85,13 @@ class DirectProtocol(HttpToolsProtocol):
         self._guard = guard
         self._others = connections
         self._stalled_since: float | None = None
+        """Since when the client has taken nothing of a response that does not fit the buffers."""
+        self._written = 0
+        """Bytes of responses in all."""
+        self._taken = 0
+        """Of these, what the client had taken when that was last looked at."""
+        self._reads_no_more = False
+        """The connection ends with the answers to the requests that are there."""
         self._is_direct = False
         """The request that is being read goes to the handler."""
         self._path = ""
@@ -74,7 +108,7 @@ class DirectProtocol(HttpToolsProtocol):
         """All of its head, which many clients repeat."""
         self.responder: DirectResponder | None = None
         """Of the request that is being answered."""
-        self._queue: deque[tuple[str, str, dict[bytes, bytes], bytes, bool]] = deque()
+        self._queue: deque[_Request] = deque()
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
         self._is_answering = False
 
@@ -83,6 +117,8 @@ class DirectProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         super().connection_made(transport)
         self.since = self.loop.time()
+        self._address = None if self.client is None else self.client[0]
+        self._proxy = self._address if self._proxies.trusts(self._address) else None
         if not self._others.add(self):
             transport.write(FULL)
             transport.close()
@@ -134,7 +170,7 @@ class DirectProtocol(HttpToolsProtocol):
         if self._is_free():
             super().send_400_response(msg)
         else:
-            self.transport.close()
+            self._read_no_more()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -154,9 +190,14 @@ class DirectProtocol(HttpToolsProtocol):
 
     def look(self, now: float, seconds: float | None) -> None:
         """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
-        if self._stalled_since is not None and now - self._stalled_since > STALLED_SECONDS:
-            self.drop()
-        elif seconds is not None and now - self.since > seconds:
+        if self._stalled_since is not None:
+            taken = self._written - self.transport.get_write_buffer_size()
+            if taken != self._taken:
+                self._taken, self._stalled_since = taken, now
+            elif now - self._stalled_since > STALLED_SECONDS:
+                self.drop()
+                return
+        if seconds is not None and now - self.since > seconds:
             self._others.remove(self)
             self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
 
@@ -165,6 +206,24 @@ class DirectProtocol(HttpToolsProtocol):
         if response and self._is_free():
             self.transport.write(response)
         self.transport.close()
+
+    def _read_no_more(self) -> None:
+        """Close the connection after the answers to earlier requests. The client sends the others on another one."""
+        self._is_direct = self._is_refused = self._reads_no_more = True
+        self.flow.pause_reading()
+        if self._queue:
+            self._queue.append(self._queue.pop()._replace(keeps_alive=False))
+        elif self.responder is not None:
+            self.responder.keeps_alive = False
+        elif self._is_on_usual_way():
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
+    def write(self, data: bytes) -> None:
+        """Send a part of a response."""
+        self._written += len(data)
+        self.transport.write(data)
 
     def drop(self) -> None:
         """Close the connection without waiting for what is still to be written."""
@@ -184,16 +243,22 @@ class DirectProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             # It is read again, see `_parse`.
             return
+        if self._reads_no_more or self.transport.is_closing():
+            # It came together with a request that ends the connection.
+            self._is_direct = self._is_refused = True
+            return
         method = self.parser.get_method()
         path = self.url.partition(b"?")[0].decode("latin-1")
-        self._is_direct = (
-            method in _METHODS
-            and "%" not in path
-            and self._handler.takes(path)
-            and self.parser.get_http_version() == "1.1"
-        )
+        if "%" in path:
+            path = unquote(path)
+        # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS alone.
+        self._is_direct = method != b"OPTIONS" and self._handler.takes(path) and self.parser.get_http_version() == "1.1"
         # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
         self._head, self.headers = self.headers, []
+        if self._proxy is not None:
+            self._address = self._proxies.behind(self._proxy, self._head)
+            # For the usual way.
+            self.client = (self._address, 0)
         if not self._is_direct:
             self._take_usual_way()
             return
@@ -220,7 +285,8 @@ class DirectProtocol(HttpToolsProtocol):
             size = len(self._body)
             refused = self._guard.too_large(size)
             if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
-                refused = self._handler.refusal(self._path, dict(self._head))
+                method = self.parser.get_method().decode("ascii")
+                refused = self._handler.refusal(method, self._path, dict(self._head), self._address)
             if refused is not None:
                 self._refuse(refused)
 
@@ -231,19 +297,20 @@ class DirectProtocol(HttpToolsProtocol):
         if not self._is_direct:
             super().on_message_complete()
         elif not self._is_refused:
-            request = (
+            request = _Request(
                 self.parser.get_method().decode("ascii"),
                 self._path,
                 dict(self._head),
                 bytes(self._body),
+                self._address,
                 self._keeps_alive,
             )
             self._body = b""
             if self._may_answer():
-                self._handle(*request)
+                self._handle(request)
             else:
                 self._queue.append(request)
-                if len(self._queue) >= _MAX_WAITING or len(request[3]) > _LARGE:
+                if len(self._queue) >= _MAX_WAITING or len(request.body) > _LARGE:
                     self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
@@ -269,8 +336,7 @@ class DirectProtocol(HttpToolsProtocol):
     def _take_usual_way(self) -> None:
         if self.responder is not None or self._queue:
             # Answers have to come in the order of the requests, which only one of the two ways can see to.
-            self._is_direct = self._is_refused = True
-            self.transport.close()
+            self._read_no_more()
             return
         url, expects = self.url, self.expect_100_continue
         super().on_message_begin()
@@ -312,13 +378,17 @@ class DirectProtocol(HttpToolsProtocol):
         self._is_refused, self._body = True, b""
         if self._is_free():
             responder = DirectResponder(self, keeps_alive=False)
-            responder.finish(refused.status, [_JSON, *refused.headers], orjson.dumps(refused.body))
+            headers = [_JSON, *refused.headers, *self._cors.headers(dict(self._head))]
+            responder.finish(refused.status, headers, orjson.dumps(refused.body))
         else:
-            self.transport.close()
+            self._read_no_more()
 
-    def _handle(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, keeps_alive: bool) -> None:
+    def _handle(self, request: _Request) -> None:
+        method, path, headers, body, address, keeps_alive = request
         self.responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
-        address = None if self.client is None else self.client[0]
+        responder.has_body = method != "HEAD"
+        if self._cors.is_on:
+            responder.added = self._cors.headers(headers)
         try:
             responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
         except Exception as error:  # noqa: BLE001 - it may be in the middle of the end of another request
@@ -346,8 +416,9 @@ class DirectProtocol(HttpToolsProtocol):
             while self._queue and self._may_answer() and not self.transport.is_closing():
                 self.waiting = Waiting.APPLICATION
                 request = self._queue.popleft()
-                self.flow.resume_reading()
-                self._handle(*request)
+                if not self._reads_no_more:
+                    self.flow.resume_reading()
+                self._handle(request)
         finally:
             self._is_answering = False
 
@@ -362,35 +433,40 @@ _HEADER_STEP = 1024
 class DirectResponder:
     """One response. Belongs to the loop; nothing of it waits."""
 
-    __slots__ = ("_connection", "_is_over", "exchange", "keeps_alive")
+    __slots__ = ("_connection", "_is_over", "added", "exchange", "has_body", "keeps_alive")
 
     def __init__(self, connection: DirectProtocol, *, keeps_alive: bool) -> None:
         self._connection = connection
         self._is_over = False
         self.keeps_alive = keeps_alive
         self.exchange: DirectExchange | None = None
+        self.added: Headers = ()
+        """Headers besides those that the handler gives."""
+        self.has_body = True
+        """False for the method HEAD."""
 
     def finish(self, status: int, headers: Headers, body: bytes) -> None:
         """The whole response. ``Content-Length`` is added."""
         if not self._is_over:
             head = self._head(status, headers)
-            self._connection.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+            sent = body if self.has_body else b""
+            self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), sent))
             self._end()
 
     def open_stream(self, headers: Headers) -> None:
         """Begin a response with status 200 whose length is not known."""
         if not self._is_over:
-            self._connection.transport.write(self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n")
+            self._connection.write(self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n")
 
     def send(self, event: bytes) -> None:
         """A part of the stream."""
         if event and not self._is_over:
-            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+            self._connection.write(b"%x\r\n%b\r\n" % (len(event), event))
 
     def end(self) -> None:
         """The end of the stream."""
         if not self._is_over:
-            self._connection.transport.write(b"0\r\n\r\n")
+            self._connection.write(b"0\r\n\r\n")
             self._end()
 
     @property
@@ -411,7 +487,7 @@ class DirectResponder:
 
     def _head(self, status: int, headers: Headers) -> bytes:
         lines = [STATUS_LINE[status]]
-        for name, value in (*self._connection.server_state.default_headers, *headers):
+        for name, value in (*self._connection.server_state.default_headers, *headers, *self.added):
             lines += (name, b": ", value, b"\r\n")
         if not self.keeps_alive:
             lines.append(b"connection: close\r\n")
@@ -421,6 +497,11 @@ class DirectResponder:
 def direct_protocol(options: HttpOptions, guard: Guard, handler: DirectHandler) -> type[asyncio.Protocol]:
     """What uvicorn makes its connections with: it calls it like a class, and makes no other use of it."""
     made: Callable[..., DirectProtocol] = functools.partial(
-        DirectProtocol, handler=handler, guard=guard, connections=DirectConnections(options)
+        DirectProtocol,
+        handler=handler,
+        guard=guard,
+        connections=DirectConnections(options),
+        cors=Cors(options.allow_origins),
+        proxies=ClientAddress(options.trusted_proxies),
     )
     return cast("type[asyncio.Protocol]", made)

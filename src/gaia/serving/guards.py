@@ -72,6 +72,10 @@ class Guard:
         headers = {name.lower(): value for name, value in given}
         if (twice := repeated(given)) is not None:
             return twice
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # A proxy in front may have taken another end of the body for true (RFC 9112, section 6.1).
+            text = "A request may have Content-Length or Transfer-Encoding"
+            return Refused(400, text, ((b"connection", b"close"),))
         host = _text(headers.get(b"host"))
         if not self._options.allows_host(host):
             return Refused(421, "This host name is not served here; see --allow-host")

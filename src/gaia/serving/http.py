@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 
+from gaia.serving.cors import Cors
 from gaia.serving.direct_handler import DirectHandler
 from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
@@ -211,43 +212,29 @@ def _configuration(
 ) -> uvicorn.Config:
     guard = Guard(app, options, open_paths)
     return uvicorn.Config(
-        _with_cors(guard, options),
+        Cors(options.allow_origins).around(guard),
         log_config=None,
         access_log=False,
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
         http=_protocol(options, guard, direct),
+        # With `direct`, what proxies say counts for those that are trusted.
+        proxy_headers=direct is None,
         # A WebSocket would pass by the guard and the bounds.
         ws="none",
     )
 
 
 def _protocol(options: HttpOptions, guard: Guard, direct: DirectHandler | None) -> type[asyncio.Protocol]:
-    if direct is None or options.allow_origins:
+    if direct is None:
         from gaia.serving.connections import bounded_protocol
 
-        # uvicorn calls it like a class, and makes no other use of it. Web pages need the headers of CORS, which are
-        # added in front of the application.
+        # uvicorn calls it like a class, and makes no other use of it.
         return cast("type[asyncio.Protocol]", bounded_protocol(options))
     from gaia.serving.direct_http import direct_protocol
 
     return direct_protocol(options, guard, direct)
-
-
-def _with_cors(app: App, options: HttpOptions) -> Any:
-    """Let the web pages that may call also read the responses."""
-    if not options.allow_origins:
-        return app
-    from starlette.middleware.cors import CORSMiddleware
-
-    return CORSMiddleware(
-        app,
-        allow_origins=options.allow_origins,
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=["mcp-session-id", "mcp-protocol-version"],
-    )
 
 
 def _url(listener: socket.socket) -> str:

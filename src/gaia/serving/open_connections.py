@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 __all__ = ["FULL", "STALLED_SECONDS", "TIMED_OUT", "OpenConnections", "Waiting"]
 
 STALLED_SECONDS = 30.0
-"""How long a client may leave a response unread that no longer fits the buffers."""
+"""How long a client may take nothing at all of a response that no longer fits the buffers."""
 
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"

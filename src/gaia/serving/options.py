@@ -31,6 +31,8 @@ class HttpOptions:
     """Host names, without port, under which clients reach the server besides the loopback names and `host`."""
     allow_origins: tuple[str, ...] = ()
     """Origins of web pages that may call, such as ``https://app.example``, besides the pages of this server."""
+    trusted_proxies: tuple[str, ...] = field(default=(), kw_only=True)
+    """Addresses and networks of proxies whose header X-Forwarded-For counts."""
     allow_anonymous: bool = False
     """Listen on other than loopback addresses without a token."""
     max_body: int = DEFAULT_MAX_BODY

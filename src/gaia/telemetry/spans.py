@@ -198,6 +198,15 @@ class ClientSpan:
     def is_recording(self) -> bool:
         return self._span.is_recording()
 
+    def trace_id(self) -> str | None:
+        """In hexadecimal digits; None if the span belongs to no trace."""
+        try:
+            found = self._span.get_span_context()
+        except Exception as error:  # noqa: BLE001 - code of the application may raise anything
+            _failed(error)
+            return None
+        return trace.format_trace_id(found.trace_id) if found.is_valid else None
+
     def inject(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """`params` with the trace context in ``_meta``."""
         params = params or {}

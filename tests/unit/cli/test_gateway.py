@@ -169,6 +169,20 @@ def test_an_origin_that_no_browser_sends_is_refused(
     assert "name: must be" in good.stderr
 
 
+@pytest.mark.parametrize(
+    ("proxy", "works"), [("10.0.0.0/8", True), ("::1", True), ("proxy.example", False), ("", False)]
+)
+def test_a_proxy_is_an_address_or_a_network(
+    proxy: str, works: bool, invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b", "--trusted-proxy", proxy)
+
+    # The name of the gateway is refused later.
+    expected = "name: must be" if works else "an IP address or a network such as 10.0.0.0/8"
+    assert expected in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "a.example/mcp", "*.example", ""])
 def test_a_host_that_is_no_name_is_refused(
     name: str, invoke: Callable[..., Any], configure: Callable[..., Path]

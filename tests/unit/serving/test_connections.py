@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
+from gaia.serving.connections import bounded_protocol
 from gaia.serving.http import BackgroundServer
 from gaia.serving.options import HttpOptions
 from tests.unit.serving.test_http import background, got, hello
@@ -168,6 +173,23 @@ class TestTime:
             assert wait_until(lambda: len(server._server.server_state.connections) == 1)
             assert wait_until(lambda: not server._server.server_state.connections)
 
+    def test_a_response_that_is_read_slowly_is_not(self) -> None:
+        loop = asyncio.new_event_loop()
+        transport = Mock(get_write_buffer_size=Mock(side_effect=[100, 99, 98, 98]))
+        make: Any = bounded_protocol(HttpOptions())
+        config = uvicorn.Config(echo, lifespan="off", log_config=None, ws="none")
+        connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+        connection.transport, connection.flow = transport, Mock()
+        try:
+            connection.pause_writing()
+            for _ in range(2):
+                connection._look_at_reader(*connection._stalled._args)
+                assert not transport.abort.called
+            connection._look_at_reader(*connection._stalled._args)
+            assert transport.abort.called
+        finally:
+            loop.close()
+
 
 class TestSize:
     def test_a_head_without_an_end_is_refused(self) -> None:
@@ -182,6 +204,13 @@ class TestSize:
         request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + headers + b"\r\n"
         with background(app=echo) as server, connected(server, request) as connection:
             assert answer(connection)[:13] in (b"HTTP/1.1 431 ", b"HTTP/1.1 400 ")
+
+    def test_a_body_with_two_lengths_is_refused(self) -> None:
+        both = HEAD.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+        with background(app=echo) as server, connected(server, both + HEAD) as connection:
+            answered = answer(connection)
+        assert answered.startswith(b"HTTP/1.1 400 ")
+        assert answered.count(b"HTTP/1.1") == 1
 
     def test_an_upgrade_to_a_websocket_is_no_way_around_the_guard(self) -> None:
         upgrade = (

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
+from gaia.serving.cors import Cors
 from gaia.serving.direct_handler import UNCHECKED_BYTES, Responder
-from gaia.serving.direct_http import direct_protocol
+from gaia.serving.direct_http import DirectProtocol, direct_protocol
 from gaia.serving.guards import Guard, Refused
 from gaia.serving.options import HttpOptions
 from tests.waiting import PATIENCE
@@ -42,7 +44,7 @@ class Handler:
     def takes(self, path: str) -> bool:
         return path.startswith("/mcp")
 
-    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+    def refusal(self, method: str, path: str, headers: dict[bytes, bytes], address: str | None) -> Refused | None:
         return Refused(401, "who are you?", ((b"www-authenticate", b"Bearer"),)) if path == "/mcp/known" else None
 
     def handle(
@@ -84,6 +86,8 @@ async def usual(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan":
         return
     body = (await receive())["body"]
+    if scope["path"] == "/other/address":
+        body = scope["client"][0].encode()
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (5 + len(body)))]}
     )
@@ -130,7 +134,11 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[Callable[[],
     with socket.create_server(("127.0.0.1", 0)) as listener:
         guard = Guard(usual, given)
         config = uvicorn.Config(
-            guard, http=direct_protocol(given, guard, handler), lifespan="off", log_config=None, ws="none"
+            Cors(given.allow_origins).around(guard),
+            http=direct_protocol(given, guard, handler),
+            lifespan="off",
+            log_config=None,
+            ws="none",
         )
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
@@ -482,25 +490,222 @@ def test_a_tunnel_is_refused() -> None:
 REQUEST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\n%b\r\n%b"
 
 
+EVIL = REQUEST % (b"/mcp", b"Origin: http://evil.example\r\n", b"x")
+
+
 @pytest.mark.parametrize(
-    "sent",
+    ("sent", "answers"),
     [
-        REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"", b"2") + REQUEST % (b"/other", b"", b"3"),
-        REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"Origin: http://evil.example\r\n", b"2"),
-        REQUEST % (b"/other", b"", b"1") + b"junk\r\n\r\n",
-        REQUEST % (b"/mcp/later", b"", b"1") + b"junk\r\n\r\n",
+        (
+            REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"", b"2") + REQUEST % (b"/other", b"", b"3"),
+            [b"ASGI 1", b"2"],
+        ),
+        (REQUEST % (b"/other", b"", b"1") + EVIL, [b"ASGI 1"]),
+        (REQUEST % (b"/other", b"", b"1") + b"junk\r\n\r\n", [b"ASGI 1"]),
     ],
 )
-def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes) -> None:
+def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes, answers: list[bytes]) -> None:
     async def test(_: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()
         client.writer.write(sent)
-        # The connection is closed instead, before the first answer or after it.
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            assert (await client.answer())[2] == b"ASGI 1"
+        # Then the connection is closed.
+        assert [(await client.answer())[2] for _ in answers] == answers
         assert await client.is_closed()
 
+    run(test)
+
+
+@pytest.mark.parametrize("last", [EVIL, REQUEST % (b"/other", b"", b"2"), b"junk\r\n\r\n"])
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_call_is_answered_whatever_comes_behind_it(last: bytes, queued: bool) -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/later", b"1")
+        if queued:
+            client.post("/mcp", b"2")
+        client.writer.write(last + REQUEST % (b"/mcp/never", b"", b"3"))
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        # What is behind it was read by now.
+        other = await connect()
+        other.post("/mcp", b"other")
+        await other.answer()
+        handler.waiting[0].finish(200, [], b"first")
+        assert (await client.answer())[2] == b"first"
+        if queued:
+            assert (await client.answer())[2] == b"2"
+        assert await client.is_closed()
+        assert not handler.gone.is_set()
+        assert "/mcp/never" not in [path for _, path, _ in handler.seen]
+
     run(test, lambda: Handler(later=later))
+
+
+def test_nothing_behind_a_request_that_ends_the_connection_is_done() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(EVIL + REQUEST % (b"/mcp", b"", b"2"))
+        assert (await client.answer())[0] == 403
+        assert await client.is_closed()
+        assert handler.seen == []
+
+    run(test)
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"", "Content-Type: ", "Content-Length: ", method="HEAD")
+        async with asyncio.timeout(PATIENCE):
+            assert b"content-length: 0" in await client.reader.readuntil(b"\r\n\r\n")
+        client.post("/mcp/one", b"", "Content-Type: ", "Content-Length: ", method="HEAD")
+        async with asyncio.timeout(PATIENCE):
+            assert b"content-length: 3" in await client.reader.readuntil(b"\r\n\r\n")
+        client.post("/mcp", b"next")
+        assert (await client.answer())[2] == b"next"
+
+    run(test, lambda: Handler(one=lambda _, responder, _body: responder.finish(200, [], b"one")))
+
+
+PAGE = "https://app.example"
+
+
+class TestWebPages:
+    @pytest.mark.parametrize(("path", "status"), [("/mcp", 200), ("/mcp/stream", 200), ("/mcp/known", 401)])
+    def test_pages_that_may_call_may_read_the_response(self, path: str, status: int) -> None:
+        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+            client = await connect()
+            client.post(path, b"x" * (UNCHECKED_BYTES + 1), f"Origin: {PAGE}")
+            found, headers, _ = await client.answer()
+            assert found == status
+            assert headers["access-control-allow-origin"] == PAGE
+            assert headers["access-control-expose-headers"] == "mcp-session-id, mcp-protocol-version"
+            assert headers["vary"] == "origin"
+
+        run(test, lambda: Handler(stream=stream), allow_origins=(PAGE,))
+
+    def test_they_may_ask_before(self) -> None:
+        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+            client = await connect()
+            asked = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: mcp-session-id")
+            client.post("/mcp", b"", f"Origin: {PAGE}", *asked, "Content-Type: ", method="OPTIONS")
+            status, headers, _ = await client.answer()
+            assert (status, headers["access-control-allow-headers"]) == (200, "mcp-session-id")
+            client.post("/mcp", b"then", f"Origin: {PAGE}")
+            assert (await client.answer())[2] == b"then"
+
+        run(test, allow_origins=(PAGE,))
+
+    @pytest.mark.parametrize("origin", ["http://localhost:8000", "https://other.example", ""])
+    def test_no_other_page_is_told_anything(self, origin: str) -> None:
+        async def test(_: Handler, connect: Callable[[], Any]) -> None:
+            client = await connect()
+            client.post("/mcp", b"1", f"Origin: {origin}")
+            assert "access-control-allow-origin" not in (await client.answer())[1]
+
+        run(test, allow_origins=(PAGE,))
+
+    def test_the_front_is_the_same_one(self) -> None:
+        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+            client = await connect()
+            client.post("/mcp", b"0\r\n\r\n", f"Origin: {PAGE}", "Transfer-Encoding: chunked")
+            assert (await client.answer())[0] == 400
+            assert await client.is_closed()
+            assert handler.seen == []
+
+        run(test, allow_origins=(PAGE,))
+
+
+class TestBehindAProxy:
+    @pytest.mark.parametrize(
+        ("trusted", "address"), [((), "127.0.0.1"), (("10.0.0.0/8",), "127.0.0.1"), (("127.0.0.1",), "203.0.113.7")]
+    )
+    def test_the_address_is_the_clients_if_the_proxy_is_trusted(self, trusted: tuple[str, ...], address: str) -> None:
+        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+            client = await connect()
+            client.post("/mcp/later", b"1", "X-Forwarded-For: 203.0.113.7")
+            client.post("/mcp", b"2", "X-Forwarded-For: 203.0.113.8")
+            client.post("/mcp", b"3")
+            await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+            handler.waiting[0].finish(200, [], b"1")
+            for _ in range(3):
+                await client.answer()
+            later = "203.0.113.8" if address == "203.0.113.7" else "127.0.0.1"
+            assert handler.addresses == [address, later, "127.0.0.1"]
+
+        run(test, lambda: Handler(later=later), trusted_proxies=trusted)
+
+    def test_so_it_is_on_the_usual_way(self) -> None:
+        async def test(_: Handler, connect: Callable[[], Any]) -> None:
+            client = await connect()
+            client.post("/other/address", b"", "X-Forwarded-For: 203.0.113.7")
+            assert (await client.answer())[2] == b"ASGI 203.0.113.7"
+
+        run(test, trusted_proxies=("127.0.0.0/8",))
+
+
+class Transport(asyncio.Transport):
+    """One whose client takes as much as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent = 0
+        self.is_aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.unsent += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+class TestSlowReaders:
+    @pytest.fixture
+    def connection(self) -> Iterator[DirectProtocol]:
+        """With a stream whose response does not fit the buffers."""
+        loop = asyncio.new_event_loop()
+        given = HttpOptions()
+        make: Any = direct_protocol(given, Guard(usual, given), Handler(stream=lambda _, responder, _b: None))
+        config = uvicorn.Config(usual, lifespan="off", log_config=None, ws="none")
+        connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+        connection.connection_made(Transport())
+        connection.data_received(REQUEST % (b"/mcp/stream", b"", b"x"))
+        connection.responder.open_stream([])
+        connection.responder.send(b"x" * 1_000_000)
+        connection.pause_writing()
+        try:
+            yield connection
+        finally:
+            connection.connection_lost(None)
+            loop.close()
+
+    @pytest.mark.parametrize("sent", [0, 100, 1_000])
+    def test_one_that_reads_is_not_dropped_however_slow_it_is(self, connection: DirectProtocol, sent: int) -> None:
+        begun, transport = connection.loop.time(), cast("Transport", connection.transport)
+        for second in range(600):
+            transport.unsent -= 100
+            if connection.responder is not None:
+                connection.responder.send(b"y" * sent)
+            connection.look(begun + second, None)
+        assert not transport.is_aborted
+
+    def test_one_that_reads_nothing_is_dropped_however_much_is_sent(self, connection: DirectProtocol) -> None:
+        begun, transport = connection.loop.time(), cast("Transport", connection.transport)
+        transport.unsent -= 100
+        for second in range(1, 31):
+            assert connection.responder is not None
+            connection.responder.send(b"y")
+            connection.look(begun + second, None)
+        assert not transport.is_aborted
+        connection.look(begun + 32, None)
+        assert transport.is_aborted
 
 
 def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> None:

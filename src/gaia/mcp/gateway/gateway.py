@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -127,7 +128,8 @@ class Gateway:
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self._servers.checks)
-        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages)
+        refusals = self._servers.checks.refusals
+        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages, refusals)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 
     # Starting and stopping.
@@ -137,16 +139,19 @@ class Gateway:
 
         Raises ConfigError if the audit cannot be written.
         """
-        self._loop = asyncio.get_running_loop()
+        self._loop, checks = asyncio.get_running_loop(), self._servers.checks
         if self._clients is not None:
             self.access = Access(self._clients, self._loop)
             self.endpoint.access = self._pages.access = self.access
-            self._servers.checks.limits = self.access.limits
+            checks.limits = self.access.limits
         if self._audit_file is not None:
             # Not above: it takes half a megabyte, and most gateways have none.
             from gaia.mcp.gateway.access.audit_file import AuditFile
 
-            self._audit = self._servers.checks.audit = Audit(AuditFile(self._audit_file), self._loop)
+            # Lines of several gateways may be collected in one place.
+            name = self.name or socket.gethostname()
+            self._audit = Audit(AuditFile(self._audit_file), self._loop, name)
+            checks.audit = checks.refusals.audit = self._audit
         self._servers.start(running_loop_inbox())
         self._tick()
         if self._owns_manager:
@@ -217,7 +222,7 @@ class Gateway:
     def status(self, client: Principal | None = None) -> GatewayStatus:
         """What is known of the gateway now; for a `client`, what its profile allows it to see. On the loop."""
         now = time.monotonic()
-        servers = [one for one in self.manager.status() if client is None or client.profile.allows_server(one.name)]
+        servers = [one for one in self._servers.statuses() if client is None or client.profile.allows_server(one.name)]
         seen = [session for session in self._sessions if client is None or session.owner == client]
         sessions = [session_status(session, self._path_of(session.view), now) for session in seen]
         return GatewayStatus(

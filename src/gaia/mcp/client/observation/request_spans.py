@@ -288,6 +288,11 @@ class Observation:
         """Where what belongs to the request is recorded; None when tracing is off."""
         return None if self.span is None else self.span.context
 
+    @property
+    def trace_id(self) -> str | None:
+        """In hexadecimal digits; None when tracing is off."""
+        return None if self.span is None else self.span.trace_id()
+
     # What becomes of the request on its way, told by the thread that does it. Quick, and never raising.
 
     def numbered(self, call_id: int) -> None:

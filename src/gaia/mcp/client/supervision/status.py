@@ -110,6 +110,9 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     of them runs that is ready."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Each replica, if it may have several."""
+    instances: int = 0
+    """Processes of single sessions or clients of a gateway. Its figures about calls, restarts and output cover these,
+    too; state, process and latencies are those of the process that all share."""
 
     @property
     def summary(self) -> str:

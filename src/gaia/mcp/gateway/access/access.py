@@ -136,5 +136,7 @@ class Access:
     def _unauthorized(self, path: str, error: str | None, message: str) -> Refused:
         description = None if error is None else message
         if self._issuers is not None:
-            return Refused(401, message, self._issuers.resource.challenge(path, error, description))
-        return Refused(401, message, challenge(realm="gaia-mcp", error=error, error_description=description))
+            header = self._issuers.resource.challenge(path, error, description)
+        else:
+            header = challenge(realm="gaia-mcp", error=error, error_description=description)
+        return Refused(401, message, header, reason="no_token" if error is None else "wrong_token")

@@ -58,9 +58,15 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     time: datetime
     """When the call came."""
+    gateway: str = ""
+    """The name of the gateway; without one, that of its machine. `Audit` adds it."""
     client: str
     address: str | None = None
-    """The IP address that it came from."""
+    """The IP address that it came from, behind proxies that are trusted."""
+    session: str | None = None
+    """Which session of a client of the handshake era, see `Session.mark`."""
+    request: int | str | None = None
+    """The id that the client has given the request."""
     method: str
     server: str | None = None
     """None if there is no such thing as the client asked for, or if it may not see it."""
@@ -70,7 +76,8 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The digest, see `digest_of`."""
     arguments_bytes: int = 0
     outcome: str
-    """``ok``; ``tool_error`` for a result that says so (``isError``); else the `error_type` of the failure."""
+    """``ok``; ``tool_error`` for a result that says so (``isError``); else the `error_type` of the failure, or the
+    `Reason` of a refused attempt."""
     delivery: Literal["answered", "not_sent", "unknown"]
     """Whether the server may have acted."""
     waited: float = 0.0
@@ -78,15 +85,18 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     seconds: float
     """From the arrival of the call until its answer was about to leave."""
     answer_bytes: int = 0
+    left_out: int = 0
+    """Refused attempts of the same kind since the line before this one, which have none."""
     trace: str | None = None
-    """The id of the trace that the call belongs to."""
+    """The id of the trace that the call belongs to: the client's, or the gateway's; without tracing a random one."""
 
 
 class Audit:
     """For one event loop."""
 
-    def __init__(self, file: AuditFile, loop: AuditLoop) -> None:
-        """Takes over `file`, and closes it in the end."""
+    def __init__(self, file: AuditFile, loop: AuditLoop, gateway: str = "") -> None:
+        """Takes over `file`, and closes it in the end. `gateway` is its name."""
+        self._gateway = gateway
         self._file = file
         """Owned by the loop; by the thread while `_writing` is not None."""
         self._loop = loop
@@ -115,6 +125,7 @@ class Audit:
 
         That is usually at once; it is called in any case, after `STALLED_SECONDS` at the latest.
         """
+        entry.gateway = self._gateway
         line = _encoded(entry)
         if self._failure is not None:
             self._keep(line)

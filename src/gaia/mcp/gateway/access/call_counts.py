@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.principal import Principal, metric_name
 
 __all__ = ["BOUNDS", "CallCounts"]
 
@@ -36,7 +36,7 @@ class CallCounts:
 
     def add(self, client: Principal | None, server: str, outcome: str, seconds: float) -> None:
         """A call has ended; `outcome` is ``ok``, ``tool_error``, or an error type."""
-        name = "" if client is None else client.name.partition("/")[0]
+        name = metric_name(None if client is None else client.name)
         key = (name, server, outcome)
         self.ended[key] = self.ended.get(key, 0) + 1
         durations = self._durations.get((name, server))

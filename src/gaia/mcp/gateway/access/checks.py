@@ -1,4 +1,4 @@
-"""`Checks`: the limits, the audit and the counts of a gateway."""
+"""`Checks`: the limits, the audit and the counts of a gateway, and the trace of what it refuses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.call_counts import CallCounts
 from gaia.mcp.gateway.access.limits import Limits
+from gaia.mcp.gateway.access.refusals import Refusals
+from gaia.mcp.gateway.event_rate import EventRate
 
 __all__ = ["Checks"]
 
@@ -20,3 +22,6 @@ class Checks:
     audit: Audit | None = None
     """None: calls are not recorded."""
     counts: CallCounts = field(default_factory=CallCounts)
+    refusals: Refusals = field(default_factory=Refusals)
+    withheld: EventRate = field(default_factory=lambda: EventRate(10.0))
+    """Of log events about errors whose text a client is not shown."""

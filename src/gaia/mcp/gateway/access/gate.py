@@ -37,11 +37,13 @@ class Lane(Protocol):
 class Gate:
     """A bound on calls at once, a token bucket, or both. For one event loop."""
 
-    __slots__ = ("_limit", "_stamp", "_tokens", "name", "running", "timer", "waiting")
+    __slots__ = ("_limit", "_stamp", "_tokens", "group", "name", "running", "timer", "waiting")
 
-    def __init__(self, name: str, limit: Limit, now: float) -> None:
+    def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
         """For messages: what is limited."""
+        self.group = group or name
+        """What metrics call it: one name for the same limit of all clients of an issuer."""
         self.running = 0
         self.waiting: OrderedDict[str, deque[Lane]] = OrderedDict()
         """Clients in the order of their turns, and the lanes of each."""

@@ -89,11 +89,12 @@ class Issuers:
             return self._invalid("its issuer has no such key", path)
         except NoProfile:
             message = "The token gives no right to anything here"
-            return Refused(403, message, self.resource.challenge(path, "insufficient_scope", message))
+            header = self.resource.challenge(path, "insufficient_scope", message)
+            return Refused(403, message, header, reason="no_rights")
 
     def _invalid(self, reason: str, path: str) -> Refused:
         message = f"The token is refused: {reason}"
-        return Refused(401, message, self.resource.challenge(path, "invalid_token", message))
+        return Refused(401, message, self.resource.challenge(path, "invalid_token", message), reason="wrong_token")
 
 
 class KeyFetcher:

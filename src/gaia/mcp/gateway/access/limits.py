@@ -19,12 +19,15 @@ from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded, 
 from gaia.mcp.gateway.access.circuit import Circuit
 from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
-from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.principal import Principal, metric_name
 
 __all__ = ["Admission", "GateFigures", "Limits"]
 
 _MAX_PLANS = 4096
 """More are forgotten and made again: clients that are known by the claims of tokens are without number."""
+
+_MAX_GROUPS = 1_000
+"""Of limits, as metrics have them."""
 
 _Key = tuple[str | None, ...]
 
@@ -34,6 +37,8 @@ class GateFigures:
     """How much of one limit is in use."""
 
     name: str
+    group: str
+    """As in `Gate`."""
     limit: Limit
     running: int
     """Calls that have passed and are not over."""
@@ -182,7 +187,19 @@ class Limits:
         for plan in self._plans.values():
             if plan.parked_at is not None:
                 kept[plan.parked_at] += len(plan.calls)
-        return [GateFigures(gate.name, gate.limit, gate.running, kept[gate]) for gate in self._gates.values()]
+        return [
+            GateFigures(gate.name, gate.group, gate.limit, gate.running, kept[gate]) for gate in self._gates.values()
+        ]
+
+    def figures_by_group(self) -> dict[str, tuple[int, int]]:
+        """For metrics: calls that have passed and calls that wait, by the groups of gates, of which there are few."""
+        found: dict[str, tuple[int, int]] = {}
+        for one in self.figures():
+            # A server that has listed no tools yet may be asked for any name.
+            group = one.group if one.group in found or len(found) < _MAX_GROUPS else "others"
+            running, waiting = found.get(group, (0, 0))
+            found[group] = (running + one.running, waiting + one.waiting)
+        return found
 
     # A call's way in.
 
@@ -340,28 +357,31 @@ class Limits:
 
     def _new_plan(self, principal: Principal, server: str, tool: str | None, now: float) -> _Plan:
         limits, shared, client = principal.profile.limits, self._settings, principal.name
-        plan = _Plan(client, limits)
+        plan, group = _Plan(client, limits), metric_name(client)
         own = limits or shared.per_client or ClientLimits()
-        self._add(plan, ("client", client), f"client {client!r}", own, now)
+        self._add(plan, ("client", client), f"client {client!r}", own, now, f"client {group!r}")
         for pattern, limit in _matching_servers(own.per_server, server):
-            self._add(plan, ("client", client, pattern, server), f"client {client!r} on server {server!r}", limit, now)
+            rest = f"on server {server!r}"
+            key: _Key = ("client", client, pattern, server)
+            self._add(plan, key, f"client {client!r} {rest}", limit, now, f"client {group!r} {rest}")
         for pattern, limit in _matching_servers(shared.per_server, server):
             self._add(plan, ("server", pattern, server), f"server {server!r}", limit, now)
         if tool is not None:
             for pattern, limit in _matching_tools(own.per_tool, server, tool):
-                name = f"client {client!r} and tool {tool!r} of {server!r}"
-                self._add(plan, ("client tool", client, pattern, server, tool), name, limit, now)
+                rest = f"and tool {tool!r} of {server!r}"
+                key = ("client tool", client, pattern, server, tool)
+                self._add(plan, key, f"client {client!r} {rest}", limit, now, f"client {group!r} {rest}")
             for pattern, limit in _matching_tools(shared.per_tool, server, tool):
                 self._add(plan, ("tool", pattern, server, tool), f"tool {tool!r} of {server!r}", limit, now)
         return plan
 
-    def _add(self, plan: _Plan, key: _Key, name: str, limit: Limit, now: float) -> None:
+    def _add(self, plan: _Plan, key: _Key, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         if limit.answer_bytes is not None:
             plan.answer_bytes = min(plan.answer_bytes or limit.answer_bytes, limit.answer_bytes)
         if limit.concurrent is not None or limit.per_second is not None:
             gate = self._gates.get(key)
             if gate is None:
-                gate = self._gates[key] = Gate(name, limit, now)
+                gate = self._gates[key] = Gate(name, limit, now, group)
             elif gate.limit != limit:
                 gate.change(limit, now)
             plan.gates.append(gate)

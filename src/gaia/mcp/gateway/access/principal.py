@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.refusals import Reason
 
-__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused"]
+__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused", "metric_name"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,11 @@ class Principal:
     """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics,
     which need few values, have only the issuer of the latter."""
     profile: Profile = field(default=EVERYTHING, compare=False)
+
+
+def metric_name(client: str | None) -> str:
+    """What metrics call a client: one of an issuer by the issuer alone, because those are without number."""
+    return "" if client is None else client.partition("/")[0]
 
 
 ANONYMOUS = Principal("anonymous", EVERYTHING)
@@ -36,6 +42,8 @@ class Refused:
     """The value of that header; None for none."""
     retry_after: int | None = None
     """Seconds for the header Retry-After; None for none."""
+    reason: Reason | None = None
+    """None if the gateway could not judge the token: that is no trouble of the client's."""
 
 
 class Pending:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
+from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.client_messages import (
@@ -82,6 +83,7 @@ class PendingRequest:
         "log_level",
         "meta",
         "method",
+        "observation",
         "params",
         "principal",
         "session",
@@ -113,6 +115,8 @@ class PendingRequest:
         """Of the HTTP request, where they have to agree with the params."""
         self.address = address
         """The IP address that the request came from, if it came from one."""
+        self.observation: Observation | None = None
+        """Of the request to the server."""
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import secrets
 from collections import Counter, OrderedDict
@@ -25,6 +26,11 @@ _MAX_UNTOLD = 1_000
 
 _MAX_STREAMS = 8
 """Of one session."""
+
+
+def mark_of(identifier: str) -> str:
+    """The beginning of the SHA-256 hash of a session's id."""
+    return hashlib.sha256(identifier.encode()).hexdigest()[:16]
 
 
 class MessageStream(Protocol):
@@ -59,12 +65,17 @@ class Session:
         self.revision = ""
         """What `initialize` has agreed on; "" before."""
         self.capabilities: Mapping[str, Any] = {}
-        self.client_info: Mapping[str, Any] = {}
+        self.program = ""
+        """What the client calls itself, with its version; not more than the beginning."""
         self.log_level: str | None = None
+        self.mark = mark_of(identifier)
+        """What the audit calls it: whoever knows the id may be able to use the session."""
+        self.lasts = False
+        """Whether it ends with its client's connection, and not for being idle."""
         self.requests: dict[RequestId, ClientRequest] = {}
         """By the client's ids."""
         self.used_at = 0.0
-        """When a message of the client came last, or when the session was last found busy: a reading of the clock."""
+        """When a message of the client came last, or when a call was last found under way: a reading of the clock."""
         self._streams: list[MessageStream] = []
         self._untold: dict[bytes, None] = {}
         """Messages about changes that came while there was no stream, each once."""
@@ -73,7 +84,7 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way and the client does not listen either."""
+        """Whether it may make room for another: nothing is under way, and the client does not listen either."""
         return not self.requests and not self._streams
 
     # The server's stream.
@@ -218,6 +229,11 @@ class Sessions:
         self._use(session)
         return session
 
+    def belongs_to_another(self, identifier: str, owner: Principal | None) -> bool:
+        """Whether there is such a session, and another client has opened it."""
+        session = self._sessions.get(identifier)
+        return session is not None and session.owner != owner
+
     def _use(self, session: Session) -> None:
         session.used_at = self._clock()
         self._sessions.move_to_end(session.id)
@@ -235,8 +251,8 @@ class Sessions:
         """End those that have not been used for long. To be called at intervals."""
         long_ago = self._clock() - self._idle_seconds
         for session in list(self._sessions.values()):
-            if not session.is_idle:
-                # Its time begins when its stream or its last call ends: the client of a broken stream opens another.
+            if session.requests or session.lasts:
+                # Its time begins when its last call ends. A stream says nothing: proxies keep those of dead clients.
                 self._use(session)
             elif session.used_at <= long_ago:
                 self.end(session)

@@ -77,12 +77,13 @@ async def serve_request(
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     headers: dict[bytes, bytes] = dict(scope["headers"])
+    address: str | None = scope["client"][0] if scope.get("client") else None
     exchange: HttpExchange | None = None
     try:
         if (twice := repeated(scope["headers"])) is not None:
             raise _RequestRefused(twice)
         async with asyncio.timeout(body_seconds):
-            body = await _body(receive, max_body, lambda: endpoint.refusal(path, headers))
+            body = await _body(receive, max_body, lambda: endpoint.refusal(scope["method"], path, headers, address))
     except _ClientGone:
         return
     except TimeoutError:
@@ -90,7 +91,6 @@ async def serve_request(
     except _RequestRefused as problem:
         _refuse(responder, problem.refused)
     else:
-        address = scope["client"][0] if scope.get("client") else None
         exchange = endpoint.handle(scope["method"], path, headers, body, responder, address)
     await _respond(responder, exchange, receive, send)
 

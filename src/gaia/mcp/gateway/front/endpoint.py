@@ -15,6 +15,7 @@ import orjson
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
+from gaia.mcp.gateway.access.refusals import Reason, Refusals
 from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
 from gaia.mcp.gateway.clients.metadata import check_metadata, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
@@ -95,25 +96,39 @@ class _Post(NamedTuple):
 class Endpoint:
     """Belongs to the gateway's event loop."""
 
-    def __init__(self, view_at: ViewAt, sessions: Sessions, keep_alive: KeepAlive, pages: OperationPages) -> None:
+    def __init__(
+        self,
+        view_at: ViewAt,
+        sessions: Sessions,
+        keep_alive: KeepAlive,
+        pages: OperationPages,
+        refusals: Refusals | None = None,
+    ) -> None:
         self._view_at = view_at
         self._sessions = sessions
         self._keep_alive = keep_alive
         self._pages = pages
+        self._refusals = refusals or Refusals()
         self.access: Access | None = None
         """Says which client a request comes from; without it each request may do everything."""
 
     def takes(self, path: str) -> bool:
         """Whether there may be something at this path, for a server that asks before it hands a request over."""
-        return path == PATH or path.startswith(f"{PATH}/")
+        # Its answers come in the order of the requests, so even a probe may share a connection with calls.
+        return path.startswith("/")
 
-    def refusal(self, path: str, headers: Mapping[bytes, bytes]) -> NotServed | None:
+    def refusal(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], address: str | None = None
+    ) -> NotServed | None:
         """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
         access = self.access
         if access is None or self._pages.has(path) or access.metadata(path) is not None:
             return None
         found = access.authenticate(headers, path)
-        return NotServed(found.status, found.message, _headers_of(found)) if isinstance(found, Refused) else None
+        if not isinstance(found, Refused):
+            return None
+        self._note(found, method, path, address)
+        return NotServed(found.status, found.message, _headers_of(found))
 
     def handle(
         self,
@@ -127,7 +142,7 @@ class Endpoint:
         """Answer one HTTP request, now or later. Names of `headers` are in lower case; `address` is the client's IP."""
         request = _HttpRequest(method, path, headers, body, responder, address)
         if self._pages.has(path):
-            self._pages.answer(method, path, headers, responder)
+            self._pages.answer(method, path, headers, responder, address)
             return _NOTHING
         access = self.access
         if access is None:
@@ -150,7 +165,12 @@ class Endpoint:
     def _answer_client(self, request: _HttpRequest, client: Principal | Refused) -> HttpExchange:
         if isinstance(client, Principal):
             return self._answer(request, client)
+        self._note(client, request.method, request.path, request.address)
         return _refuse(request.responder, client.status, client.message, _headers_of(client))
+
+    def _note(self, refused: Refused, method: str, path: str, address: str | None) -> None:
+        if refused.reason is not None:
+            self._refusals.note(refused.reason, refused.message, f"{method} {path}", address)
 
     def _answer(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
         view = self._view_at(request.path, client)
@@ -233,9 +253,21 @@ class Endpoint:
         given = post.headers.get(_SESSION)
         if given is None:
             raise RequestRefused(INVALID_REQUEST, "Mcp-Session-Id is missing: send initialize first", status=400)
-        session = self._sessions.find(given.decode("latin-1"), post.view, post.owner)
+        session = self._find_session(given, post.view, post.owner, "POST", post.address)
         if session is None:
             raise RequestRefused(INVALID_REQUEST, "there is no such session: send initialize again", status=404)
+        return session
+
+    def _find_session(
+        self, given: bytes, view: View, owner: Principal | None, method: str, address: str | None
+    ) -> Session | None:
+        identifier = given.decode("latin-1")
+        session = self._sessions.find(identifier, view, owner)
+        if session is None:
+            is_foreign = self._sessions.belongs_to_another(identifier, owner)
+            client = None if owner is None else owner.name
+            reason: Reason = "foreign_session" if is_foreign else "unknown_session"
+            self._refusals.note(reason, "There is no such session", method, address, client)
         return session
 
     def _of_session(self, request: _HttpRequest, view: View, owner: Principal | None) -> HttpExchange:
@@ -244,7 +276,7 @@ class Endpoint:
         given = headers.get(_SESSION)
         if given is None:
             return _refuse(responder, 405, f"Without a session there is no {method}; use POST", [(b"allow", b"POST")])
-        session = self._sessions.find(given.decode("latin-1"), view, owner)
+        session = self._find_session(given, view, owner, method, request.address)
         if session is None:
             return _refuse(responder, 404, "There is no such session")
         if method == "DELETE":

@@ -117,6 +117,7 @@ class LineClient:
             session = self._session = self._sessions.open(self._view, None)
             if session is None:
                 raise RequestRefused(INVALID_REQUEST, "the gateway takes no further sessions now")
+            session.lasts = True
         elif message.method == "initialize":
             raise RequestRefused(INVALID_REQUEST, "the session is initialized already")
         if message.id is None or message.method is None:

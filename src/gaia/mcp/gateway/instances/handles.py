@@ -18,7 +18,7 @@ from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.result_bytes import may_have, with_members
 
-__all__ = ["HANDLE_KEY", "Handle", "Handles", "with_handle"]
+__all__ = ["HANDLE_KEY", "Handle", "Handles", "UnknownHandle", "with_handle"]
 
 HANDLE_KEY = "gaia.mcp/instances"
 """The member of `_meta`, in requests and in results."""
@@ -28,6 +28,10 @@ _NO_META = msgspec.Raw(b"null")
 
 _NEW = "new"
 _BYTES = 24
+
+
+class UnknownHandle(RequestRefused):
+    """The handle is not this client's, has expired, or was guessed."""
 
 
 class Handle:
@@ -65,7 +69,7 @@ class Handles:
     def use(self, given: object, identity: str) -> Handle:
         """The handle of a request of the client `identity`, which has `given` one, or gets a new one for "new".
 
-        `done` has to follow. Raises RequestRefused for one that is not this client's, or has expired.
+        `done` has to follow. Raises UnknownHandle, and RequestRefused if there are too many.
         """
         self.expire()
         if given == _NEW:
@@ -73,7 +77,7 @@ class Handles:
         else:
             found = self._handles.get(given) if isinstance(given, str) else None
             if found is None or found.identity != identity:
-                raise RequestRefused(
+                raise UnknownHandle(
                     INVALID_PARAMS,
                     f'_meta {HANDLE_KEY}: there is no such handle, or it has expired; give "new" to get another one',
                 )

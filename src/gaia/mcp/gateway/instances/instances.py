@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
 
+import msgspec
+
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.aio.threads import stop_soon
@@ -18,6 +20,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.supervision.events import Event, ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import Overloaded
 from gaia.mcp.gateway.upstream.upstream import Upstream
 
@@ -27,6 +30,11 @@ logger = get_logger(__name__)
 
 _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
 """There is no process, so nothing is lost with an instance in one of these states."""
+
+
+_SUMS = ("calls", "errors", "restarts", "recyclings", "noise_lines", "noise_bytes")
+"""Figures of a status that only grow, also when an instance ends."""
+_GAUGES = ("in_flight", "queued")
 
 
 class _Instance:
@@ -63,6 +71,8 @@ class InstancePool:
         self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
         """By their owners, the one used last at the end."""
         self._spare: _Instance | None = None
+        self._ended = dict.fromkeys(_SUMS, 0)
+        """The figures of instances that have ended."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -87,7 +97,22 @@ class InstancePool:
         """The owner is gone: its process is ended."""
         instance = self._owned.pop(owner, None)
         if instance is not None:
-            _end(instance.client)
+            self._end(instance.client)
+
+    def owner_of(self, client: MCPClient) -> Hashable | None:
+        """Whose instance that is; None if it has no owner, or is none of these."""
+        return next((owner for owner, instance in self._owned.items() if instance.client is client), None)
+
+    def status(self, shared: ServerStatus) -> ServerStatus:
+        """The status of the shared process with the figures of all instances, of those that have ended too."""
+        statuses = [client.status for client in self.clients()]
+        if not statuses and not any(self._ended.values()):
+            return shared
+        figures = {
+            name: getattr(shared, name) + self._ended.get(name, 0) + sum(getattr(one, name) for one in statuses)
+            for name in (*_SUMS, *_GAUGES)
+        }
+        return msgspec.structs.replace(shared, instances=len(statuses), **figures)
 
     def clients(self) -> list[MCPClient]:
         """Of all instances."""
@@ -127,7 +152,7 @@ class InstancePool:
             )
         instance, self._spare = self._spare, None
         if instance is not None and instance.entry is not entry:
-            _end(instance.client)
+            self._end(instance.client)
             instance = None
         if instance is None:
             try:
@@ -136,6 +161,14 @@ class InstancePool:
                 # The manager has removed the server a moment ago.
                 raise Overloaded(str(error)) from error
         return instance
+
+    def _end(self, client: MCPClient) -> None:
+        """Begin to stop an instance, whose calls under way are cancelled."""
+        client.request_disconnect()
+        status = client.status
+        for name in _SUMS:
+            self._ended[name] += getattr(status, name)
+        stop_soon(partial(_disconnect, client, 0.0))
 
     def _keep_spare(self) -> None:
         """Have one wait for the next owner. Without one, that waits for the start of its own."""
@@ -180,12 +213,6 @@ def _renew(manager: MCPClientManager, instance: _Instance) -> None:
     error = manager.renew_instance(instance.client, instance.happened)
     if error is not None:
         logger.warning("instance_not_replaced", server=instance.client.name, error=error.message)
-
-
-def _end(client: MCPClient) -> None:
-    """Begin to stop an instance, whose calls under way are cancelled."""
-    client.request_disconnect()
-    stop_soon(partial(_disconnect, client, 0.0))
 
 
 def _disconnect(client: MCPClient, drain: float) -> None:

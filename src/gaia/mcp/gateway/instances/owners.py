@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gaia.mcp.client.server_config import Instances
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles, UnknownHandle
 
 __all__ = ["InstanceOwners", "OwnedRequest"]
 
@@ -17,8 +17,11 @@ _HANDLE_SECONDS = 1_800.0
 class OwnedRequest(Protocol):
     """What is to be known of a request, to find its owner."""
 
+    method: str
     meta: Mapping[str, Any]
     """Its `_meta`."""
+    address: str | None
+    """The IP address that it came from."""
 
     @property
     def identity(self) -> str:
@@ -41,8 +44,17 @@ class _Client(NamedTuple):
 class InstanceOwners:
     """Belongs to the gateway's event loop."""
 
-    def __init__(self, clock: Callable[[], float], on_gone: Callable[[Hashable], None]) -> None:
-        """`on_gone` is told of owners that do not exist any more; sessions are told of by `Sessions`."""
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        on_gone: Callable[[Hashable], None],
+        on_unknown: Callable[[OwnedRequest, str], None] = lambda *_: None,
+    ) -> None:
+        """`on_gone` is told of owners that do not exist any more; sessions are told of by `Sessions`.
+
+        `on_unknown` is told of requests with a handle that is not their client's, and of what the client is told.
+        """
+        self._on_unknown = on_unknown
         self._handles = Handles(clock, on_gone, most=_MOST_HANDLES, idle_seconds=_HANDLE_SECONDS)
 
     def owner_of(self, request: OwnedRequest, instances: Instances) -> tuple[Hashable, Handle | None]:
@@ -50,16 +62,22 @@ class InstanceOwners:
 
         A client of the stateless era that names no handle has one process for all of its requests.
         """
-        if instances == "per-client":
-            return _Client(request.identity), None
-        if request.session is not None:
-            return request.session, None
+        if instances == "per-client" or request.session is not None:
+            return self.owner_of_session(request.session, request.identity, instances), None
         given = request.meta.get(HANDLE_KEY)
         if given is None:
             return _Client(request.identity), None
-        handle = self._handles.use(given, request.identity)
+        try:
+            handle = self._handles.use(given, request.identity)
+        except UnknownHandle as unknown:
+            self._on_unknown(request, unknown.message)
+            raise
         request.after_end(lambda: self._handles.done(handle))
         return handle, None if handle.text == given else handle
+
+    def owner_of_session(self, session: object, identity: str, instances: Instances) -> object:
+        """The owner of the processes that requests in a session of the client `identity` go to."""
+        return _Client(identity) if instances == "per-client" else session
 
     def expire(self) -> None:
         """End handles that were not used for long."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPErr
 from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.limits import Admission
-from gaia.mcp.gateway.access.principal import ANONYMOUS
+from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.telemetry import attributes as names
@@ -24,7 +25,7 @@ __all__ = ["Target", "pass_on", "record_unknown"]
 
 logger = get_logger(__name__)
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-")
 
 Send = Callable[[OnEnd], "OngoingCall | None"]
 """Passes the call on to the server, which ends it."""
@@ -112,7 +113,7 @@ class _ControlledCall:
     @property
     def labels(self) -> dict[str, str]:
         """Of metrics: with few values, so clients of an issuer are one."""
-        client = (self.client.principal or ANONYMOUS).name.partition("/")[0]
+        client = metric_name((self.client.principal or ANONYMOUS).name)
         return {names.SERVER_NAME: self._target.server or "", names.GATEWAY_CLIENT: client}
 
     def _refused(self, error: MCPError) -> None:
@@ -174,10 +175,16 @@ def _delivery(error: MCPError | None) -> str:
     return error.delivery
 
 
-def _trace_id(meta: Mapping[str, Any]) -> str | None:
-    """The id of the client's trace, which the gateway's spans continue (W3C Trace Context)."""
-    found = _TRACEPARENT.match(str(meta.get("traceparent", "")))
-    return None if found is None else found[1]
+def _trace_id(request: PendingRequest) -> str:
+    """That of the client's trace, which the gateway's spans continue (W3C Trace Context), or of the gateway's own.
+
+    Without tracing it is a random one, by which the line can be named.
+    """
+    found = _TRACEPARENT.match(str(request.meta.get("traceparent", "")))
+    if found is not None:
+        return found[1]
+    observation = request.observation
+    return (None if observation is None else observation.trace_id) or secrets.token_hex(16)
 
 
 def _entry(request: PendingRequest, target: Target, begun: float, *, outcome: str, delivery: Any) -> AuditEntry:
@@ -187,7 +194,9 @@ def _entry(request: PendingRequest, target: Target, begun: float, *, outcome: st
         time=datetime.fromtimestamp(time.time() - seconds, UTC),
         client=(request.principal or ANONYMOUS).name,
         address=request.address,
-        method=request.method,
+        session=None if request.session is None else request.session.mark,
+        request=shown_text(request.id) if isinstance(request.id, str) else request.id,
+        method=shown_text(request.method),
         server=target.server,
         target=None if target.name is None else shown_text(target.name),
         arguments=digest_of(arguments),
@@ -195,5 +204,5 @@ def _entry(request: PendingRequest, target: Target, begun: float, *, outcome: st
         outcome=outcome,
         delivery=delivery,
         seconds=seconds,
-        trace=_trace_id(request.meta),
+        trace=_trace_id(request),
     )

@@ -23,6 +23,9 @@ _INFO = {"name": "gaia-mcp-gateway", "version": __version__}
 _MAX_SAID = 64 * 1024
 """Bytes of what a client says of itself, which is kept as long as its session."""
 
+_MAX_NAME = 100
+"""Characters of the name of its program, and of the version."""
+
 
 def initialize(request: PendingRequest) -> None:
     session = request.session
@@ -32,7 +35,9 @@ def initialize(request: PendingRequest) -> None:
         if len(bytes(request.params.get(key, b""))) > _MAX_SAID:
             raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_SAID} bytes")
     session.capabilities = member(request.params, "capabilities", dict) or {}
-    session.client_info = member(request.params, "clientInfo", dict) or {}
+    told: dict[str, Any] = member(request.params, "clientInfo", dict) or {}
+    names = (told.get("name"), told.get("version"))
+    session.program = " ".join(name[:_MAX_NAME] for name in names if isinstance(name, str))
 
     def answer() -> None:
         if request.is_answered:

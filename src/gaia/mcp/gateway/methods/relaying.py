@@ -118,6 +118,9 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     message, short = error.message, _HOST_DETAILS.get(error.error_type)
     if request.principal is not None and short is not None:
         # A client with a name may be on another machine.
-        logger.info("server_error_withheld", server=server, client=request.principal.name, error=message)
+        client = request.principal.name
+        left_out = request.view.checks.withheld.passes((server, client, error.error_type))
+        if left_out is not None:
+            logger.warning("server_error_withheld", server=server, client=client, error=message, left_out=left_out)
         message = f"server {server!r}: {short}; the log of the gateway has the reason"
     request.fail(_FAILED, f"{message} ({_DELIVERY[error.delivery]})", data)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.call_counts import BOUNDS
 from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.principal import metric_name
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 
 __all__ = ["CONTENT_TYPE", "metrics_of"]
@@ -51,14 +52,17 @@ class _Status(Collector):
         yield from self._servers()
         yield from self._limits()
         yield from self._audit()
+        yield from self._refusals()
 
     def _clients(self) -> Iterator[Metric]:
         sessions = GaugeMetricFamily(f"{_PREFIX}sessions", "Open sessions.", labels=["client"])
         running = GaugeMetricFamily(f"{_PREFIX}session_requests", "Requests under way in sessions.", labels=["client"])
-        counted = Counter(session.client or "" for session in self._status.sessions)
+        counted: Counter[str] = Counter()
         under_way: Counter[str] = Counter()
         for session in self._status.sessions:
-            under_way[session.client or ""] += session.running
+            name = metric_name(session.client)
+            counted[name] += 1
+            under_way[name] += session.running
         for name in counted or {"": 0}:
             sessions.add_metric([name], counted[name])
             running.add_metric([name], under_way[name])
@@ -88,6 +92,7 @@ class _Status(Collector):
             "in_flight": "Calls handed to the server and not answered yet.",
             "queued": "Calls that wait for the server to be ready.",
             "tool_count": "Tools on offer.",
+            "instances": "Processes of single sessions or clients.",
         }
         counters = {
             "calls": "Requests that have ended, failed ones included.",
@@ -122,10 +127,18 @@ class _Status(Collector):
     def _limits(self) -> Iterator[Metric]:
         running = GaugeMetricFamily(f"{_PREFIX}limit_running", "Calls that a limit has let pass.", labels=["limit"])
         waiting = GaugeMetricFamily(f"{_PREFIX}limit_waiting", "Calls that a limit keeps waiting.", labels=["limit"])
-        for limit in self._status.limits:
-            running.add_metric([limit.name], limit.running)
-            waiting.add_metric([limit.name], limit.waiting)
+        limits = self._checks.limits
+        figures = {} if limits is None else limits.figures_by_group()
+        for group, (now_running, now_waiting) in figures.items():
+            running.add_metric([group], now_running)
+            waiting.add_metric([group], now_waiting)
         yield from (running, waiting)
+
+    def _refusals(self) -> Iterator[Metric]:
+        refused = CounterMetricFamily(f"{_PREFIX}refusals", "Requests that were refused, by reason.", labels=["reason"])
+        for reason, count in self._checks.refusals.counts.items():
+            refused.add_metric([reason], count)
+        yield refused
 
     def _audit(self) -> Iterator[Metric]:
         audit = self._checks.audit

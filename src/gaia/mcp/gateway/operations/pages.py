@@ -49,8 +49,15 @@ class OperationPages:
         """Whether there is such a page."""
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
-    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes], responder: Responder) -> None:
-        """Answer a request for one of the pages. Names of `headers` are in lower case."""
+    def answer(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        responder: Responder,
+        address: str | None = None,
+    ) -> None:
+        """Answer a request for one of the pages. Names of `headers` are in lower case; `address` is the client's IP."""
         if method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
         elif path == HEALTH:
@@ -62,9 +69,9 @@ class OperationPages:
         else:
             found = self.access.authenticate(headers, path)
             if isinstance(found, Pending):
-                found.then(lambda answer: self._show_to(path, answer, responder))
+                found.then(lambda answer: self._show_to(path, answer, responder, address))
             else:
-                self._show_to(path, found, responder)
+                self._show_to(path, found, responder, address)
 
     def _ready(self, responder: Responder) -> None:
         """Whether a load balancer should send calls here: a single server that is down is no reason against it."""
@@ -82,8 +89,10 @@ class OperationPages:
         ready = sum(state in READY_STATES for state in states)
         _finish(responder, 200 if is_ready else 503, {"status": words, "servers": len(states), "ready": ready})
 
-    def _show_to(self, path: str, client: Principal | Refused, responder: Responder) -> None:
+    def _show_to(self, path: str, client: Principal | Refused, responder: Responder, address: str | None) -> None:
         if isinstance(client, Refused):
+            if client.reason is not None:
+                self._checks.refusals.note(client.reason, client.message, f"GET {path}", address)
             extra = [] if client.www_authenticate is None else [(b"www-authenticate", client.www_authenticate.encode())]
             if client.retry_after is not None:
                 extra.append((b"retry-after", str(client.retry_after).encode()))
@@ -95,7 +104,7 @@ class OperationPages:
         profile = EVERYTHING if client is None else client.profile
         restricted = None if profile == EVERYTHING else client
         if path == STATUS:
-            status = self._status(restricted)
+            status = self._status(restricted).bounded()
             if restricted is not None:
                 # They may name programs and folders of this machine.
                 servers = [msgspec.structs.replace(one, last_error=_error_word(one)) for one in status.servers]

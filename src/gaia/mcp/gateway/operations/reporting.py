@@ -15,10 +15,9 @@ __all__ = ["clients_of", "limits_of", "session_status"]
 
 def session_status(session: Session, path: str, now: float) -> SessionStatus:
     """`now` is a reading of the sessions' clock."""
-    told = (session.client_info.get("name"), session.client_info.get("version"))
     return SessionStatus(
         client=None if session.owner is None else session.owner.name,
-        program=" ".join(one for one in told if isinstance(one, str)),
+        program=session.program,
         path=path,
         protocol_version=session.revision,
         running=len(session.requests),

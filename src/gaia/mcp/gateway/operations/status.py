@@ -16,6 +16,10 @@ READY_STATES = frozenset({ServerState.READY, ServerState.EXITED})
 """A server that has exited, or is lazy and at rest, is started by the next call."""
 
 
+_MOST = 1_000
+"""Sessions, clients and limits on the page: clients of an issuer are without number."""
+
+
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One session of a client of the handshake era. Durations are in seconds."""
 
@@ -81,6 +85,15 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     clients: list[ClientStatus]
     limits: list[LimitStatus]
     reload: ReloadStatus | None = None
+
+    def bounded(self) -> GatewayStatus:
+        """For the page: of sessions those that were used last, of limits those that are in use most."""
+        return msgspec.structs.replace(
+            self,
+            sessions=self.sessions[-_MOST:],
+            clients=self.clients[:_MOST],
+            limits=sorted(self.limits, key=lambda limit: -(limit.running + limit.waiting))[:_MOST],
+        )
 
     def to_builtins(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
+from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.messages import Refusal
 
 __all__ = ["Answer", "ClientSide", "offers"]
@@ -15,6 +16,9 @@ Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
 class ClientSide(Protocol):
     """One request of one client. For the gateway's event loop."""
+
+    observation: Observation | None
+    """Of the request to the server, once that is made; None if nothing is recorded."""
 
     @property
     def identity(self) -> str:

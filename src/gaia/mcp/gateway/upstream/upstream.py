@@ -52,8 +52,10 @@ class Upstream:
                     return parked
             call = RelayedCall(link, method, params, client, on_end)
             sent = self._request(method, params)
-            if sent.observation is not None and client.identity:
-                sent.observation.of_client(client.identity)
+            if sent.observation is not None:
+                client.observation = sent.observation
+                if client.identity:
+                    sent.observation.of_client(client.identity)
             call.send(sent)
         except SealBroken as broken:
             on_end(Relayed(error=_not_sent(str(broken))))

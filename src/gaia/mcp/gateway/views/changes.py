@@ -65,7 +65,7 @@ class Changes:
         self._servers = servers
         servers.on_changed = self._list_changed
         servers.on_event = self._happened
-        servers.on_updated = self._updated
+        servers.on_instance = self._happened_in
         self._audiences: dict[Audience, set[tuple[MCPClient, str]]] = {}
         """With the keys of what is watched for each."""
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
@@ -138,11 +138,26 @@ class Changes:
         if isinstance(event, ResourceUpdated):
             if (server := self._servers.get(event.server)) is not None:
                 self._updated(server.client, event)
-        elif isinstance(event, ServerLog) and not self._logs_by_request(event.server):
-            message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
-            for audience in list(self._audiences):
-                if audience.sees(event.server):
-                    audience.server_log(message)
+        elif isinstance(event, ServerLog):
+            self._logged(event, None)
+
+    def _happened_in(self, process: MCPClient, event: ResourceUpdated | ServerLog) -> None:
+        """The same for a process that is not shared."""
+        if isinstance(event, ResourceUpdated):
+            self._updated(process, event)
+        else:
+            self._logged(event, process)
+
+    def _logged(self, event: ServerLog, process: MCPClient | None) -> None:
+        """Tell those who see the server; of a process that is not shared, those whose requests go to it."""
+        server = self._servers.get(event.server)
+        if server is None or server.logs_by_request:
+            return
+        message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
+        for audience in list(self._audiences):
+            identity = "" if audience.owner is None else audience.owner.name
+            if audience.sees(event.server) and (process is None or server.is_process_of(process, audience, identity)):
+                audience.server_log(message)
 
     def _updated(self, client: MCPClient, event: ResourceUpdated) -> None:
         for (watched_by, uri), watch in list(self._watched.items()):
@@ -151,10 +166,6 @@ class Changes:
                 for audience in watch.audiences():
                     if audience.sees_resource(event.server, event.uri):
                         audience.resource_updated(event.uri)
-
-    def _logs_by_request(self, name: str) -> bool:
-        server = self._servers.get(name)
-        return server is not None and server.logs_by_request
 
 
 class _Watch:

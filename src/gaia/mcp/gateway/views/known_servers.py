@@ -20,10 +20,12 @@ from gaia.mcp.client.supervision.events import (
     PromptsChanged,
     ResourcesChanged,
     ResourceUpdated,
+    ServerLog,
     ServerState,
     StateChanged,
     ToolsChanged,
 )
+from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.instances.handles import Handle
@@ -109,6 +111,15 @@ class KnownServer:
             return None, None
         return self._owners.owner_of(request, entry.instances)
 
+    def is_process_of(self, process: MCPClient, session: object, identity: str) -> bool:
+        """Whether requests in this session of the client `identity` go to `process`, which is not shared."""
+        entry, owner = self.client.entry, self.instances.owner_of(process)
+        return (
+            entry is not None
+            and owner is not None
+            and owner == self._owners.owner_of_session(session, identity, entry.instances)
+        )
+
     def upstream_of(self, owner: Hashable) -> Upstream:
         """The process of an owner. Raises Overloaded if there are too many."""
         return self.upstream if owner is None else self.instances.upstream(owner)
@@ -119,13 +130,17 @@ class KnownServer:
             return
         if self._log_level is None or severity(level) < self._log_level:
             self._log_level = severity(level)
-            task = asyncio.get_running_loop().create_task(self._set_log_level(level))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            for client in (self.client, *self.instances.clients()):
+                # Processes that are started later are told, too.
+                client.subscriptions.set_log_level(level)
+                if client.is_connected():
+                    task = asyncio.get_running_loop().create_task(self._set_log_level(client, level))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
 
-    async def _set_log_level(self, level: str) -> None:
+    async def _set_log_level(self, client: MCPClient, level: str) -> None:
         try:
-            await run(self.client.trips, self.client.features.set_logging_level(level))
+            await run(client.trips, client.features.set_logging_level(level))
         except MCPError as error:
             logger.warning("gateway_log_level_refused", server=self.name, error=error.message)
 
@@ -161,12 +176,12 @@ class KnownServers:
         """The routes of the manager that the version is of; they are replaced as a whole."""
         self.on_event: Callable[[Event], None] = lambda _: None
         """Told of everything that happens to a server, after the lists know it."""
-        self.on_updated: Callable[[MCPClient, ResourceUpdated], None] = lambda *_: None
-        """Told of resources that have changed in a process that is not shared."""
+        self.on_instance: Callable[[MCPClient, ResourceUpdated | ServerLog], None] = lambda *_: None
+        """Told of resources that have changed in a process that is not shared, and of what it logs."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
-        self._owners = InstanceOwners(time.monotonic, self.release)
+        self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle)
         self._inbox: LoopInbox | None = None
         """Of the loop, from the start on."""
         self._following = contextlib.ExitStack()
@@ -201,6 +216,10 @@ class KnownServers:
         for server in self._servers.values():
             server.instances.release(owner)
 
+    def _unknown_handle(self, request: OwnedRequest, error: str) -> None:
+        client = request.identity or None
+        self.checks.refusals.note("unknown_handle", error, request.method, request.address, client)
+
     def end_unused(self) -> None:
         """End the instances whose handles were not used for long."""
         self._owners.expire()
@@ -221,8 +240,8 @@ class KnownServers:
 
     def _instance_happened(self, instance: MCPClient, event: Event) -> None:
         """Something has happened to a process that is not shared. For any thread."""
-        if isinstance(event, ResourceUpdated) and self._inbox is not None:
-            self._inbox.post(lambda: self.on_updated(instance, event))
+        if isinstance(event, ResourceUpdated | ServerLog) and self._inbox is not None:
+            self._inbox.post(lambda: self.on_instance(instance, event))
 
     def _upstream_of(self, client: MCPClient) -> Upstream:
         return Upstream(client, self._rounds)
@@ -245,6 +264,11 @@ class KnownServers:
     def names(self) -> list[str]:
         """Of all that were started, in the order of the configuration."""
         return [status.name for status in self.manager.status()]
+
+    def statuses(self) -> list[ServerStatus]:
+        """Those of the manager, with the figures of processes that are not shared."""
+        known = self._servers
+        return [known[one.name].instances.status(one) if one.name in known else one for one in self.manager.status()]
 
     def tool_names(self) -> dict[str, list[str] | None]:
         """The own names of each server's tools; None if it has not listed them yet."""

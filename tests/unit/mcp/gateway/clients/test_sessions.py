@@ -68,20 +68,38 @@ def test_one_exists_for_its_client_at_its_path_only(sessions: Sessions) -> None:
     assert sessions.find(session.id, VIEW, ADA) is None
 
 
-def test_the_time_of_an_idle_session_begins_when_its_client_listens_no_more(sessions: Sessions, clock: Clock) -> None:
-    listening, idle = opened(sessions), opened(sessions)
-    stream = Stream()
-    assert listening.open_stream(stream)
+def test_the_time_of_an_idle_session_begins_when_its_last_call_ends(sessions: Sessions, clock: Clock) -> None:
+    busy, idle = opened(sessions), opened(sessions)
+    busy.requests[1] = cast("Any", None)
     clock.now += 61
     sessions.end_idle()
-    assert list(sessions) == [listening] != [idle]
-    listening.close_stream(stream)
-    clock.now += 1
-    sessions.end_idle()
-    assert list(sessions) == [listening], "its client may open another stream"
+    assert list(sessions) == [busy] != [idle]
+    busy.requests.clear()
     clock.now += 60
     sessions.end_idle()
     assert list(sessions) == []
+
+
+def test_a_stream_that_stays_open_keeps_no_session(sessions: Sessions, clock: Clock) -> None:
+    session, stream = opened(sessions), Stream()
+    assert session.open_stream(stream)
+    clock.now += 59
+    sessions.find(session.id, VIEW, ADA)
+    clock.now += 59
+    sessions.end_idle()
+    assert list(sessions) == [session]
+    clock.now += 1
+    sessions.end_idle()
+    assert list(sessions) == []
+    assert stream.is_over
+
+
+def test_one_that_lasts_ends_with_its_connection_only(sessions: Sessions, clock: Clock) -> None:
+    session = opened(sessions)
+    session.lasts = True
+    clock.now += 61
+    sessions.end_idle()
+    assert list(sessions) == [session]
 
 
 def test_of_too_many_the_one_that_was_idle_longest_ends(sessions: Sessions) -> None:
@@ -112,11 +130,11 @@ def test_those_that_are_in_use_stay(sessions: Sessions) -> None:
 
 
 def test_those_that_are_not_used_end(sessions: Sessions, clock: Clock) -> None:
-    listening, silent = opened(sessions), opened(sessions)
-    listening.open_stream(Stream())
+    used, silent = opened(sessions), opened(sessions)
     clock.now += 61
+    sessions.find(used.id, VIEW, ADA)
     sessions.end_idle()
-    assert list(sessions) == [listening]
+    assert list(sessions) == [used]
     assert silent not in sessions
 
 

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.access.clients_file import add_client
 from gaia.mcp.gateway.views.view import View
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING, STATELESS
@@ -239,3 +241,35 @@ def test_a_client_that_has_gone_before_its_session_was_open_leaves_none(monkeypa
             assert gateway.status().session_count == 0
 
     asyncio.run(use())
+
+
+def test_wrong_tokens_and_foreign_sessions_leave_a_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tokens = {name: add_client(tmp_path / "clients.json", name) for name in ("ann", "ben")}
+    audit = tmp_path / "audit.jsonl"
+
+    async def use() -> None:
+        gateway = Gateway({"a": FakeServer("a")}, clients=tmp_path / "clients.json", audit=audit, name="gw1")
+        async with gateway:
+            http = Http(gateway)
+            ann, ben = ({b"authorization": f"Bearer {token}".encode()} for token in tokens.values())
+            opened = await http.post({"id": 0, "method": "initialize", "params": OPENING}, ann)
+            session = {b"mcp-session-id": opened.headers[b"mcp-session-id"]}
+            listing = {"id": 1, "method": "tools/list"}
+            assert (await http.post(listing, {**ben, **session})).status == 404
+            assert (await http.send("DELETE", {**ben, **session})).status == 404
+            assert (await http.post(listing, {**ben, b"mcp-session-id": b"guessed"})).status == 404
+            for path in ("/mcp", "/mcp", "/status"):
+                assert (await http.send("GET", {b"authorization": b"Bearer gaia_guessed"}, path=path)).status == 401
+            assert gateway.endpoint.refusal("POST", "/mcp", {b"authorization": b"Bearer gaia_guessed"}) is not None
+            assert (await http.send("GET", {})).status == 401
+            assert (await http.post(listing, {**ann, **session})).status == 200
+            counts = gateway._servers.checks.refusals.counts
+            assert counts == {"foreign_session": 2, "unknown_session": 1, "wrong_token": 4, "no_token": 1}
+
+    asyncio.run(use())
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    found = [(line["outcome"], line["client"], line["method"]) for line in lines]
+    assert found == [("foreign_session", "ben", "POST"), ("wrong_token", "unknown", "GET /mcp")]
+    assert caplog.text.count("gateway_access_refused") == 2
+    for secret in ("guessed", *tokens.values()):
+        assert secret not in audit.read_text() + caplog.text

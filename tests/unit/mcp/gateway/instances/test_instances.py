@@ -161,3 +161,28 @@ def test_instances_follow_the_entry_of_their_server(make_pool: MakePool) -> None
     assert pool.upstream("one").client is client
     assert wait_until(lambda: client.call_tool("echo", {"text": "x"}).get("error_type") == "denied")
     assert pool.upstream("other").client.list_tools() == []
+
+
+def test_figures_of_instances_count_also_when_they_have_ended(make_pool: MakePool) -> None:
+    pool, manager = make_pool()
+    shared = manager.get_client("it")
+    assert shared is not None
+    before = pool.status(shared.status)
+    assert (before.instances, before.restarts) == (0, 0)
+    one, other = pool.upstream("one").client, pool.upstream("other").client
+    assert works(one)
+    assert works(other)
+    one.restart()
+    assert works(one)
+    found = pool.status(shared.status)
+    assert found.instances == 3, "with the spare"
+    assert found.calls >= before.calls + 3
+    assert found.recyclings == before.recyclings + 1
+    pool.release("one")
+    assert is_closed(one)
+    ended = pool.status(shared.status)
+    assert ended.instances == 2
+    assert ended.calls >= found.calls
+    assert ended.recyclings == found.recyclings
+    assert pool.owner_of(other) == "other"
+    assert pool.owner_of(one) is None

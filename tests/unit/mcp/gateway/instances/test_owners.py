@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import pytest
 
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, UnknownHandle
 from gaia.mcp.gateway.instances.owners import InstanceOwners
 from gaia.mcp.gateway.request_refused import RequestRefused
 
 
 class Request:
+    method = "tools/call"
+    address: str | None = None
+
     def __init__(self, identity: str = "", session: Hashable | None = None, handle: str | None = None) -> None:
         self.identity = identity
         self.session = session
@@ -53,3 +57,15 @@ def test_without_a_session_it_is_the_client_or_its_handle(owners: InstanceOwners
     assert owners.owner_of(Request("ann", handle=handle.text), "per-session") == (handle, None)
     with pytest.raises(RequestRefused):
         owners.owner_of(Request("bob", handle=handle.text), "per-session")
+
+
+def test_a_guessed_handle_is_told_of() -> None:
+    told: list[tuple[str, str]] = []
+    owners = InstanceOwners(lambda: 0.0, lambda _: None, lambda request, error: told.append((request.identity, error)))
+    for handle in ("guessed", "new"):
+        request = Request("ann", handle=handle)
+        with contextlib.suppress(UnknownHandle):
+            owners.owner_of(request, "per-session")
+    ((identity, error),) = told
+    assert identity == "ann"
+    assert "guessed" not in error

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import ClientsFile
@@ -13,6 +16,7 @@ from gaia.mcp.gateway.access.limit_settings import GatewayLimits, Limit
 from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
+from tests.tracing import Tracing
 
 
 def echo(text: str) -> str:
@@ -80,6 +84,50 @@ def test_a_call_that_cannot_be_recorded_is_an_error_of_the_audit(tmp_path: Path)
             assert counted["", "a", "audit"] == 1
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_line_says_which_gateway_session_and_request_it_is_about(tmp_path: Path, stateless: bool) -> None:
+    file = tmp_path / "audit.jsonl"
+
+    async def use() -> None:
+        gateway = Gateway({"a": FakeServer("a", tools=[echo])}, audit=file, name="gw1")
+        async with asking(gateway, stateless=stateless) as lines:
+            for _ in range(2):
+                await lines.ask("tools/call", {"name": "a_echo", "arguments": {"text": "x"}})
+            await lines.ask("tools/call", {"name": "none", "arguments": {}})
+            sessions = [session.mark for session in gateway._sessions] * 3
+        written_ = written(file)
+        first = written_[0]["request"]
+        assert [(line["gateway"], line["request"]) for line in written_] == [("gw1", first + n) for n in range(3)]
+        assert [line["session"] for line in written_ if "session" in line] == sessions
+        traces = {line["trace"] for line in written_}
+        assert len(traces) == 3
+        assert all(re.fullmatch("[0-9a-f]{32}", trace) for trace in traces)
+
+    asyncio.run(use())
+
+
+CLIENTS_TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("given", [None, CLIENTS_TRACE, f"00-{32 * '0'}-{16 * '1'}-01"])
+def test_a_line_has_the_trace_of_the_client_or_of_the_gateway(
+    tmp_path: Path, tracing: Tracing, given: str | None
+) -> None:
+    file = tmp_path / "audit.jsonl"
+
+    async def use() -> None:
+        async with asking(Gateway({"a": FakeServer("a", tools=[echo])}, audit=file)) as lines:
+            meta = {} if given is None else {"_meta": {"traceparent": given}}
+            await lines.ask("tools/call", {"name": "a_echo", "arguments": {"text": "x"}, **meta})
+
+    asyncio.run(use())
+    (line,) = written(file)
+    (span,) = tracing.named("tools/call")
+    assert span.context is not None
+    assert f"{span.context.trace_id:032x}" == line["trace"]
+    assert (line["trace"] == "0af7651916cd43dd8448eb211c80319c") is (given == CLIENTS_TRACE)
 
 
 def test_a_cancelled_call_leaves_a_line(tmp_path: Path) -> None:

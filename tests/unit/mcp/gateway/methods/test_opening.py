@@ -57,6 +57,18 @@ def test_what_a_client_says_of_itself_has_a_bound(key: str) -> None:
     asyncio.run(use())
 
 
+def test_of_the_program_of_a_client_the_beginning_is_kept() -> None:
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            lines = Lines(gateway, stateless=False)
+            info = {"name": "x" * 60_000, "version": 1, "title": "y"}
+            await lines.ask("initialize", {**OPENING, "clientInfo": info})
+            (session,) = gateway.status().sessions
+            assert session.program == "x" * 100
+
+    asyncio.run(use())
+
+
 def test_a_session_whose_opening_has_failed_is_none() -> None:
     async def use() -> None:
         async with Gateway({}) as gateway:

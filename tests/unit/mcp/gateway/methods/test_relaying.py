@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.methods.relaying import fail
 
 
 class Request:
-    def __init__(self, *, is_stateless: bool = True, principal: Principal | None = None) -> None:
+    def __init__(
+        self, *, is_stateless: bool = True, principal: Principal | None = None, checks: Checks | None = None
+    ) -> None:
+        self.view = SimpleNamespace(checks=checks or Checks())
         self.principal = principal
         self.is_stateless = is_stateless
         self.answer: tuple[int, str, Any, int] | None = None
@@ -62,7 +67,8 @@ def test_what_went_wrong_on_the_way_says_whether_the_server_may_have_acted(
 
 
 def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+    # As the command sets it.
+    caplog.set_level("WARNING")
     request = Request(principal=Principal("ci"))
     fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "/home/x/server does not exist"))
 
@@ -72,6 +78,14 @@ def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest
     assert "'a'" in message
     assert data == {"server": "a", "errorType": "server_unavailable", "delivery": "not_sent"}
     assert "/home/x/server" in caplog.text
+
+
+def test_a_client_that_calls_again_and_again_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    checks = Checks()
+    for _ in range(100):
+        request = Request(principal=Principal("ci"), checks=checks)
+        fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "it does not exist"))
+    assert caplog.text.count("server_error_withheld") == 1
 
 
 def test_what_is_about_the_call_itself_it_is_told() -> None:

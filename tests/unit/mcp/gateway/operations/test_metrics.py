@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,10 @@ from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.call_counts import CallCounts
 from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
+from gaia.mcp.gateway.access.limits import Limits
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.refusals import Refusals
 from gaia.mcp.gateway.operations.metrics import metrics_of
 from gaia.mcp.gateway.operations.status import GatewayStatus
 from tests.gateway.fake_loop import FakeLoop
@@ -22,9 +26,9 @@ from tests.unit.mcp.gateway.operations.test_status import STATUS
 
 
 def samples(
-    status: GatewayStatus, counts: CallCounts | None = None, audit: Audit | None = None
+    status: GatewayStatus, counts: CallCounts | None = None, audit: Audit | None = None, **more: Any
 ) -> dict[tuple[str, ...], float]:
-    checks = Checks(audit=audit, counts=counts or CallCounts())
+    checks = Checks(audit=audit, counts=counts or CallCounts(), **more)
     families = text_string_to_metric_families(metrics_of(status, checks).decode())
     return {
         (
@@ -48,8 +52,6 @@ def test_everything_of_the_status_is_there() -> None:
     assert found["server_calls_total", "it"] == 3
     assert found["server_latency_seconds", "0.5", "it"] == 0.25
     assert ("server_latency_seconds", "0.95", "it") not in found
-    assert found["limit_running", "client 'ci'"] == 2
-    assert found["limit_waiting", "client 'ci'"] == 1
 
 
 def test_a_server_that_is_down_and_no_sessions() -> None:
@@ -94,3 +96,49 @@ def test_an_audit_that_cannot_be_written_is_counted(tmp_path: Path) -> None:
         assert ("audit_failing",) not in samples(STATUS)
     finally:
         audit.close()
+
+
+def test_there_are_as_many_series_as_issuers_whatever_their_clients_are_called() -> None:
+    settings = GatewayLimits(
+        per_client=ClientLimits(
+            concurrent=1, per_server={"*": Limit(concurrent=1)}, per_tool={"*": Limit(concurrent=1)}
+        )
+    )
+    limits, counts, refusals = Limits(settings, FakeLoop()), CallCounts(), Refusals()
+    sessions = []
+    for number in range(300):
+        client = Principal(f"corp/{number}")
+        limits.admit(client, "it", "echo", None, lambda _: None, lambda _: None)
+        limits.admit(client, "it", "echo", None, lambda _: None, lambda _: None)
+        counts.add(client, "it", "ok", 0.1)
+        sessions.append(msgspec.structs.replace(STATUS.sessions[0], client=client.name))
+    status = msgspec.structs.replace(STATUS, sessions=sessions)
+    found = samples(status, counts, limits=limits, refusals=refusals)
+    assert len(found) < 100
+    assert not [key for key in found if any("corp/" in one for one in key)]
+    assert found["sessions", "corp"] == 300
+    assert found["session_requests", "corp"] == 600
+    assert found["limit_running", "client 'corp'"] == found["limit_waiting", "client 'corp'"] == 300
+    assert found["limit_running", "client 'corp' on server 'it'"] == 300
+    assert found["limit_running", "client 'corp' and tool 'echo' of 'it'"] == 300
+
+
+def test_tools_that_nobody_has_listed_make_no_series_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.mcp.gateway.access.limits._MAX_GROUPS", 5)
+    limits = Limits(GatewayLimits(per_tool={"*": Limit(concurrent=1)}), FakeLoop())
+    for number in range(50):
+        limits.admit(Principal("ann"), "it", f"guess{number}", None, lambda _: None, lambda _: None)
+    found = {key[1]: value for key, value in samples(STATUS, limits=limits).items() if key[0] == "limit_running"}
+    assert len(found) == 6
+    assert found["others"] == 45
+
+
+def test_refusals_are_counted_by_reason() -> None:
+    refusals = Refusals()
+    refusals.note("wrong_token", "why", "POST /mcp", None)
+    assert samples(STATUS, refusals=refusals)["refusals_total", "wrong_token"] == 1
+
+
+def test_instances_are_counted() -> None:
+    server = ServerStatus(name="it", state=ServerState.READY, instances=3)
+    assert samples(msgspec.structs.replace(STATUS, servers=[server]))["server_instances", "it"] == 3

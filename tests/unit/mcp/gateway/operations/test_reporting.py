@@ -33,7 +33,7 @@ def access() -> Iterator[Access]:
 def test_a_session_says_who_and_how_long() -> None:
     # What else a session has is not looked at.
     session = Session("id", cast("Any", None), Principal("ci", EVERYTHING))
-    session.revision, session.client_info, session.used_at = "2025-11-25", {"name": "test", "version": 1}, 10.0
+    session.revision, session.program, session.used_at = "2025-11-25", "test", 10.0
     session.requests[1] = cast("Any", None)
     status = session_status(session, "/mcp/it", 12.5)
 

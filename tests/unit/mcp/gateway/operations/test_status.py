@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -33,3 +34,22 @@ STATUS = GatewayStatus(
 def test_json_and_back() -> None:
     assert msgspec.json.decode(msgspec.json.encode(STATUS), type=GatewayStatus) == STATUS
     assert STATUS.to_builtins()["servers"][0]["state"] == "ready"
+
+
+def test_the_page_is_bounded_however_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.mcp.gateway.operations.status._MOST", 2)
+    limit = STATUS.limits[0]
+    whole = msgspec.structs.replace(
+        STATUS,
+        sessions=[msgspec.structs.replace(SESSION, path=path) for path in "abc"],
+        clients=[ClientStatus(name=name, profile="") for name in "abc"],
+        limits=[
+            msgspec.structs.replace(limit, name=name, running=running)
+            for name, running in zip("abc", range(3), strict=True)
+        ],
+    )
+    shown = whole.bounded()
+    assert [one.path for one in shown.sessions] == ["b", "c"], "those that were used last"
+    assert [one.name for one in shown.clients] == ["a", "b"]
+    assert [one.name for one in shown.limits] == ["c", "b"]
+    assert shown.session_count == whole.session_count

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
@@ -15,6 +16,7 @@ from gaia.mcp.gateway.views import changes as changes_module
 from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_servers import Kind
 from gaia.testing import FakeServer
+from tests.gateway.lines import Lines
 from tests.waiting import PATIENCE
 
 
@@ -189,5 +191,58 @@ def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agr
         answer.set_result(None)
         error = await asyncio.wait_for(refused, PATIENCE)
         assert isinstance(error, JsonRpcError if answers else CallTimeout)
+
+    asyncio.run(use())
+
+
+def speak(context: MCPContext, words: str) -> str:
+    """Say it to the log."""
+    context.log("info", words)
+    return words
+
+
+async def heard(lines: Lines, words: str) -> list[str]:
+    """What a session is told while it calls."""
+    await lines.ask("tools/call", {"name": "it_speak", "arguments": {"words": words}})
+    return [(await lines.wait_told("notifications/message"))["params"]["data"]]
+
+
+def test_a_session_gets_the_log_messages_of_its_own_process() -> None:
+    async def use() -> None:
+        async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
+            one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
+            for lines in (one, other):
+                await lines.open()
+                await lines.ask("logging/setLevel", {"level": "debug"})
+            assert await heard(one, "mine") == ["mine"]
+            assert await heard(other, "yours") == ["yours"]
+            assert await heard(one, "again") == ["again"]
+            assert [message["method"] for message in (*one.told, *other.told)].count("notifications/message") == 0
+
+    asyncio.run(use())
+
+
+def test_sessions_that_share_a_process_get_its_log_messages() -> None:
+    async def use() -> None:
+        async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-client"}}) as gateway:
+            one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
+            for lines in (one, other):
+                await lines.open()
+                await lines.ask("logging/setLevel", {"level": "debug"})
+            assert await heard(one, "ours") == ["ours"]
+            assert (await other.wait_told("notifications/message"))["params"]["data"] == "ours"
+
+    asyncio.run(use())
+
+
+def test_a_process_that_runs_already_is_told_of_another_level() -> None:
+    async def use() -> None:
+        async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
+            lines = Lines(gateway, stateless=False)
+            await lines.open()
+            await lines.ask("logging/setLevel", {"level": "error"})
+            await lines.ask("tools/call", {"name": "it_speak", "arguments": {"words": "not loud enough"}})
+            await lines.ask("logging/setLevel", {"level": "debug"})
+            assert await heard(lines, "now") == ["now"]
 
     asyncio.run(use())
