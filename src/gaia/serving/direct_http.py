@@ -198,24 +198,28 @@ class DirectProtocol(HttpToolsProtocol):
                 self.drop()
                 return
         if seconds is not None and now - self.since > seconds:
-            self._others.remove(self)
+            if self._is_free():
+                self._others.remove(self)
             self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
 
     def _end_with(self, response: bytes) -> None:
-        """Close the connection, with this response unless it would be taken for that to an earlier request."""
-        if response and self._is_free():
-            self.transport.write(response)
+        """Close the connection, with this response, or after those to earlier requests."""
+        if not self._is_free():
+            self._read_no_more()
+            return
+        self.transport.write(response)
         self.transport.close()
 
     def _read_no_more(self) -> None:
         """Close the connection after the answers to earlier requests. The client sends the others on another one."""
         self._is_direct = self._is_refused = self._reads_no_more = True
         self.flow.pause_reading()
+        self.waiting = Waiting.APPLICATION
         if self._queue:
             self._queue.append(self._queue.pop()._replace(keeps_alive=False))
         elif self.responder is not None:
             self.responder.keeps_alive = False
-        elif self._is_on_usual_way():
+        elif self._is_on_usual_way() and not self.cycle.more_body:
             self.cycle.keep_alive = False
         else:
             self.transport.close()

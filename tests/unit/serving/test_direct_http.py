@@ -16,6 +16,7 @@ from gaia.serving.cors import Cors
 from gaia.serving.direct_handler import UNCHECKED_BYTES, Responder
 from gaia.serving.direct_http import DirectProtocol, direct_protocol
 from gaia.serving.guards import Guard, Refused
+from gaia.serving.open_connections import Waiting
 from gaia.serving.options import HttpOptions
 from tests.waiting import PATIENCE
 
@@ -366,6 +367,19 @@ def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.M
     run(test, head_timeout=0.05, body_timeout=0.05)
 
 
+def test_so_is_one_that_does_not_send_the_body_of_a_request_on_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.serving.direct_connections._SWEEP_SECONDS", 0.01)
+
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/other", b"x", "Content-Length: 9")
+        async with asyncio.timeout(PATIENCE):
+            # Until the end.
+            await client.reader.read()
+
+    run(test, body_timeout=0.05)
+
+
 def test_the_number_of_connections_is_bounded() -> None:
     async def test(handler: Handler, connect: Callable[[], Any]) -> None:
         busy = await connect()
@@ -649,7 +663,7 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.unsent = 0
-        self.is_aborted = False
+        self.is_aborted = self.is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.unsent += len(data)
@@ -663,7 +677,10 @@ class Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
-    def close(self) -> None: ...
+    def pause_reading(self) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class TestSlowReaders:
@@ -695,6 +712,18 @@ class TestSlowReaders:
                 connection.responder.send(b"y" * sent)
             connection.look(begun + second, None)
         assert not transport.is_aborted
+
+    def test_half_a_request_behind_a_call_does_not_end_the_call(self, connection: DirectProtocol) -> None:
+        begun, transport = connection.loop.time(), cast("Transport", connection.transport)
+        connection.resume_writing()
+        connection.data_received(b"POST /mcp HTTP/1.1\r\nHost: ")
+        for second in range(1, 100):
+            connection.look(begun + second, 10.0 if connection.waiting is Waiting.HEAD else None)
+        assert not transport.is_closed
+        assert not transport.is_aborted
+        assert connection.responder is not None
+        connection.responder.end()
+        assert transport.is_closed
 
     def test_one_that_reads_nothing_is_dropped_however_much_is_sent(self, connection: DirectProtocol) -> None:
         begun, transport = connection.loop.time(), cast("Transport", connection.transport)
