@@ -91,8 +91,8 @@ class MCPClientManager:
         `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
         the `MCPConfig` that is made if there is no `config`.
 
-        `on_authorization` takes a person to where they log in at a server that wants that; `add_server` waits for it, at
-        most five minutes. Without it, servers without a login fail to connect, and say what to run.
+        `on_authorization` takes a person to where they log in at a server that wants that; `add_server` waits for it,
+        five minutes at most. Without it, servers without a login fail to connect, and say what to run.
 
         `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for servers that take
         long to start; None sets no limit. (When a start has failed, the ``startTimeout`` of the server's entry says.)
