@@ -225,6 +225,7 @@ class Driver:
             capabilities={},
             question_timeout=PATIENCE,
             protocol="auto",
+            start_timeout=60.0,
             probe_timeout=5,
             policy=RestartPolicy(initial_delay=0.01),
             health_interval=30,

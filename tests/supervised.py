@@ -52,6 +52,7 @@ class Supervised:
         health_timeout: float = 10.0,
         max_pending: int = 100,
         timeout: float = 30.0,
+        start_timeout: float | None = None,
         stateless: bool = False,
         protocol: str = "",
         features: ClientFeatures = NO_FEATURES,
@@ -65,7 +66,8 @@ class Supervised:
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
-        Without `health_interval` the idle server is never asked whether it lives.
+        Without `health_interval` the idle server is never asked whether it lives. Without `start_timeout` it has
+        `timeout` to get ready.
         """
         self.clock = clock
         self.transport = FakeTransport(timeout, stateless_answers() if stateless else None)
@@ -80,6 +82,7 @@ class Supervised:
             identity=ClientIdentity("test", "1", features.capabilities),
             negotiation=Negotiation(protocol or ("stateless" if stateless else "handshake")),
             policy=policy,
+            start_timeout=timeout if start_timeout is None else start_timeout,
             health_interval=health_interval,
             health_timeout=health_timeout,
             max_pending=max_pending,

@@ -110,9 +110,9 @@ class TestConnecting:
         assert client.connect() is False
         assert "SURELY_NOT_SET" in str(client.last_error)
 
-    def test_a_silent_handshake_ends_with_the_timeout(self, fault_server: FaultServer) -> None:
+    def test_a_silent_handshake_ends_with_the_time_for_starts(self, fault_server: FaultServer) -> None:
         config = fault_server(faults=[{"on": "initialize", "hang": True}])
-        client = MCPClient.from_config("fault", {**config, "timeout": 0.2})
+        client = MCPClient.from_config("fault", {**config, "startTimeout": 0.2})
         assert client.connect() is False
         assert "initialize" in str(client.last_error)
 

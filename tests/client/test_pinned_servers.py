@@ -194,7 +194,8 @@ class TestBlock:
         self, tmp_path: Path, fault_server: Callable[..., Json]
     ) -> None:
         pins = ServerPins(tmp_path / "mcp_tools.lock.json", "s")
-        config = {**fault_server(tools=[HONEST], only_tools=True), "pinTools": "block", "timeout": 1}
+        config = {**fault_server(tools=[HONEST], only_tools=True), "pinTools": "block"}
+        config |= {"timeout": 1, "startTimeout": 1}
         began = time.monotonic()
         with json_file.locked(pins.file), MCPClient.from_config("s", config, pins=pins) as client:
             assert client.list_tools(refresh=True) == []

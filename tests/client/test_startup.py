@@ -5,6 +5,7 @@ And the order in which servers and tools are listed, which does not depend on wh
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -17,14 +18,17 @@ import msgspec
 import pytest
 
 from gaia import log
+from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
+from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.errors import ServerUnavailable, StartFailed
 from gaia.mcp.mixin import MCPClientMixin
 from gaia.testing import FakeClock
-from tests.fake_transport import FakeTransport
+from tests.fake_transport import FakeTransport, handshake_answers
 from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.http_server import ScriptedServer
@@ -57,10 +61,10 @@ class Fakes:
         self.prepare(server.name, made)
         return made
 
-    def manage(self, *names: str, **extra: Json) -> MCPClientManager:
+    def manage(self, *names: str, start_timeout: float | None = None, **extra: Json) -> MCPClientManager:
         """A manager over servers of these names, in this order."""
         entries = {name: {"command": name, "restart": STEADY, **extra.get(name, {})} for name in names}
-        manager = MCPClientManager(MCPConfig.in_memory(entries))
+        manager = MCPClientManager(MCPConfig.in_memory(entries), start_timeout=start_timeout)
         manager._factory.services = msgspec.structs.replace(manager._factory.services, clock=self.clock)
         self.managers.append(manager)
         return manager
@@ -409,6 +413,87 @@ def make_agent(empty_registry: None) -> Iterator[Callable[[MCPClientManager], Ag
 
 
 MakeAgent = Callable[[MCPClientManager], AgentWithServers]
+
+
+class TestSlowStarts:
+    """A server that takes long to start holds up the others for `start_timeout` at most."""
+
+    @pytest.fixture(autouse=True)
+    def hung(self, fakes: Fakes) -> None:
+        def hang(name: str, transport: FakeTransport) -> None:
+            if name == "hung":
+                del transport.answers["initialize"]
+
+        fakes.prepare = hang
+
+    def answer(self, fakes: Fakes) -> None:
+        """The hung server begins to answer."""
+        channel = fakes.transports["hung"].channel()
+        request = channel.wait_for("initialize")
+        channel.answer(request, handshake_answers()["initialize"](request))
+
+    def test_a_context_is_entered_without_it(self, fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
+        with fakes.manage("ok", "hung", start_timeout=0.05) as manager:
+            assert wait_until(lambda: manager.list_servers() == ["ok"])
+            assert state_of(manager, "hung") is ServerState.STARTING
+            assert any("servers_still_starting" in line and "hung" in line for line in caplog.messages)
+            assert manager.call_tool("mcp_ok_a_of_ok").text == "a_of_ok"
+            self.answer(fakes)
+            assert manager.wait_ready(PATIENCE)
+            assert manager.call_tool("mcp_hung_a_of_hung").text == "a_of_hung"
+
+    def test_so_is_that_of_a_task(self, fakes: Fakes) -> None:
+        async def use() -> None:
+            async with AsyncMCPClientManager.over(fakes.manage("ok", "hung", start_timeout=0.05)) as manager:
+                await manager.require("ok", timeout=PATIENCE)
+                assert state_of(manager.sync, "hung") is ServerState.STARTING
+                self.answer(fakes)
+                assert await manager.wait_ready(PATIENCE)
+
+        asyncio.run(use())
+
+    def test_an_agent_gets_its_tools_later(self, fakes: Fakes, make_agent: MakeAgent) -> None:
+        agent = make_agent(fakes.manage("ok", "hung", start_timeout=0.05))
+        agent.load_mcp_servers_from_config()
+        assert state_of(agent._mcp_manager, "hung") is ServerState.STARTING
+        agent.require_mcp_servers("ok", timeout=PATIENCE)
+        assert "mcp_ok_a_of_ok" in agent._tools_registry
+        assert "mcp_hung_a_of_hung" not in agent._tools_registry
+        self.answer(fakes)
+        assert wait_until(lambda: "mcp_hung_a_of_hung" in agent._tools_registry)
+
+    def test_the_agent_says_how_long_it_waits(self, fakes: Fakes) -> None:
+        class Waiting(MCPClientMixin): ...
+
+        entries = {"ok": {"command": "ok"}, "hung": {"command": "hung"}}
+        agent = Waiting(mcp_servers=entries, start_timeout=0.05)
+        assert agent._mcp_manager.start_timeout == 0.05
+        assert state_of(agent._mcp_manager, "hung") is ServerState.STARTING
+        agent.close_mcp()
+        assert Waiting()._mcp_manager.start_timeout == 10.0
+        with pytest.raises(ValueError, match="start_timeout: must be a number of seconds"):
+            Waiting(start_timeout=-1.0)
+
+    @pytest.mark.parametrize("seconds", [-1.0, "5", float("nan")])
+    def test_what_is_no_duration_is_refused(self, seconds: Any) -> None:
+        with pytest.raises(ValueError, match="start_timeout: must be a number of seconds"):
+            MCPClientManager({}, start_timeout=seconds)
+        with pytest.raises(ValueError, match="start_timeout: must be a number of seconds"):
+            AsyncMCPClientManager({}, start_timeout=seconds)
+
+    def test_its_pins_are_compared_however_long_it_took(self, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+        deadlines: list[float] = []
+        manager = fakes.manage("ok", ok={"timeout": 1, "startTimeout": 40})
+        begun = fakes.clock.monotonic()
+        listed = ToolCalls.listed
+
+        def noted(calls: ToolCalls, definitions: list[Any], listing: Listing) -> None:
+            deadlines.append(listing.deadline)
+            listed(calls, definitions, listing)
+
+        monkeypatch.setattr(ToolCalls, "listed", noted)
+        manager.load_from_config()
+        assert deadlines == [begun + 40.0]
 
 
 class TestAgents:

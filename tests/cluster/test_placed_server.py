@@ -284,14 +284,16 @@ class TestLedger:
 
 class TestPlacement:
     def test_a_missing_resource_is_named(self, placed: Entry) -> None:
-        client = MCPClient.from_config("it", {**placed(resources={"gpu_of_dreams": 1}), "timeout": 2})
+        client = MCPClient.from_config(
+            "it", {**placed(resources={"gpu_of_dreams": 1}), "timeout": 2, "startTimeout": 2}
+        )
         assert not client.connect()
         assert "'gpu_of_dreams'" in str(client.last_error)
         assert client.state is ServerState.FAILED
         client.disconnect()
 
     def test_it_is_placed_as_soon_as_the_resource_is_there(self, placed: Entry, cluster: SmallCluster) -> None:
-        client = MCPClient.from_config("it", {**placed(resources={"rare": 1}), "timeout": 2})
+        client = MCPClient.from_config("it", {**placed(resources={"rare": 1}), "timeout": 2, "startTimeout": 2})
         try:
             assert not client.connect(keep_trying=True)
             result = client.call_tool("add", {"a": 1, "b": 2})

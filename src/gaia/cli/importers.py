@@ -135,7 +135,7 @@ def _application_folder() -> Path:
 _KEPT = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "sandbox"),
     *("enabledTools", "disabledTools", "restart", "standby", "inheritEnv"),
-    *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
+    *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout", "startTimeout"),
     *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
     *("maxLifetime", "maxCalls", "maxMemory", "drainTimeout", "lazy", "idleStop"),
     *("instances", "maxInstances", "placement"),

@@ -59,7 +59,7 @@ def watch(
     from gaia.mcp.ping import PingMonitor
 
     servers = load_to_start(options)
-    with MCPClientManager(servers, debug=options.debug) as manager:
+    with MCPClientManager(servers, debug=options.debug, start_timeout=None) as manager:
         if once or not (options.json or sys.stdout.isatty()):
             with waiting_for("Starting the servers", options):
                 manager.load_from_config(keep_trying=False)

@@ -20,7 +20,7 @@ import orjson
 from gaia.locks import import_apart
 from gaia.mcp.linear_pattern import linear_pattern
 
-__all__ = ["JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
+__all__ = ["CheckGivenUp", "JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
 
 _MAX_PARTS = 20_000
 _MAX_DEPTH = 100
@@ -30,7 +30,10 @@ _MAX_REFERENCE = 1000
 _MAX_WORK = 6_000_000
 """Units of work in one check; a unit takes about 0.2 µs."""
 _MAX_SECONDS = 2.0
-"""The time for one check: once to make a schema ready, and once for each value."""
+"""The processor time for one check: once to make a schema ready, and once for each value. Only the time of the thread
+that makes the check counts, whatever else the processor does meanwhile."""
+_UNITS_BETWEEN_LOOKS = 2_000
+"""The clock of a thread takes longer to read than a unit takes."""
 _STEP = 10
 """Units for one part of a value, one schema that is applied, one keyword that is evaluated."""
 _PROBLEM = 200
@@ -55,6 +58,10 @@ _current_check: ContextVar[_Check] = ContextVar("json_schema_check")
 
 class SchemaUnusable(ValueError):
     """Nothing can be said about a value by this schema; the message says why."""
+
+
+class CheckGivenUp(SchemaUnusable):
+    """The check of one value would take too long, or the value is nested too deep. Others may be fine."""
 
 
 class JsonSchema:
@@ -98,7 +105,8 @@ class JsonSchema:
     def problems(self, value: Any) -> list[str]:
         """What is wrong with `value`, the first few things; empty if nothing is.
 
-        Raises SchemaUnusable when that cannot be found out: a reference leads nowhere, or it would take too long.
+        Raises SchemaUnusable when that cannot be found out, because a reference leads nowhere, and CheckGivenUp when it
+        would take too long.
         """
         with self._bounded() as check:
             if self._trusted:
@@ -122,7 +130,7 @@ class JsonSchema:
         except Unresolvable as error:
             raise SchemaUnusable(f"it refers to {error.ref!r}, which is not in it; nothing is fetched") from None
         except RecursionError:
-            raise SchemaUnusable("schema or value are too deeply nested") from None
+            raise CheckGivenUp("schema or value are too deeply nested") from None
         except Exception as error:  # noqa: BLE001 - where a reference leads to what is no schema, jsonschema raises anything
             raise SchemaUnusable(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}") from None
         finally:
@@ -151,15 +159,19 @@ class _Check:
     """The work of one check, in the thread that does it."""
 
     def __init__(self, work: float, skipped: Callable[[str], None]) -> None:
-        self._left = work
-        self._end = time.monotonic() + (_MAX_SECONDS if math.isfinite(work) else math.inf)
+        self._left = self._look_at = work
+        """Units. The clock is looked at when fewer are left than `_look_at`; without a limit never."""
+        self._end = time.thread_time() + _MAX_SECONDS
         self._skipped = skipped
         self.is_complete = True
 
     def spend(self, work: int) -> None:
         self._left -= work
-        if self._left < 0 or time.monotonic() > self._end:
-            raise SchemaUnusable("the check takes too long")
+        if self._left < self._look_at:
+            # Below 0 each time.
+            self._look_at = max(0, self._left - _UNITS_BETWEEN_LOOKS)
+            if self._left < 0 or time.thread_time() > self._end:
+                raise CheckGivenUp("the check takes too long")
 
     def skip(self, what: str) -> None:
         """Something is not checked."""

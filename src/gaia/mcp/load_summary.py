@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gaia.mcp.client.supervision.events import ServerState
 from gaia.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connected_line", "load_summary"]
 
+_ON_THE_WAY = (ServerState.CREATED, ServerState.STARTING, ServerState.AUTHORIZING)
 _NAMED = 100
 """How many tools of a server are named at most."""
 
@@ -39,6 +41,9 @@ def load_summary(manager: MCPClientManager) -> str:
             lines.append(connected_line(client, manager.config.source_of(name)))
         else:
             status = statuses.get(name)
+            if status is not None and status.state in _ON_THE_WAY:
+                lines.append(f"… {name} is {status.state.value}; its tools come when it is ready")
+                continue
             reason = f": {status.last_error}" if status is not None and status.last_error else ""
             again = "; it is tried again" if status is not None and status.retry_in is not None else ""
             lines.append(f"✗ {name} failed to connect{reason}{again}")

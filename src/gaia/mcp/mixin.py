@@ -27,6 +27,7 @@ from gaia.log import get_logger
 from gaia.mcp.agent_servers import AgentServers, check_entry, checked, put_over_files
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.readiness import LOADING_SECONDS, require_wait
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
@@ -70,6 +71,7 @@ class MCPClientMixin(ConstructionHook):
         on_sampling: OnSampling | None = None,
         roots: RootsSource | None = None,
         trust_local: bool = True,
+        start_timeout: float | None = LOADING_SECONDS,
         debug: bool | None = None,
         **kwargs: Any,
     ) -> None:
@@ -84,13 +86,16 @@ class MCPClientMixin(ConstructionHook):
         a file. `trust_local` is what `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`,
         `on_sampling` and `roots` answer servers that ask; see `MCPClient`.
 
+        The constructor, and every loading of files, waits at most `start_timeout` seconds for servers that take long to
+        start (None: until each is ready or has failed). Their tools are registered when they are ready.
+
         Raises ValueError for an entry of `mcp_servers` that cannot be used, such as one without a ``command`` or a
         ``url``. A broken file raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
         starts without it.
         """
         state = self._mcp_state
         servers = checked(mcp_servers)
-        given = {
+        given: dict[str, Any] = {
             "tool_filter": tool_filter,
             "restart_policy": restart_policy,
             "on_elicitation": on_elicitation,
@@ -98,6 +103,9 @@ class MCPClientMixin(ConstructionHook):
             "roots": roots,
         }
         options = {name: value for name, value in given.items() if value is not None}
+        if start_timeout != LOADING_SECONDS:
+            require_wait(start_timeout, "start_timeout")
+            options["start_timeout"] = start_timeout
         if state.manager is not None and (options or servers or config_file is not None):
             raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
         state.servers, state.auto_load = servers, auto_load_config

@@ -115,7 +115,7 @@ class TestTestClient:
         ("scenario", "step", "error", "hint"),
         [
             ({"exit_at_start": {"code": 3, "stderr": "no licence"}}, "handshake", "no licence", "Run it by hand"),
-            ({"faults": [{"on": "initialize", "hang": True}]}, "handshake", "not answered within", '"timeout"'),
+            ({"faults": [{"on": "initialize", "hang": True}]}, "handshake", "not answered within", '"startTimeout"'),
             ({"protocol_version": "1.0.0"}, "handshake", "1.0.0", "Run it by hand"),
             (
                 {"faults": [{"on": "tools/list", "error": {"code": -32603, "message": "no list today"}}]},
@@ -136,7 +136,7 @@ class TestTestClient:
         invoke: Callable[..., Any],
         fault_server: Callable[..., dict[str, Any]],
     ) -> None:
-        configure(it=fault_server(**scenario) | {"timeout": 1})
+        configure(it=fault_server(**scenario) | {"timeout": 1, "startTimeout": 1})
         result = invoke("test-client", "it", "--json")
         document = json.loads(result.stdout)
 

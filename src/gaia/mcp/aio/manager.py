@@ -19,7 +19,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.config_changes import AppliedConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Goal, require_wait
+from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, require_wait
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
@@ -70,6 +70,7 @@ class AsyncMCPClientManager:
         sampling_tools: bool = False,
         roots: RootsSource | None = None,
         on_authorization: OnAuthorization | None = None,
+        start_timeout: float | None = LOADING_SECONDS,
     ) -> None:
         """See `MCPClientManager`. Functions that answer servers are called on threads of their own, as there."""
         self.sync = MCPClientManager(
@@ -87,6 +88,7 @@ class AsyncMCPClientManager:
             sampling_tools=sampling_tools,
             roots=roots,
             on_authorization=on_authorization,
+            start_timeout=start_timeout,
         )
 
     @classmethod
@@ -249,7 +251,7 @@ class AsyncMCPClientManager:
             route = self.sync.routes.get(name)
             if route is None:
                 # Looking for a server that is about to start may wait.
-                route = await in_thread(self.sync.route_of, name)
+                route = await in_thread(self.sync.route_of, name, timeout)
         except MCPError as error:
             return failure(error, name, None, arguments)
         try:

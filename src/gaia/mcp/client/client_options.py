@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
@@ -30,6 +30,7 @@ from gaia.telemetry.content import ContentPolicy
 __all__ = ["ClientOptions", "ClientSettings", "SharedServices", "identity_of", "settings_of", "threads_for"]
 
 
+_START_SECONDS = 60.0
 _STEP_THREADS = 4
 _JOIN_SECONDS = 2.0
 
@@ -46,6 +47,7 @@ class ClientSettings(TypedDict, total=False):
     health_timeout: float
     max_pending: int
     protocol: str
+    start_timeout: float | None
     probe_timeout: float
     output_validation: OutputMode | None
     reset_timeout_on_progress: bool
@@ -71,6 +73,7 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "health_timeout": server.health_timeout,
         "max_pending": server.max_pending,
         "protocol": "handshake" if sse else server.protocol,
+        "start_timeout": server.start_timeout,
         "probe_timeout": server.probe_timeout,
         "output_validation": server.output_validation,
         "reset_timeout_on_progress": server.reset_timeout_on_progress,
@@ -81,6 +84,15 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "lazy": server.lazy,
         "idle_stop": server.idle_seconds,
     }
+
+
+class StartLimits(NamedTuple):
+    """How long each start of a server may take, in seconds."""
+
+    ready: float
+    """Until it is ready for calls."""
+    probe: float
+    """Until it has shown that it speaks the stateless era."""
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +119,9 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     A transport with the four methods alone is spoken to in the handshake era, unless this says otherwise.
     """
+    start_timeout: float | None = None
+    """How long the server may take to get ready, each time that it is started: to start, to shake hands and to list its
+    tools. None: 60 s, or the transport's `timeout` if that is longer. The first start of a package downloads it."""
     probe_timeout: float = 5.0
     """With "auto", the time that a server has to show that it speaks the stateless era."""
     output_validation: OutputMode | None = None
@@ -135,8 +150,15 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
         durations = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout")
         for name in (*durations, "drain_timeout"):
             require_seconds(name, getattr(self, name))
-        if self.idle_stop is not None:
-            require_seconds("idle_stop", self.idle_stop)
+        for name in ("idle_stop", "start_timeout"):
+            if (seconds := getattr(self, name)) is not None:
+                require_seconds(name, seconds)
+
+    def start_limits(self, timeout: float) -> StartLimits:
+        """For a server whose calls may take `timeout` seconds."""
+        seconds = max(_START_SECONDS, timeout) if self.start_timeout is None else self.start_timeout
+        # A server of the handshake era that does not answer the probe must have time left to answer `initialize`.
+        return StartLimits(seconds, min(self.probe_timeout, seconds / 2))
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
         """These options, with `defaults` for what they leave to the manager."""

@@ -83,7 +83,7 @@ class ConfiguredServers:
             for name, entry in entries.items()
             if not entry.get("disabled") and name not in self._registry
         }
-        threads = []
+        threads: dict[str, EngineThread] = {}
         unstarted = []
         for name, client in clients.items():
             if client is None:
@@ -96,14 +96,17 @@ class ConfiguredServers:
             except RuntimeError:
                 unstarted.append((name, client))
             else:
-                threads.append(thread)
-        self._note_starters(threads)
+                threads[name] = thread
+        self._note_starters(threads.values())
         for name, client in unstarted:
             # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
             self._connect(name, client, keep_trying=keep_trying)
         deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in threads:
+        for thread in threads.values():
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        slow = [name for name, thread in threads.items() if thread.is_alive()]
+        if slow and timeout:
+            logger.warning("servers_still_starting", servers=slow, waited=timeout)
 
     def _make_configured(self, name: str, entry: Mapping[str, Any], config: MCPConfig) -> MCPClient | None:
         """Make a client; None if another thread starts the server, or none can be made, as its status says then."""

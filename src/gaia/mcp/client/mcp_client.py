@@ -278,6 +278,7 @@ class MCPClient:
         self._server_requests.withdraw_all()
         self._cache.forget()
         self.tool_calls.forget()
+        self.tool_calls.output_checks.end()
         self._close_services()
 
     def request_disconnect(self, *, drain: float = 0.0) -> None:

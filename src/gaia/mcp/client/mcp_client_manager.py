@@ -19,7 +19,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.presence import Presence, enabled_servers
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Goal, Readiness, require_wait
+from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Readiness, require_wait
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import Route, ServerRegistry
@@ -56,7 +56,8 @@ class MCPClientManager:
     """Starts servers, lists the tools of all of them, and routes calls.
 
     All methods may be called from any thread. As a context manager it connects the servers of a configuration in memory
-    on entering, and disconnects from everything on leaving.
+    on entering, and disconnects from everything on leaving. Entering waits for the servers, but not longer than
+    `start_timeout`.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MCPClientManager:
         sampling_tools: bool = False,
         roots: RootsSource | None = None,
         on_authorization: OnAuthorization | None = None,
+        start_timeout: float | None = LOADING_SECONDS,
     ) -> None:
         """Nothing is started yet.
 
@@ -89,13 +91,20 @@ class MCPClientManager:
         `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
         the `MCPConfig` that is made if there is no `config`.
 
-        `on_authorization` takes a person to where they log in at a server that wants that; connecting waits for it, at
-        most five minutes. Without it, servers without a login fail to connect, and say what to run.
+        `on_authorization` takes a person to where they log in at a server that wants that; `add_server` waits for it,
+        five minutes at most. Without it, servers without a login fail to connect, and say what to run.
+
+        `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for servers that take
+        long to start; None sets no limit. (When a start has failed, the ``startTimeout`` of the server's entry says.)
+        Raises ValueError for a `start_timeout` that is no duration.
 
         The rest is what servers may ask of us; see `MCPClient`. Each request says which server makes it.
         """
+        require_wait(start_timeout, "start_timeout")
         if debug:
             enable_debug()
+        self.start_timeout = start_timeout
+        """How many seconds `load_from_config` waits for servers, if it is not told."""
         self.config = MCPConfig(trust_local=trust_local) if config is None else as_config(config)
         """The configuration of the servers."""
         self.debug = debug
@@ -304,10 +313,11 @@ class MCPClientManager:
     def load_from_config(self, timeout: float | None = None, *, keep_trying: bool = True) -> None:
         """Connect to all configured servers at once, except disabled and already connected ones.
 
-        Returns when each has succeeded or failed, after `timeout` seconds at the latest; servers that are slower go on
-        in the background and join when they are ready. Never raises for a single server: failures are logged, and
-        `status` shows them. With a `timeout` of 0 nothing is waited for. Raises ValueError for one that is negative,
-        more than a year, or not a number.
+        Returns when each has succeeded or failed, after `timeout` seconds at the latest, by default the `start_timeout`
+        of the manager. Slower servers go on in the background and join when they are ready; they are named in the log
+        (``servers_still_starting``), and `status` shows them as starting. Never raises for a single server: failures
+        are logged, and `status` shows them. With a `timeout` of 0 nothing is waited for. Raises ValueError for one that
+        is negative, more than a year, or not a number.
 
         A server that failed is tried again in the background, by its restart policy, until it is removed or
         `disconnect_all` is called; it joins the others when it is ready. Until then its state is ``failed``, and
@@ -315,7 +325,8 @@ class MCPClientManager:
         used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
         require_wait(timeout)
-        self._configured.load(self.config, timeout, keep_trying=keep_trying)
+        seconds = self.start_timeout if timeout is None else timeout
+        self._configured.load(self.config, seconds, keep_trying=keep_trying)
 
     def apply(
         self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
@@ -437,10 +448,10 @@ class MCPClientManager:
         ``not_approved``. That of a server that is down, or is being removed, gives ``server_unavailable``, with the
         cause and the seconds until the server is tried again. A call waits for a server that is being started.
         """
-        route = self._registry.routes.get(name) or self._route_to_absent(name)
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        route = self._registry.routes.get(name) or self._route_to_absent(name, timeout)
         if route is None:
             return failure(self._no_route(name), name, None, arguments)
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
             return route.client.tool_calls.call(route.tool.name, arguments, options)
         except NotConnected as error:
@@ -452,19 +463,23 @@ class MCPClientManager:
         """The way of a call to each tool that `list_tools` lists, by its namespaced name. Replaced as a whole."""
         return self._registry.routes
 
-    def route_of(self, name: str) -> Route:
-        """The way of a call to a tool, whether it is listed or not. Raises as `submit_tool` does; may wait seconds."""
-        route = self._registry.routes.get(name) or self._route_to_absent(name)
+    def route_of(self, name: str, timeout: float | None = None) -> Route:
+        """The way of a call to a tool, whether it is listed or not. Raises as `submit_tool` does.
+
+        May wait some seconds for a start to begin, at most `timeout`.
+        """
+        route = self._registry.routes.get(name) or self._route_to_absent(name, timeout)
         if route is None:
             raise self._no_route(name)
         return route
 
-    def _route_to_absent(self, name: str) -> Route | None:
+    def _route_to_absent(self, name: str, timeout: float | None) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
         require_tool_name(name)
         if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
-            self.readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)
+            seconds = _TO_BEGIN_SECONDS if timeout is None else min(timeout, _TO_BEGIN_SECONDS)
+            self.readiness.wait(lambda: not self._registry.is_about_to_start(name), seconds)
         return self._registry.route_to_absent(name)
 
     def submit_tool(
@@ -483,8 +498,8 @@ class MCPClientManager:
         no server offers, and ServerUnavailable for the tool of a server that is down. Everything that goes wrong later
         is raised by the future.
         """
-        route = self.route_of(name)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        route = self.route_of(name, timeout)
         try:
             return route.client.tool_calls.submit(route.tool.name, arguments, options)
         except NotConnected as error:

@@ -34,6 +34,8 @@ def placed_context(
     observer.network = {"network.transport": "tcp"}
     observer.redact = str
 
+    limits = options.start_limits(transport.timeout)
+
     def settings() -> HostSettings:
         return HostSettings(
             version=__version__,
@@ -44,7 +46,8 @@ def placed_context(
             capabilities=dict(identity_of(options).capabilities),
             question_timeout=options.question_timeout,
             protocol=options.protocol,
-            probe_timeout=options.probe_timeout,
+            start_timeout=limits.ready,
+            probe_timeout=limits.probe,
             policy=options.restart_policy or RestartPolicy(),
             health_interval=options.health_interval,
             health_timeout=options.health_timeout,
@@ -66,6 +69,7 @@ def placed_context(
         engine=transport.engine,
         settings=settings,
         timeout=transport.timeout,
+        start_timeout=limits.ready,
         drain_timeout=options.drain_timeout,
         is_lazy=options.lazy,
         max_pending=options.max_pending,

@@ -13,9 +13,12 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import ServerUnavailable
 
-__all__ = ["Absence", "Goal", "Readiness", "absence_of", "require_wait"]
+__all__ = ["LOADING_SECONDS", "Absence", "Goal", "Readiness", "absence_of", "require_wait"]
 
 T = TypeVar("T")
+
+LOADING_SECONDS = 10.0
+"""How long connecting the servers of a configuration waits for those that take long to start."""
 
 _USABLE = {ServerState.READY, ServerState.EXITED}
 """A server that has exited by itself is started by the next call."""
@@ -107,7 +110,7 @@ class Readiness:
                 latch.wait(remaining)
 
 
-def require_wait(timeout: float | None) -> None:
+def require_wait(timeout: float | None, name: str = "timeout") -> None:
     """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
     if timeout not in (None, 0):
-        require_seconds("timeout", timeout)
+        require_seconds(name, timeout)

@@ -205,14 +205,16 @@ class _Submission:
         elif keep is not None and self._trips.is_stateless:
             # It is encoded for the cache, which the thread that ends the round has no time for.
             self._next(lambda: self._keep_and_end(keep, answer))
-        elif self._request.check is not None:
-            self._next(lambda: self._check(answer))
+        elif (check := self._request.check) is not None and check.fails_call:
+            self._next(lambda: self._check(answer), check.submit)
         else:
+            if check is not None:
+                check.note(answer)
             return False
         return True
 
-    def _next(self, step: Callable[[], None]) -> None:
-        """Run the next step soon, on a thread for steps."""
+    def _next(self, step: Callable[[], None], submit: Callable[[Callable[[], None]], object] | None = None) -> None:
+        """Run the next step soon, on a thread for steps if `submit` knows no other."""
 
         def guarded() -> None:
             try:
@@ -224,7 +226,7 @@ class _Submission:
                 self._end(InvalidResponse(f"internal error: {exception_text(error)}", delivery="unknown"))
 
         try:
-            self._trips.steps.submit(guarded)
+            (submit or self._trips.steps.submit)(guarded)
         except PoolExhausted:
             # No thread can be started. This one, which ended the step before, is late then; the future is not lost.
             guarded()
@@ -261,9 +263,12 @@ class _Submission:
 
 
 def check(request: ClientRequest, result: Outcome) -> None:
-    """Raise what is wrong with the result, if the request says how to check it."""
-    problem = None if request.check is None else request.check(result)
-    if problem is not None:
+    """Raise what is wrong with the result, if the call is to fail of it."""
+    if request.check is None:
+        return
+    if not request.check.fails_call:
+        request.check.note(result)
+    elif (problem := request.check.problem(result)) is not None:
         raise problem
 
 

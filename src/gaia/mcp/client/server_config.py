@@ -79,6 +79,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How to log in at a server that is reached over HTTP; None leaves that to a person, see `OAuth`."""
     timeout: float = 30.0
     """How long one call may take, waiting included."""
+    start_timeout: float | None = None
+    """How long the server may take to get ready; None: 60 s, or `timeout` if that is longer."""
     disabled: bool = False
     enabled_tools: list[str] | None = None
     """Globs of the tools that may be used; None for all."""
@@ -180,8 +182,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 
     def _check_when_it_runs(self) -> None:
-        if self.idle_stop is not None:
-            require_seconds("idle_stop", self.idle_stop)
+        for name in ("idle_stop", "start_timeout"):
+            if (seconds := getattr(self, name)) is not None:
+                require_seconds(name, seconds)
         if self.standby and self.idle_seconds is not None:
             raise ValueError(
                 'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"'

@@ -259,14 +259,17 @@ class ServerRegistry:
     def route_to_absent(self, tool_name: str) -> Route | None:
         """The way of a call to a server that has not listed its tools; None if the server has, or there is none.
 
-        Its client refuses the call and says why, or has it wait for a start under way.
+        Its client refuses the call and says why, or has it wait for a start under way. A server that has joined since
+        the caller looked has a route by now.
         """
         server = self.owner_of(tool_name)
         client = None if server is None else self.client_of(server)
         if server is None or client is None or client.state is ServerState.CREATED:
             return None
         if self.connected.get(server) is client and (client.is_connected() or client.tool_calls.catalog.listed):
-            return None
+            # The thread that has it join may not have come to the routes yet.
+            self._rebuild_routes()
+            return self.routes.get(tool_name)
         own_name = tool_name.removeprefix(f"mcp_{server}_")
         return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=tool_name))
 
@@ -294,11 +297,15 @@ class ServerRegistry:
             reason = failed[server].last_error if server in failed else None
             otherwise = "it is not connected" if self.client_of(server) is None else "it is being started"
             return ServerUnavailable.of(server, reason or otherwise)
+        self._rebuild_routes()
+        routes = self.routes
+        if name in routes:
+            return ServerUnavailable.of(routes[name].client.name, "it was not ready, and has just become so")
         import difflib
 
         # A tool's own name, without that of its server, is the most frequent mistake.
-        own = [route for route in self.routes if route.endswith(f"_{name}")][:3]
-        close = own or difflib.get_close_matches(name, self.routes, n=3)
+        own = [route for route in routes if route.endswith(f"_{name}")][:3]
+        close = own or difflib.get_close_matches(name, routes, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
 

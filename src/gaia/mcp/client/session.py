@@ -343,13 +343,13 @@ def supervision_context(
 ) -> SupervisionContext:
     """What a supervisor needs to know of one configuration of a server. Raises ValueError as `new_session` does."""
     require_seconds("timeout", transport.timeout)
-    # A server of the handshake era that does not answer the probe must have time left to answer `initialize`.
-    probe_timeout = min(options.probe_timeout, transport.timeout / 2)
+    limits = options.start_limits(transport.timeout)
     return SupervisionContext(
         name=name,
         transport=transport,
         identity=identity_of(options),
-        negotiation=Negotiation(options.protocol, probe_timeout),
+        negotiation=Negotiation(options.protocol, limits.probe),
+        start_timeout=limits.ready,
         policy=options.restart_policy or RestartPolicy(),
         health_interval=options.health_interval,
         health_timeout=options.health_timeout,

@@ -12,6 +12,7 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.output_checks import OutputCheck, OutputChecks
 from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
@@ -56,6 +57,8 @@ class ToolCalls:
         `callbacks` runs the callbacks of submitted calls.
         """
         self.catalog = ToolCatalog(name)
+        self.output_checks = OutputChecks(name)
+        """Where results are compared with what the tools have promised."""
         self._name = name
         self._trips = trips
         self._observer = observer
@@ -122,6 +125,8 @@ class ToolCalls:
             return
         for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
             logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+        if any(tool.output_schema is not None for tool in tools.offered.values()):
+            self.output_checks.prepare(self.outputs.prepare(tools.offered.values()))
 
     def remembered(self, definitions: list[Any]) -> None:
         """Take over what the server listed at an earlier start, until it is asked.
@@ -236,8 +241,12 @@ class ToolCalls:
             repeatable=tool is not None and tool.safe_to_repeat,
             max_timeout=self._max_timeout(options),
             observation=observation,
-            check=None if tool is None or tool.output_schema is None else self.outputs.check_of(tool),
+            check=None if tool is None or tool.output_schema is None else self._check_of(tool),
         )
+
+    def _check_of(self, tool: MCPTool) -> OutputCheck | None:
+        check = self.outputs.check_of(tool)
+        return None if check is None else OutputCheck(self.output_checks, check, fails_call=self.outputs.fails_calls)
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
         """A tool that is not on offer, if it can be called all the same. Raises ToolDenied if it must not be."""

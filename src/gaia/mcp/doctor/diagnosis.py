@@ -122,7 +122,7 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
     if "not answered within" in error:
         return (
             "It runs but does not answer. Is it an MCP server that uses standard input and output? If it only needs "
-            f'longer to start, as the first run of a package does, give {name!r} a longer "timeout".'
+            f'longer to start, as the first run of a package does, give {name!r} a longer "startTimeout".'
         )
     if entry.get("sandbox"):
         return (

@@ -64,8 +64,8 @@ OnCheck = Callable[[Check], object]
 def diagnose(name: str, config: Mapping[str, Any], on_check: OnCheck | None = None) -> Diagnosis:
     """Examine one server: `config` is its entry of ``mcpServers``. It is started, and stopped again.
 
-    `on_check` is told each finding when it is made, in this thread. Takes as long as the entry's ``timeout`` if the
-    server does not answer, and some seconds more. Nothing is raised for a server that does not work.
+    `on_check` is told each finding when it is made, in this thread. Takes as long as the entry's ``startTimeout`` if
+    the server does not answer, and some seconds more. Nothing is raised for a server that does not work.
     """
     return _Examination(name, config, on_check).run()
 

@@ -49,6 +49,15 @@ def test_what_is_decided_stays() -> None:
     assert options.or_else(defaults) == options
 
 
+@pytest.mark.parametrize(
+    ("start_timeout", "timeout", "ready", "probe"),
+    [(None, 0.5, 60.0, 5.0), (None, 90.0, 90.0, 5.0), (300.0, 30.0, 300.0, 5.0), (4.0, 30.0, 4.0, 2.0)],
+)
+def test_a_start_has_a_time_of_its_own(start_timeout: float | None, timeout: float, ready: float, probe: float) -> None:
+    options = ClientOptions(start_timeout=start_timeout)
+    assert options.start_limits(timeout) == (ready, probe)
+
+
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_client_ends_the_threads_that_are_its_own(joined: bool) -> None:
     client = MCPClient("s", Mock())

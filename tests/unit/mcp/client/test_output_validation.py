@@ -1,18 +1,21 @@
 """Results of tools that promised something: whether it is there."""
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from gaia.mcp.client import MCPClient
+from gaia.mcp import json_schema
+from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
 from tests.fake_transport import FakeTransport
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -104,6 +107,55 @@ class TestSchemasOfNoUse:
         assert "^(?!***)" in caplog.text
 
 
+class TestResultsThatTakeTooLong:
+    @pytest.mark.parametrize("late", ["work", "nesting"])
+    def test_one_is_not_checked_and_the_next_one_is(
+        self, late: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outputs = OutputValidation("fake", "error", str)
+        check = outputs.check_of(tool({"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}))
+        assert check is not None
+        assert check({"structuredContent": [1, "one"]}) is not None
+        value: Any = [1] * 1000
+        if late == "work":
+            monkeypatch.setattr(json_schema, "_MAX_WORK", 10_000)
+        else:
+            for _ in range(1000):
+                value = [value]
+        assert check({"structuredContent": value}) is None
+        assert caplog.text.count("output_unchecked") == 1
+        assert check({"structuredContent": [1, "one"]}) is not None
+        assert "output_schema_unusable" not in caplog.text
+
+    def test_what_other_threads_do_meanwhile_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A thousand seconds pass each time that the clock is looked at.
+        clock = itertools.count(0.0, 1000.0)
+        monkeypatch.setattr("time.monotonic", lambda: next(clock))
+        monkeypatch.setattr("time.thread_time", lambda: 0.0)
+        assert problem({"structuredContent": [1] * 10_000 + ["one"]}, {"items": {"type": "integer"}}) is not None
+
+
+@pytest.fixture
+def checked() -> list[str]:
+    """The servers of the results whose checks have begun."""
+    return []
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, checked: list[str]) -> Iterator[threading.Event]:
+    """Checks of all servers but `free` end when this is set."""
+    held, look = threading.Event(), OutputValidation._check
+
+    def wait(outputs: OutputValidation, *arguments: Any) -> InvalidResponse | None:
+        checked.append(outputs._server)
+        assert outputs._server == "free" or held.wait(PATIENCE)
+        return look(outputs, *arguments)
+
+    monkeypatch.setattr(OutputValidation, "_check", wait)
+    yield held
+    held.set()
+
+
 @pytest.fixture
 def connect() -> Iterator[Callable[..., MCPClient]]:
     """A client whose tool `count` answers with a result of the test."""
@@ -127,7 +179,7 @@ class TestCalls:
         self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
     ) -> None:
         assert connect(BAD).call_tool("count") == BAD
-        assert "output_invalid" in caplog.text
+        assert wait_until(lambda: "output_invalid" in caplog.text)
 
     def test_it_can_fail_the_call(self, connect: Callable[..., MCPClient]) -> None:
         client = connect(BAD, output_validation="error")
@@ -135,19 +187,56 @@ class TestCalls:
         assert (outcome["error_type"], outcome["delivery"]) == ("invalid_response", "unknown")
         assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
 
-    def test_submitted_calls_are_checked_where_no_user_code_runs(self, connect: Callable[..., MCPClient]) -> None:
+    def test_submitted_calls_are_checked_where_no_user_code_runs(
+        self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         client = connect(GOOD, output_validation="error")
         threads: list[str] = []
-        check_of = client.tool_calls.outputs.check_of
+        look = OutputValidation._check
 
-        def spied(tool: MCPTool | None) -> Any:
-            check = check_of(tool)
-            assert check is not None
-            return lambda result: (threads.append(threading.current_thread().name), check(result))[1]
+        def spied(*arguments: Any) -> InvalidResponse | None:
+            threads.append(threading.current_thread().name)
+            return look(*arguments)
 
-        client.tool_calls.outputs.check_of = spied  # type: ignore[method-assign]
+        monkeypatch.setattr(OutputValidation, "_check", spied)
         assert client.submit_tool("count").result(PATIENCE) == GOOD
-        assert [name.rpartition("-")[0] for name in threads] == ["mcp-fake-steps"]
+        assert threads == ["mcp-fake-checks-1"]
+
+    def test_no_call_waits_for_a_check_that_it_cannot_fail_of(
+        self, connect: Callable[..., MCPClient], held: threading.Event
+    ) -> None:
+        client = connect(GOOD)
+        assert client.call_tool("count") == GOOD
+        assert [client.submit_tool("count").result(PATIENCE) for _ in range(9)] == [GOOD] * 9
+
+    def test_checks_delay_no_call_to_another_server(self, held: threading.Event, checked: list[str]) -> None:
+        schema = {"type": "object"}
+        transports = {name: FakeTransport() for name in ("busy", "free")}
+        for transport in transports.values():
+            transport.answers["server/discover"] = lambda _: {}
+            transport.tools = [{"name": "count", "outputSchema": schema}]
+            transport.answers["tools/call"] = lambda _: GOOD
+        with patch("gaia.mcp.client.mcp_client.transport_for", lambda server, *_: transports[server.name]):
+            entries = {name: {"command": name, "outputValidation": "error"} for name in transports}
+            with MCPClientManager(entries, start_timeout=None) as manager:
+                busy = [manager.submit_tool("mcp_busy_count") for _ in range(9)]
+                assert wait_until(lambda: checked == ["busy"])
+                assert manager.submit_tool("mcp_free_count").result(PATIENCE) == GOOD
+                assert not any(future.done() for future in busy)
+                held.set()
+                assert [future.result(PATIENCE) for future in busy] == [GOOD] * 9
+
+    def test_schemas_are_ready_before_the_first_call(self, connect: Callable[..., MCPClient]) -> None:
+        client = connect(GOOD, output_validation="error")
+        assert wait_until(lambda: "count" in client.tool_calls.outputs._ready)
+
+    def test_a_client_that_ends_has_said_what_is_wrong(
+        self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        client = connect(BAD)
+        client.call_tool("count")
+        client.disconnect()
+        assert "output_invalid" in caplog.text
 
     def test_it_can_be_turned_off(self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture) -> None:
         assert connect(BAD, output_validation="off").call_tool("count") == BAD

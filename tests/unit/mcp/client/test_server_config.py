@@ -107,6 +107,7 @@ class TestFromDict:
         assert limited == RecyclingLimits(max_lifetime=3600.0, max_calls=500, max_memory=2 * 1024**3)
         assert config(maxMemory=64 * 1024**2).recycling_limits().max_memory == 64 * 1024**2
         assert (config().drain_timeout, config(drainTimeout=5).drain_timeout) == (30.0, 5.0)
+        assert (config().start_timeout, config(startTimeout=5).start_timeout) == (None, 5.0)
 
     def test_a_server_that_need_not_always_run_is_stopped_after_five_minutes(self) -> None:
         assert config().idle_seconds is None
@@ -203,6 +204,8 @@ class TestComplaints:
             ({"maxMessageBytes": -5}, "maxMessageBytes: must be 1 or more, got -5"),
             ({"maxLifetime": 0}, "maxLifetime: must be a number of seconds above 0 (and at most a year), got 0.0"),
             ({"drainTimeout": 0}, "drainTimeout: must be a number of seconds above 0 (and at most a year), got 0.0"),
+            ({"startTimeout": 0}, "startTimeout: must be a number of seconds above 0 (and at most a year), got 0.0"),
+            ({"startTimeout": "long"}, "startTimeout: expected a number or null, got a string"),
             ({"maxCalls": 0}, "maxCalls: must be a whole number from 1 upwards, got 0"),
             ({"maxCalls": "many"}, "maxCalls: expected a number or null, got a string"),
             ({"maxMemory": "half"}, "maxMemory: expected bytes, or a size such as \"512M\", got 'half'"),

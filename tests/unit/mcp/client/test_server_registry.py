@@ -12,7 +12,7 @@ from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.errors import UnknownTool
+from gaia.mcp.errors import ServerUnavailable, UnknownTool
 
 ADD = MCPTool("add", "Adds numbers.", {"type": "object"})
 
@@ -57,6 +57,24 @@ class TestJoining:
         assert joined == [("calc", (ADD,))]
         assert registry.routes["mcp_calc_add"].client is client
         assert registry.routes["mcp_calc_add"].tool.namespaced_name == "mcp_calc_add"
+
+    def test_whoever_asks_while_a_server_joins_finds_the_way_to_its_tools(
+        self, registry: ServerRegistry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = make_client()
+        rebuild, answers = registry._rebuild_routes, list[object]()
+
+        def asked_before() -> None:
+            monkeypatch.setattr(registry, "_rebuild_routes", rebuild)
+            assert registry.connected == {"calc": client}
+            assert registry.routes == {}
+            answers.append(registry.route_to_absent("mcp_calc_add"))
+
+        registry.reserve("calc", client)
+        registry.tools_listed("calc", client, (ADD,))
+        monkeypatch.setattr(registry, "_rebuild_routes", asked_before)
+        registry.connect("calc", client)
+        assert answers == [registry.routes["mcp_calc_add"]]
 
     def test_the_names_of_all_tools_are_worked_out_once_for_each_server(
         self, registry: ServerRegistry, monkeypatch: pytest.MonkeyPatch
@@ -233,3 +251,13 @@ class TestTakenAway:
         registry.drop("calc", client)
         assert registry.client_of("calc") is None
         assert isinstance(registry.no_route("mcp_calc_add"), UnknownTool)
+
+    def test_those_of_one_that_has_just_joined_are_not(self, registry: ServerRegistry) -> None:
+        client = make_client()
+        registry.reserve("calc", client)
+        registry.tools_listed("calc", client, (ADD,))
+        registry.connect("calc", client)
+        # The caller has looked before.
+        error = registry.no_route("mcp_calc_add")
+        assert isinstance(error, ServerUnavailable)
+        assert (error.delivery, "did you mean" in error.message) == ("not_sent", False)

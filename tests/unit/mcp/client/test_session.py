@@ -192,9 +192,9 @@ class TestConnecting:
     def test_the_probe_leaves_time_for_the_handshake_whatever_the_timeout(
         self, make: Make, fake_clock: FakeClock
     ) -> None:
-        transport = FakeTransport(timeout=2.0)
+        transport = FakeTransport()
         del transport.answers["initialize"]
-        session = make(transport, protocol="auto")
+        session = make(transport, protocol="auto", start_timeout=2.0)
         thread = threading.Thread(target=session.connect)
         thread.start()
         start = fake_clock.monotonic()
@@ -205,6 +205,23 @@ class TestConnecting:
         fake_clock.advance(1.0)
         thread.join(PATIENCE)
         assert session.last_error == "initialize was not answered within 1 s"
+
+    def test_a_short_timeout_of_calls_does_not_shorten_the_start(self, make: Make, fake_clock: FakeClock) -> None:
+        transport = FakeTransport(timeout=5.0)
+        initialize = transport.answers.pop("initialize")
+        session = make(transport, protocol="auto")
+        thread = threading.Thread(target=session.connect)
+        thread.start()
+        start = fake_clock.monotonic()
+        fake_clock.wait_for_waiter(start + 5.0)
+        fake_clock.advance(5.0)
+        request = transport.channel().wait_for("initialize")
+        fake_clock.wait_for_waiter(start + 60.0)
+        fake_clock.advance(1.0)
+        transport.channel().answer(request, initialize(request))
+        thread.join(PATIENCE)
+        assert session.is_connected()
+        assert session.timeout == 5.0
 
 
 class TestDisconnecting:

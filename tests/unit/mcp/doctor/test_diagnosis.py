@@ -68,7 +68,7 @@ class TestRemedies:
     def test_a_server_that_does_not_answer_may_need_longer(self) -> None:
         remedy = for_handshake("it", {"command": "x"}, "initialize was not answered within 30 s")
 
-        assert "give 'it' a longer \"timeout\"" in (remedy or "")
+        assert "give 'it' a longer \"startTimeout\"" in (remedy or "")
 
     @pytest.mark.parametrize(
         ("entry", "line"),

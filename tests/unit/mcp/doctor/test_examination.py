@@ -120,9 +120,9 @@ class TestConversation:
         assert "It does not get" not in everything
 
     def test_one_that_does_not_answer_may_need_longer(self, fault_server: FaultServer) -> None:
-        entry = fault_server(faults=[{"on": "initialize", "hang": True}]) | {"timeout": 0.5}
+        entry = fault_server(faults=[{"on": "initialize", "hang": True}]) | {"startTimeout": 0.5}
 
-        assert '"timeout"' in (found(diagnose("it", entry), "handshake").remedy or "")
+        assert '"startTimeout"' in (found(diagnose("it", entry), "handshake").remedy or "")
 
     def test_noise_is_counted_even_if_it_comes_late(self, fault_server: FaultServer) -> None:
         diagnosis = diagnose("it", fault_server(faults=[{"on": "ping", "nth": [2], "junk": [{"text": "alive!"}]}]))

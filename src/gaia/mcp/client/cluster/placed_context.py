@@ -25,6 +25,8 @@ class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
     settings: Callable[[], HostSettings]
     """Asked at each start: variables are filled in then. Raises ConfigError."""
     timeout: float
+    """For requests without one of their own."""
+    start_timeout: float
     """That a host and its server have to get ready."""
     drain_timeout: float = 30.0
     """That a process whose place was taken has to finish its calls."""

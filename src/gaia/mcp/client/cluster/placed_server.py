@@ -154,7 +154,7 @@ class PlacedServer(LoopServer):
         """Report it if there is no host, or no server on it, in time."""
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self._loop.alarm(self._context.timeout, self._not_in_time)
+        self._deadline = self._loop.alarm(self._context.start_timeout, self._not_in_time)
 
     def _not_in_time(self) -> None:
         if self._closing is not None or self.state not in (ServerState.STARTING, ServerState.RESTARTING):

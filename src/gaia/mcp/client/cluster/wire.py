@@ -95,6 +95,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the application offers to the server."""
     question_timeout: float
     protocol: str
+    start_timeout: float
     probe_timeout: float
     policy: RestartPolicy
     health_interval: float

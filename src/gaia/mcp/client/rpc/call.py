@@ -155,8 +155,10 @@ class Call(msgspec.Struct, eq=False):
     def progressed(self, now: float) -> None:
         """The server works on it: its time begins anew, if it was made so ("Timeouts": there is a maximum)."""
         if self.max_timeout is not None:
-            # A thread that waits until the old deadline looks at the new one then.
-            self.deadline = min(now + self.timeout, self.now + max(self.max_timeout, self.timeout))
+            # A thread that waits until the old deadline looks at the new one then. While a person is asked, the call
+            # has more time than that.
+            deadline = min(now + self.timeout, self.now + max(self.max_timeout, self.timeout))
+            self.deadline = max(self.deadline, deadline)
 
     def perform(self, route: CallRoute, clock: Clock, report: Callable[[], object] | None = None) -> None:
         """Submit the call, and block until it has ended: at its deadline at the latest, where `route` expires it.

@@ -116,6 +116,8 @@ class Connection:
         """What client and server have agreed on. Set by the thread that opens the connection, read by any."""
         self.last_heard = clock.monotonic()
         """When the last message of the server came; a reading of the clock."""
+        self.has_answered = False
+        """Whether the server has answered a call of the application: it works. A listing of its tools is none."""
         self._clock = clock
         self._max_pending = max_pending
         self._on_notification = on_notification
@@ -316,6 +318,8 @@ class Connection:
             return False
         try:
             self.last_heard = self._clock.monotonic()
+            if not self.has_answered:
+                self._note_answer(call)
             call.answered(result, is_stateless=not self.negotiated.server_may_ask)
         except BaseException:
             # As in `_answered`.
@@ -369,6 +373,8 @@ class Connection:
         if call is None:
             return
         try:
+            if not self.has_answered:
+                self._note_answer(call)
             result = message.result
             if type(result) is not dict:
                 call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
@@ -389,10 +395,16 @@ class Connection:
             # `_take` has logged an answer that comes late, such as that to a subscription when the server is stopped.
             if message.id is None:
                 logger.warning("server_error", server=self.name, error=text[:SAMPLE_LENGTH])
-        elif isinstance(error, dict) and type(error.get("code")) is int:
+            return
+        self._note_answer(call)
+        if isinstance(error, dict) and type(error.get("code")) is int:
             call.finish(error=answered_error(error["code"], text, error.get("data")))
         else:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
+
+    def _note_answer(self, call: Call) -> None:
+        if not call.bound and call.method != "tools/list":
+            self.has_answered = True
 
     def _ignore_notification(self, message: Notification, size: int) -> None:
         if not self._warned_of_long_notifications:

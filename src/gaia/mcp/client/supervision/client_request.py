@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -11,7 +11,7 @@ from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.errors import MCPError
 
-__all__ = ["CallOptions", "ClientRequest", "OnProgress"]
+__all__ = ["CallOptions", "ClientRequest", "OnProgress", "ResultCheck"]
 
 OnProgress = Callable[[float, float | None, str | None], object]
 """``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
@@ -37,6 +37,26 @@ class CallOptions(msgspec.Struct, frozen=True):
             require_seconds("max_timeout", self.max_timeout)
 
 
+class ResultCheck(Protocol):
+    """Whether a result is what the server has promised."""
+
+    @property
+    def fails_call(self) -> bool:
+        """Whether the call fails of a result that is not. Otherwise that is only logged."""
+
+    def problem(self, result: Mapping[str, Any], /) -> MCPError | None:
+        """What the call fails with. May take seconds."""
+
+    def submit(self, task: Callable[[], object], /) -> None:
+        """Run a task, such as `problem`, where nothing else of the client waits for it. Raises `PoolExhausted`."""
+
+    def note(self, result: Mapping[str, Any], /) -> None:
+        """Have the log told soon what is wrong with the result. Never blocks."""
+
+    def note_bytes(self, result: bytes, /) -> None:
+        """The same for a result that is still JSON."""
+
+
 class ClientRequest(msgspec.Struct, frozen=True):
     """Immutable. The hooks run on the caller's thread, or where the callbacks of its future run."""
 
@@ -51,5 +71,5 @@ class ClientRequest(msgspec.Struct, frozen=True):
     """Seconds up to which progress extends the call, after the options and the client's settings; None: it does not."""
     observation: Observation | None = None
     """Told what becomes of the request, and its end; None if the process records nothing."""
-    check: Callable[[Mapping[str, Any]], MCPError | None] | None = None
-    """What is wrong with a result, if the call is to fail of it. May take long, and may run on a callback thread."""
+    check: ResultCheck | None = None
+    """The check of its result, if there is something to check."""

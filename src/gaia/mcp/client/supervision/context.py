@@ -78,10 +78,11 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     name: str
     """The server's name, for threads, log events and messages."""
     transport: ChannelTransport
-    """Its `timeout` is also the time that the server has to get ready."""
     identity: ClientIdentity
     negotiation: Negotiation
     """Remembers what it found; used by the supervisor's thread alone."""
+    start_timeout: float = 60.0
+    """How long the server may take to get ready, each time that it is started."""
     policy: RestartPolicy
     health_interval: float
     health_timeout: float

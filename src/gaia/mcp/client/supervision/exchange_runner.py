@@ -139,9 +139,17 @@ class RunExchange(msgspec.Struct, frozen=True):
     """Has the supervisor run the task. Called by the thread that ends a call."""
 
     def __call__(
-        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
+        self,
+        exchange: Exchange[T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[MCPError], None],
+        timeout: float | None = None,
     ) -> ExchangeRunner[T]:
-        """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile."""
-        runner = ExchangeRunner(self, exchange, on_result, on_error, self.clock.monotonic() + self.timeout)
+        """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile.
+
+        `timeout` takes the place of the one that exchanges on this connection have.
+        """
+        limit = self.clock.monotonic() + (self.timeout if timeout is None else timeout)
+        runner = ExchangeRunner(self, exchange, on_result, on_error, limit)
         runner.start()
         return runner

@@ -143,7 +143,7 @@ class Generation:
             on_greeted(self)
 
         opening = open_and_list(context.negotiation, context.identity, list_failed)
-        run_exchange(opening, greeted, lambda error: on_failed(self, error))
+        run_exchange(opening, greeted, lambda error: on_failed(self, error), timeout=context.start_timeout)
 
     @property
     def pid(self) -> int | None:

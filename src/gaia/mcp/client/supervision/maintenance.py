@@ -21,7 +21,7 @@ from gaia.mcp.client.protocol.notifications import (
 )
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import ConnectionState
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
+from gaia.mcp.client.supervision.context import Listing, SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Timer, Timers
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
@@ -88,8 +88,9 @@ class Maintenance:
         self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
         self._retired = False
-        self._opening = self._hooks.listing_begins()
-        """The listing that is part of the opening."""
+        deadline = context.clock.monotonic() + context.start_timeout
+        self._opening = Listing(self._hooks.listing_begins().number, deadline)
+        """The listing that is part of the opening, and has its time."""
 
     def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
         """The server is ready, and has listed `tools`, if it could.

@@ -46,7 +46,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     restart: Literal["always", "on-failure", "never"] = "on-failure"
     """``on-failure`` leaves a server stopped that exits with 0 while no call waits for it."""
     initial_delay: float = 0.5
-    """The wait before the second restart. The first one is immediate, see `RestartTracker`."""
+    """The first wait. A server that has answered calls is restarted without any, see `RestartTracker`."""
     max_delay: float = 30.0
     """The wait grows to this at most; jitter comes on top, so that servers at the cap do not restart in step."""
     multiplier: float = 2.0
@@ -58,7 +58,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     window: float = 60.0
     """The time in which restarts are counted for `max_restarts`."""
     cooldown: float = 60.0
-    """How long an open circuit refuses calls before one attempt is made; doubles with each failed attempt."""
+    """How long an open circuit refuses calls; doubles each time that it opens, until the server is stable."""
     stable_after: float = 30.0
     """A server that was ready for this long is stable: its next restart is immediate, and the wait after that short."""
 
@@ -97,14 +97,15 @@ class OpenCircuit:
 class RestartTracker:
     """Decides after each end of one server. Times are seconds of one monotonic clock; not thread-safe.
 
-    1. Each end is answered by `Retry`, with a delay that grows from end to end, until there were more than
-       `max_restarts` within `window`: then by `OpenCircuit`. The first delay is 0 and the second `initial_delay`; an
-       attempt that was never ready is no first one, and waits.
-    2. The attempt after an open circuit is half-open: if it ends before it was ready for `stable_after`, the circuit
-       opens again at once, for twice as long, up to ten times the configured cool-down.
-    3. An end is a first one if it follows `stable_after` of being ready, or if the server was ready and there was no
-       other restart within `window`. The former also closes a half-open circuit, and makes the cool-down the
-       configured one again.
+    1. Each end is answered by `Retry`, until there were more than `max_restarts` within `window`: then by
+       `OpenCircuit`.
+    2. The restart is immediate if the start that ended has *worked*: the server answered a call, or was ready for
+       `stable_after`. So it is if the server was ready, and there was no other restart within `window`. Otherwise the
+       start came to nothing: the restart waits, for `initial_delay` at first, and longer from start to start.
+    3. The attempt after an open circuit is half-open: one that has not worked opens the circuit again at once. One that
+       has closes it.
+    4. Each time that the circuit opens, it stays open for twice as long as the last time, up to ten times the
+       configured cool-down. A server that was ready for `stable_after` begins with the configured one again.
     """
 
     def __init__(self, policy: RestartPolicy, rng: random.Random) -> None:
@@ -119,6 +120,7 @@ class RestartTracker:
         """When the sessions of the current window were renewed, oldest first."""
         self._half_open = False
         self._cooldown = policy.cooldown
+        """How long the circuit stays open the next time."""
 
     def on_ready(self, now: float) -> None:
         """The server finished its handshake."""
@@ -126,7 +128,7 @@ class RestartTracker:
 
     @property
     def half_open(self) -> bool:
-        """Whether the circuit was open, and the server has not been stable since."""
+        """Whether the circuit was open, and the server has not worked since."""
         return self._half_open
 
     def may_renew(self, now: float) -> bool:
@@ -141,37 +143,45 @@ class RestartTracker:
         self._renewals.append(now)
         return True
 
-    def note_end(self, now: float) -> bool:
-        """The server ended; on its own that is no failure. True if it was stable, which closes a half-open circuit."""
+    def note_end(self, now: float, *, has_answered: bool = False) -> bool:
+        """The server ended; on its own that is no failure. True if this start has worked, which closes the circuit.
+
+        `has_answered`: the server answered a call of the application since it was started.
+        """
         since, self._ready_since = self._ready_since, None
-        if since is None or now - since < self._policy.stable_after:
-            return False
-        if self._half_open:
-            self._half_open = False
+        was_stable = since is not None and now - since >= self._policy.stable_after
+        if was_stable:
             self._cooldown = self._policy.cooldown
+        has_worked = was_stable or has_answered
+        if has_worked and self._half_open:
+            self._half_open = False
             # The cool-down was the penalty for the restarts from before the circuit opened.
             self._restarts.clear()
-        return True
+        return has_worked
 
-    def on_end(self, now: float) -> Retry | OpenCircuit:
-        """The server ended, or could not be started: what to do next."""
+    def on_end(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit:
+        """The server ended, or could not be started: what to do next. See `note_end`."""
         was_ready = self._ready_since is not None
-        was_stable = self.note_end(now)
+        has_worked = self.note_end(now, has_answered=has_answered)
         if self._half_open:
-            self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
-            return OpenCircuit(now + self._cooldown)
+            return self._open(now)
         while self._restarts and now - self._restarts[0] >= self._policy.window:
             self._restarts.popleft()
         if len(self._restarts) >= self._policy.max_restarts:
-            self._half_open = True
-            return OpenCircuit(now + self._cooldown)
-        is_first = was_stable or (was_ready and not self._restarts)
+            return self._open(now)
+        at_once = has_worked or (was_ready and not self._restarts)
         self._restarts.append(now)
-        if is_first:
+        if at_once:
             self._attempt = 0
             return Retry(0.0)
         self._attempt += 1
         return Retry(self._delay())
+
+    def _open(self, now: float) -> OpenCircuit:
+        self._half_open = True
+        until = now + self._cooldown
+        self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
+        return OpenCircuit(until)
 
     def _delay(self) -> float:
         policy = self._policy
@@ -214,6 +224,8 @@ class Loss(msgspec.Struct, frozen=True):
     """The supervisor gave it up because the server had stopped answering."""
     internal: bool = False
     """The supervisor gave it up because of an exception in a step of its own."""
+    has_answered: bool = False
+    """The server had answered a call of the application since it was started."""
 
     @property
     def reason(self) -> LossReason:
@@ -326,27 +338,28 @@ class Recovery:
 
     def after(self, loss: Loss, now: float) -> Decision:
         """The server was lost, and all of it has ended. To be asked once for each loss."""
+        step: Step | None = None
         if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
-            self._tracker.note_end(now)
-            return Step.RENEW
-        if loss.ended_while_opening and self._negotiation.retry_with_initialize():
+            step = Step.RENEW
+        elif loss.ended_while_opening and self._negotiation.retry_with_initialize():
             return Step.RETRY_WITH_INITIALIZE
-        if loss.unauthorized:
-            self._tracker.note_end(now)
-            return Step.LOG_IN
-        if self.may_stay_exited(loss):
-            self._tracker.note_end(now)
-            return Step.STAY_EXITED
-        return self.after_failure(now)
+        elif loss.unauthorized:
+            step = Step.LOG_IN
+        elif self.may_stay_exited(loss):
+            step = Step.STAY_EXITED
+        if step is None:
+            return self.after_failure(now, has_answered=loss.has_answered)
+        self._tracker.note_end(now, has_answered=loss.has_answered)
+        return step
 
-    def replaced(self, now: float) -> None:
-        """A fresh process takes the place of the server, which has not failed."""
-        self._tracker.note_end(now)
+    def replaced(self, now: float, *, has_answered: bool = False) -> None:
+        """The server was stopped, or a fresh process took its place. It has not failed."""
+        self._tracker.note_end(now, has_answered=has_answered)
 
-    def after_failure(self, now: float) -> Retry | OpenCircuit | GiveUp:
-        """The server failed, or could not even be started."""
+    def after_failure(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit | GiveUp:
+        """The server failed, or could not even be started. `has_answered`: it had answered a call before."""
         if not (self.ever_ready or self.keep_trying):
             return GiveUp()
         if not self.restarts:
             return GiveUp("its restart policy is 'never'")
-        return self._tracker.on_end(now)
+        return self._tracker.on_end(now, has_answered=has_answered)

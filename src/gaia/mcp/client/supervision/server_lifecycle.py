@@ -388,7 +388,9 @@ class ServerLifecycle:
             self._recycling.end,
             self._spare.end,
             lambda: self._leaving.let_go(generation, math.inf),
-            lambda: self._recovery.replaced(self._context.clock.monotonic()),
+            lambda: self._recovery.replaced(
+                self._context.clock.monotonic(), has_answered=generation.connection.has_answered
+            ),
             lambda: self.condition.move_to(ServerState.EXITED, _IDLE),
         )
         logger.info("server_idle", server=self._name, generation=self.condition.generation, pid=generation.pid)
@@ -455,7 +457,9 @@ class ServerLifecycle:
         self._recycling.end()
         self._idling.end()
         ending = generation.lose(error)
-        self.condition.loss = loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
+        has_answered = generation.connection.has_answered
+        loss = Loss(error, ending, was_ready, hung=hung, internal=internal, has_answered=has_answered)
+        self.condition.loss = loss
         reason = loss.described()
         self._spans.lost(loss.reason, uptime)
         # Callers learn of it before the server is terminated, which can take seconds.

@@ -165,21 +165,21 @@ class RelayedCall:
         if check is None or call.error is not None:
             self._end(relayed)
             return
-        if not link.client.tool_calls.outputs.fails_calls:
+        if not check.fails_call:
             self._end(relayed)
-            link.checks.add(check, relayed.result)
+            check.note_bytes(relayed.result)
             return
         end = link.on_loop(self._end)
 
         def checked() -> None:
             try:
-                problem = check(orjson.loads(relayed.result))
+                problem = check.problem(orjson.loads(relayed.result))
             except ValueError as error:
                 problem = InvalidResponse(f"the result cannot be compared with the tool's outputSchema: {error}")
             end(relayed if problem is None else Relayed(error=problem))
 
         # It may take seconds.
-        link.client.trips.steps.submit(checked)
+        check.submit(checked)
 
     def _end(self, relayed: Relayed) -> None:
         if self._is_over:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from gaia.mcp.aio.loop_inbox import LoopInbox
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.gateway.upstream.client_side import ClientSide
-from gaia.mcp.gateway.upstream.output_checks import OutputChecks
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import binding_of
 
@@ -27,8 +26,6 @@ class ServerLink:
         self.rounds = rounds
         self.post = inbox.post
         """Runs a task on the loop, soon."""
-        self.checks = OutputChecks(client.trips.steps)
-        """Of results that were passed on."""
         self._thread = threading.get_ident()
 
     @property

@@ -132,9 +132,9 @@ class View:
         catalog = server.client.tool_calls.catalog
         if not catalog.listed:
             return True
-        # It has listed its tools, and ended before it had joined the others.
-        has_joined = self._servers.manager.get_client(server.name) is server.client
-        return not has_joined and any(one.name == tool for one in catalog.tools)
+        # It has listed its tools, and ended before it had joined the others, or is about to join them.
+        has_joined = any(route.client is server.client for route in self._servers.manager.routes.values())
+        return not has_joined and tool in catalog
 
     # Prompts.
 

@@ -28,7 +28,7 @@ def place(engine: LocalEngine) -> Iterator[Place]:
     def make(
         server: dict[str, Any],
         engine: Any = engine,
-        timeout: float = PATIENCE,
+        start_timeout: float | None = None,
         lease: float = 30,
         placement: Placement | None = None,
         **options: Any,
@@ -36,8 +36,8 @@ def place(engine: LocalEngine) -> Iterator[Place]:
         engines.append(engine)
         launch = Launch(command=server["command"], args=server["args"], env=server.get("env"))
         placement = placement or Placement(lease=lease)
-        transport = PlacedTransport(placement, timeout, lambda: launch, lambda: engine)
-        client = MCPClient("it", transport, **options)
+        transport = PlacedTransport(placement, PATIENCE, lambda: launch, lambda: engine)
+        client = MCPClient("it", transport, start_timeout=start_timeout, **options)
         clients.append(client)
         return client
 

@@ -43,6 +43,7 @@ class Life:
             placement=Placement(),
             engine=nothing,
             settings=nothing,
+            start_timeout=60.0,
             timeout=PATIENCE,
             max_pending=1,
             hooks=nothing,

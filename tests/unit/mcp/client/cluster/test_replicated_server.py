@@ -68,7 +68,7 @@ class TestConnecting:
 
     def test_it_is_kept_trying(self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]) -> None:
         engine._has_place = False
-        client = place(demo_server, timeout=0.05)
+        client = place(demo_server, start_timeout=1.0)
         assert not client.connect(keep_trying=True)
         assert client.call_tool("add", {})["error_type"] == "server_unavailable"
         assert not client.is_connected()

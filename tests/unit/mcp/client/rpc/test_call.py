@@ -282,3 +282,13 @@ class TestNextConnection:
         repeated.prepare_repeat(8)
         assert repeated.repeatable is False
         assert repeated.delivery == "unknown", "its first copy was written"
+
+
+def test_progress_never_sets_a_deadline_back() -> None:
+    call = Call(1, "tools/call", {}, now=0.0, timeout=10.0, max_timeout=100.0)
+    call.progressed(5.0)
+    assert call.deadline == 15.0
+    # A person is asked meanwhile, who has ten minutes.
+    call.deadline = 620.0
+    call.progressed(6.0)
+    assert call.deadline == 620.0

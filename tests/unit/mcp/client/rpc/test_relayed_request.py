@@ -100,6 +100,16 @@ def test_the_result_stays_bytes_and_is_taken_once() -> None:
     assert connection.in_flight == 0
 
 
+@pytest.mark.parametrize(("method", "counts"), [("tools/call", True), ("resources/read", True), ("tools/list", False)])
+@pytest.mark.parametrize("outcome", [{"result": {}}, {"error": {"code": -32602, "message": "not like that"}}])
+def test_a_server_that_answers_a_client_works(method: str, counts: bool, outcome: Json) -> None:
+    connection = new_connection()
+    submitted(connection, request(1, method))
+    assert not connection.has_answered
+    answer(connection, {"jsonrpc": "2.0", "id": 1, **outcome})
+    assert connection.has_answered is counts
+
+
 def test_an_answer_that_has_to_be_repaired_is_a_result_too() -> None:
     connection = new_connection()
     call = submitted(connection, request())

@@ -191,6 +191,22 @@ class TestFirstRestart:
             subject.on_ready(now)
             assert subject.on_end(now + 30.0) == Retry(0.0)
 
+    def test_of_a_server_that_has_answered_a_call_is_immediate_as_often_as_the_window_permits(self) -> None:
+        subject = tracker(STEADY)
+        decisions = []
+        for now in range(6):
+            subject.on_ready(now)
+            decisions.append(subject.on_end(now, has_answered=True))
+        assert decisions == [*[Retry(0.0)] * 5, OpenCircuit(65.0)]
+
+    def test_a_start_that_came_to_nothing_waits_from_the_bottom_after_one_that_has_answered(self) -> None:
+        subject = tracker(PATIENT)
+        waits = [delay(subject.on_end(0.0)) for _ in range(3)]
+        assert [*waits, delay(subject.on_end(0.0, has_answered=True)), delay(subject.on_end(0.0))] == [
+            *(0.5, 1.0, 2.0),
+            *(0.0, 0.5),
+        ]
+
     def test_a_start_that_failed_is_not_repeated_at_once(self) -> None:
         assert tracker(STEADY).on_end(0.0) == Retry(0.5)
 
@@ -247,6 +263,31 @@ class TestCircuit:
         assert subject.half_open
         assert subject.on_end(now + 3600.0) == OpenCircuit(now + 3600.0 + 120.0)
 
+    def test_a_half_open_attempt_that_has_answered_a_call_closes_it(self) -> None:
+        policy = RestartPolicy(jitter=0.0, window=100_000.0)
+        subject = tracker(policy)
+        now = open_circuit(subject, policy)
+        subject.on_ready(now)
+        assert subject.on_end(now, has_answered=True) == Retry(0.0)
+        assert not subject.half_open
+
+    def test_the_next_time_it_stays_open_for_longer_unless_the_server_was_stable_meanwhile(self) -> None:
+        subject = tracker(STEADY)
+        waits = []
+        now = 0.0
+        for _ in range(6):
+            again = open_circuit(subject, STEADY, now)
+            waits.append(again - now)
+            now = again
+            subject.on_ready(now)
+            assert subject.on_end(now, has_answered=True) == Retry(0.0)
+            now += STEADY.window
+        assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+        subject.on_ready(now)
+        assert subject.on_end(now + 30.0) == Retry(0.0)
+        now += 30.0 + STEADY.window
+        assert open_circuit(subject, STEADY, now) == now + 60.0
+
     def test_a_half_open_attempt_that_stays_ready_closes_it(self) -> None:
         subject = tracker(STEADY)
         now = open_circuit(subject, STEADY)
@@ -284,27 +325,28 @@ policies = st.builds(
     cooldown=st.floats(0.1, 1000),
     stable_after=st.floats(0.1, 1000),
 )
-lives = st.lists(st.tuples(st.booleans(), st.floats(0, 2000)), max_size=60)
-"""What became of each start: whether it got ready, and how long it lived then."""
+lives = st.lists(st.tuples(st.booleans(), st.booleans(), st.floats(0, 2000)), max_size=60)
+"""What became of each start: whether it got ready, whether it answered a call then, and how long it lived."""
 
 
 @given(policies, lives, st.integers())
 def test_whatever_happens_there_is_a_next_attempt_and_never_a_tight_loop(
-    policy: RestartPolicy, lives: list[tuple[bool, float]], seed: int
+    policy: RestartPolicy, lives: list[tuple[bool, bool, float]], seed: int
 ) -> None:
     subject = RestartTracker(policy, random.Random(seed))
     now = 0.0
     retries: list[float] = []
-    for ready, lived in lives:
+    for ready, answers, lived in lives:
         began = now
+        has_answered = ready and answers
         if ready:
             subject.on_ready(now)
             now += lived
-        match subject.on_end(now):
+        match subject.on_end(now, has_answered=has_answered):
             case Retry(0.0):
                 is_only_one = all(now - granted >= policy.window for granted in retries)
                 assert ready
-                assert is_only_one or now - began >= policy.stable_after
+                assert has_answered or is_only_one or now - began >= policy.stable_after
                 retries.append(now)
             case Retry(delay):
                 retries.append(now)
@@ -372,6 +414,10 @@ class TestNoFailure:
 class TestFailure:
     def test_a_crash_is_followed_by_a_restart(self) -> None:
         assert recovery().after(loss(CRASH), 0.0) == Retry(0.5)
+
+    def test_a_crash_after_an_answer_is_followed_by_a_restart_at_once(self) -> None:
+        crashing, crash = recovery(), msgspec.structs.replace(loss(CRASH), has_answered=True)
+        assert [crashing.after(crash, 0.0) for _ in range(3)] == [Retry(0.0)] * 3
 
     def test_too_many_open_the_circuit(self) -> None:
         hopeless = recovery(RestartPolicy(jitter=0.0, max_restarts=1, cooldown=60.0))

@@ -7,10 +7,12 @@ import pytest
 
 from gaia.mcp.client.rpc.connection import ConnectionState
 from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import (
     CallTimeout,
+    JsonRpcError,
     NotConnected,
     ServerCrashed,
     ServerUnavailable,
@@ -186,6 +188,36 @@ class TestRestarting:
             restart(server, delay)
         server.clock.advance(STEADY.stable_after)
         restart(server, 0.0)
+        restart(server, 0.5)
+
+    def test_a_server_that_has_answered_calls_is_started_again_without_a_wait_each_time(
+        self, server: Supervised
+    ) -> None:
+        for number in range(1, 6):
+            channel = server.transport.channel(number)
+            result = server.submit()
+            request = channel.wait_for("tools/call")
+            if number % 2:
+                channel.answer(request, TEXT)
+                result.result(PATIENCE)
+            else:
+                channel.answer_error(request, -32602, "not like that")
+                assert isinstance(result.exception(PATIENCE), JsonRpcError)
+            channel.end(exit_code=1)
+            assert server.wait_for(Restarted).downtime == 0.0
+        channel = server.transport.channel(6)
+        result = server.submit()
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        result.result(PATIENCE)
+        channel.end(exit_code=1)
+        assert server.wait_for(GaveUp).retry_in == pytest.approx(60.0)
+
+    def test_one_that_has_answered_a_ping_and_a_listing_alone_waits(self, supervise: Supervise) -> None:
+        server = supervise(health_interval=5.0).started()
+        restart(server, 0.0)
+        server.pass_time(5.0)
+        server.transport.channel(2).wait_for("ping")
+        server.request(ClientRequest("tools/list"))
         restart(server, 0.5)
 
     def test_a_restart_that_fails_is_a_failure_like_a_crash(self, server: Supervised) -> None:

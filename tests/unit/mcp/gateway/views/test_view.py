@@ -123,13 +123,15 @@ def test_a_server_that_does_not_start_is_waited_for_once(
     asyncio.run(use())
 
 
-def test_a_tool_of_a_server_that_was_lost_before_the_manager_had_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listed_tool_that_the_manager_has_no_route_to_yet_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def use() -> None:
         async with Gateway(servers()) as gateway:
             await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
             view = View(gateway._servers, gateway._changes, None, Profile("p"))
             assert view._find_unlisted_tool("a_look") is None
-            monkeypatch.setattr(gateway.manager, "get_client", lambda _name: None)
+            monkeypatch.setattr(gateway.manager._registry, "routes", {})
             found = view._find_unlisted_tool("a_look")
             assert found is not None
             assert (found[0].name, found[1]) == ("a", "look")
