@@ -15,6 +15,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import ClientsFile, add_client, read_clients_file
 from gaia.testing import FakeServer, FakeTool
@@ -460,10 +461,10 @@ class TestLimits:
             gateway = Gateway(servers(), clients=clients.read())
             async with running(gateway) as url, connected(url, token, mode) as client:
                 assert await text_of(client, "files_read", path="a") == "text of a"
-                with pytest.raises(MCPError) as refused:
-                    await client.call_tool("files_read", {"path": "x" * 300})
-                assert "answerBytes" in refused.value.error.message
-                assert refused.value.error.data["delivery"] == "unknown"
+                withheld = await client.call_tool("files_read", {"path": "x" * 300})
+                assert withheld.is_error
+                assert "answerBytes" in withheld.content[0].text
+                assert withheld.meta[FAILURE_KEY]["delivery"] == "unknown"
 
         asyncio.run(use())
 
@@ -516,8 +517,7 @@ class TestAudit:
         async def use() -> None:
             gateway = Gateway(fakes, clients=clients.read(), audit=file)
             async with running(gateway) as url, connected(url, token, mode) as client:
-                with pytest.raises(MCPError):
-                    await client.call_tool("files_write", {"path": "a"})
+                assert (await client.call_tool("files_write", {"path": "a"})).is_error
                 line = json.loads(file.read_text())
                 assert (line["outcome"], line["delivery"]) == ("server_crashed", "unknown")
 

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway.access.clients_file import add_client
 from tests.gateway.gateway_process import (
     ACCEPT,
@@ -147,9 +148,10 @@ def test_faulty_servers_harm_no_other(run: Run, fault_server: FaultServer) -> No
             for name in ("good", "noisy"):
                 assert text_of(gateway.call(f"{name}_echo", {"text": text}).json) == text
         for call in lost:
-            error = call.result(PATIENCE).json["error"]
-            assert error["data"]["delivery"] == "unknown"
-            assert error["data"]["errorType"] == "timeout"
+            result = call.result(PATIENCE).json["result"]
+            assert result["isError"]
+            assert result["_meta"][FAILURE_KEY]["delivery"] == "unknown"
+            assert result["_meta"][FAILURE_KEY]["errorType"] == "timeout"
         # Neither has taken the others with it.
         assert text_of(gateway.call("good_echo", {"text": "c"}).json) == "c"
         assert text_of(gateway.call("hung_pid", {}).json)

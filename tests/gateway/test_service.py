@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway.access.clients_file import add_client
 from tests.gateway.gateway_process import ACCEPT, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.state_file import read_state
@@ -99,8 +100,8 @@ def test_a_call_that_does_not_end_within_the_grace_is_given_up(
         assert wait_until(lambda: is_called(state))
         gateway.signal(signal.SIGTERM)
         assert gateway.process.wait(PATIENCE) == 0
-        error = call.result(PATIENCE).json["error"]
-    assert error["data"]["delivery"] == "unknown"
+        result = call.result(PATIENCE).json["result"]
+    assert (result["isError"], result["_meta"][FAILURE_KEY]["delivery"]) == (True, "unknown")
     assert not psutil.pid_exists(read_state(state).pids[0])
 
 

@@ -168,6 +168,7 @@ PUBLIC_NAMES = {
         "UnknownTool",
         "UrlElicitationRequired",
         "answered_error",
+        "error_of",
     },
 }
 """The packages' `__all__`, whole."""
@@ -236,7 +237,7 @@ def test_names_that_are_loaded_on_first_use_are_listed_alike_everywhere(package:
 def test_all_errors_can_be_imported_where_the_client_is() -> None:
     errors = importlib.import_module("gaia.mcp.errors")
     # Applications catch errors; only the client makes one from a server's answer.
-    assert set(errors.__all__) - {"answered_error"} <= PUBLIC_NAMES["gaia.mcp"]
+    assert set(errors.__all__) - {"answered_error", "error_of"} <= PUBLIC_NAMES["gaia.mcp"]
 
 
 def test_all_events_can_be_imported_where_the_client_is() -> None:

@@ -28,6 +28,7 @@ from typing import Any
 
 import psutil
 
+from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from tests.gateway.gateway_process import ACCEPT, INITIALIZE, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.processes import wait_for_end
 from tests.soak.figures import summary
@@ -195,6 +196,9 @@ class Client:
 
 def _told(message: dict[str, Any]) -> str:
     if "result" in message:
+        failure = message["result"].get("_meta", {}).get(FAILURE_KEY)
+        if failure is not None:
+            return str(failure["delivery"])
         return "ok" if not message["result"].get("isError") else f"{NOTHING}: {message['result']}"
     return str(message["error"].get("data", {}).get("delivery") or f"{NOTHING}: {message['error']}")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 
 from gaia.http_client.connecting import connect
-from gaia.http_client.errors import HttpClientError, Interrupted, is_own
+from gaia.http_client.errors import HttpClientError, Interrupted, NoConnection, is_own
 from gaia.http_client.request_head import encode_head, merged
 from gaia.http_client.response import Response
 from gaia.http_client.response_parser import ResponseParser
@@ -57,11 +57,7 @@ class HttpConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a request to the origin of the last one needs no new connection, as far as is known. Never waits.
-
-        Looking up a name cannot be interrupted, and has no deadline. A thread that must not wait for that makes only
-        requests for which there is a connection.
-        """
+        """Whether a request to the origin of the last one needs no new connection, as far as is known. Never waits."""
         return self._stream is not None and self._is_usable(self._stream)
 
     @property
@@ -86,22 +82,26 @@ class HttpConnection:
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
         with_shared: bool = True,
+        may_connect: bool = True,
     ) -> Response:
         """Send a request, once, and give the response: a context, inside of which its body is to be read.
 
         `deadline`, a reading of `time.monotonic`, is that of the whole exchange, the body included; a callable is asked
         again during each wait. `on_sending` is called when there is a connection, right before the first byte, and
         prevents the request by raising; `on_status` with the status of the response. `with_shared` says whether the
-        headers of the settings are sent, which are for one server.
+        headers of the settings are sent, which are for one server. Looking up a name cannot be interrupted, and has no
+        deadline: a thread that must not wait for that says that it may not connect.
 
-        Raises `HttpClientError`: `ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself if the connection
-        broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No request is sent
-        a second time.
+        Raises `HttpClientError`: `ConnectFailed`, `NoConnection`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself
+        if the connection broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No
+        request is sent a second time.
         """
         self._cut = False
         self._deadline = deadline
         head = self._encoded_head(method, url, headers, body, with_shared)
         if self._stream is None or self._origin != url.origin or not self._is_usable(self._stream):
+            if not may_connect:
+                raise NoConnection("no connection is open")
             self._connect(url)
         if on_sending is not None:
             on_sending()

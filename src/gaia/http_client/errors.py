@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["ConnectFailed", "HttpClientError", "Interrupted", "ProtocolBroken", "TimedOut", "TooLong", "is_own"]
+__all__ = [
+    "ConnectFailed",
+    "HttpClientError",
+    "Interrupted",
+    "NoConnection",
+    "ProtocolBroken",
+    "TimedOut",
+    "TooLong",
+    "is_own",
+]
 
 
 def is_own(error: BaseException) -> bool:
@@ -25,6 +34,10 @@ class HttpClientError(OSError):
 
 class ConnectFailed(HttpClientError):
     """There is no connection to the server: nothing of the request was sent."""
+
+
+class NoConnection(ConnectFailed):
+    """No connection is open, and the request must not make one."""
 
 
 class ProtocolBroken(HttpClientError):

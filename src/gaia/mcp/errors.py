@@ -43,6 +43,7 @@ __all__ = [
     "UnknownTool",
     "UrlElicitationRequired",
     "answered_error",
+    "error_of",
 ]
 
 Delivery = Literal["not_sent", "unknown"]
@@ -295,3 +296,34 @@ class NeedsAuthorization(HttpError):
     """The server requires a login; the message says how to log in."""
 
     error_type = "needs_authorization"
+
+
+_BY_TYPE: dict[str, type[MCPError]] = {
+    cls.error_type: cls
+    for cls in (
+        ConfigError,
+        NotConnected,
+        NotOffered,
+        ServerUnavailable,
+        ServerCrashed,
+        SessionLost,
+        Overloaded,
+        CallTimeout,
+        CallCancelled,
+        ToolDenied,
+        ToolNotApproved,
+        UnknownTool,
+        InvalidResponse,
+        InputMissing,
+        HttpError,
+        NeedsAuthorization,
+    )
+}
+"""By `error_type`. Of classes with the same word it is the most general one."""
+
+
+def error_of(error_type: str, message: str) -> MCPError:
+    """The exception for a word of `MCPError.error_type`; an `MCPError` with that word if it belongs to no class."""
+    error = _BY_TYPE.get(error_type, MCPError)(message)
+    error.error_type = error_type
+    return error

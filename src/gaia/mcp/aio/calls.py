@@ -94,7 +94,7 @@ async def _ended(submit: Submit, waiting: _Waiting | _Reporting) -> CallFuture:
         await waiting.until_end_of(future)
         future.result()
     except concurrent.futures.CancelledError:
-        raise CallCancelled(SCOPE_CANCELLED) from None
+        raise CallCancelled(SCOPE_CANCELLED, delivery=future.delivery_of_cancelled) from None
     except BaseException:
         # Does nothing if it is the call that has failed.
         future.cancel()

@@ -12,6 +12,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.client.protocol.gateway_failures import failure_in, failure_of
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
@@ -232,8 +233,10 @@ def _result(method: str, response: Any) -> dict[str, Any]:
     if isinstance(response, dict):
         error, result = response.get("error"), response.get("result")
         if isinstance(error, dict):
-            code = error.get("code")
-            raise answered_error(code if isinstance(code, int) else 0, str(error.get("message", "")), error.get("data"))
+            code, text, data = error.get("code"), str(error.get("message", "")), error.get("data")
+            raise failure_of(code, text, data) or answered_error(code if isinstance(code, int) else 0, text, data)
         if isinstance(result, dict):
+            if result.get("isError") is True and (failure := failure_in(result)) is not None:
+                raise failure
             return result
     raise InvalidResponse(f"the transport answered {method} with neither a result nor an error object")

@@ -18,7 +18,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.exchange import Exchange, Send, drive, paginate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
+from gaia.mcp.client.protocol.rounds import InputRequired, RequestRounds, needs_input
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session_requests import Requests
@@ -111,14 +111,17 @@ class RoundTrips:
 
     def _continue(self, request: ClientRequest, answer: Outcome) -> Outcome:
         """The result, after the first answer to a request turned out not to be one."""
-        original = request.params
-        for _ in range(MAX_ROUNDS - 1):
-            required = InputRequired.from_result(answer)
-            request = msgspec.structs.replace(request, params=required.params(original, self._ask_for_input(required)))
-            answer = self.session.request(request)
-            if not self.is_unfinished(answer):
-                return answer
-        raise too_many_rounds(request)
+        rounds = RequestRounds(request.method, request.params)
+        try:
+            while self.is_unfinished(answer):
+                required = rounds.required(answer)
+                params = rounds.next_params(required, self._ask_for_input(required))
+                answer = self.session.request(msgspec.structs.replace(request, params=params))
+        except MCPError as error:
+            if (failure := rounds.failed(error)) is not error:
+                raise failure from error
+            raise
+        return answer
 
     def submit_step(self, step: Send, lane: Callbacks) -> CallFuture:
         """Make the request of one step of an exchange without waiting."""
@@ -172,7 +175,7 @@ class _Submission:
     def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Callbacks) -> None:
         self._trips = trips
         self._request = request
-        self._rounds = 0
+        self._rounds = RequestRounds(request.method, request.params)
         self._future = CallFuture(lane)
         self._keep: Callable[[Outcome], None] | None = None
         """What to do with the result of the first round, if it may be used again."""
@@ -189,7 +192,6 @@ class _Submission:
         return self._future
 
     def _send(self, request: ClientRequest) -> None:
-        self._rounds += 1
         self._trips.session.submit(request, self._future, self._goes_on)
 
     def _goes_on(self, error: MCPError | None, answer: Outcome) -> bool:
@@ -197,7 +199,10 @@ class _Submission:
         if isinstance(error, UrlElicitationRequired):
             self._trips.note_urls(error)
         if error is not None:
-            return False
+            failure = self._rounds.failed(error)
+            if failure is not error:
+                self._end(failure)
+            return failure is not error
         keep, self._keep = self._keep, None
         if self._trips.is_unfinished(answer):
             # A result that answers of the application went into must not be used again.
@@ -220,7 +225,7 @@ class _Submission:
             try:
                 step()
             except MCPError as error:
-                self._end(error)
+                self._end(self._rounds.failed(error))
             except Exception as error:  # noqa: BLE001 - a mistake of ours: the future must be done all the same
                 logger.error("call_failed", method=self._request.method, error=exception_text(error))
                 self._end(InvalidResponse(f"internal error: {exception_text(error)}", delivery="unknown"))
@@ -240,9 +245,7 @@ class _Submission:
         self._end(None, result)
 
     def _ask_for_input(self, answer: Outcome) -> None:
-        if self._rounds == MAX_ROUNDS:
-            raise too_many_rounds(self._request)
-        required = InputRequired.from_result(answer)
+        required = self._rounds.required(answer)
         input_requests = InputRequests(
             self._trips.server_requests,
             required.requests or {},
@@ -255,7 +258,7 @@ class _Submission:
     def _input_arrived(self, required: InputRequired, input_requests: InputRequests) -> None:
         if input_requests.error is not None:
             raise input_requests.error
-        params = required.params(self._request.params, input_requests.answers)
+        params = self._rounds.next_params(required, input_requests.answers)
         self._send(msgspec.structs.replace(self._request, params=params))
 
     def _end(self, error: MCPError | None, result: Outcome = NOTHING) -> None:
@@ -270,7 +273,3 @@ def check(request: ClientRequest, result: Outcome) -> None:
         request.check.note(result)
     elif (problem := request.check.problem(result)) is not None:
         raise problem
-
-
-def too_many_rounds(request: ClientRequest) -> InvalidResponse:
-    return InvalidResponse(f"{request.method}: the server still requires input after {MAX_ROUNDS} rounds")

@@ -98,28 +98,6 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 _OF_THE_CLIENT = frozenset(("error_type", "delivery"))
 """Members in which the client says how a call failed."""
 
-_ERRORS: dict[str, type[errors.MCPError]] = {
-    cls.error_type: cls
-    for cls in (
-        errors.ConfigError,
-        errors.NotConnected,
-        errors.NotOffered,
-        errors.ServerUnavailable,
-        errors.ServerCrashed,
-        errors.Overloaded,
-        errors.CallTimeout,
-        errors.CallCancelled,
-        errors.ToolDenied,
-        errors.ToolNotApproved,
-        errors.UnknownTool,
-        errors.InvalidResponse,
-        errors.InputMissing,
-        errors.HttpError,
-        errors.NeedsAuthorization,
-    )
-}
-"""By `error_type`. Of classes with the same word it is the most general one."""
-
 
 class ToolResult(dict[str, Any]):
     """The result of a tool call. It is a dict: with JSON, `==`, `copy` and `pickle` it works like any other.
@@ -230,8 +208,7 @@ class ToolResult(dict[str, Any]):
         if isinstance(code := self.get("code"), int):
             error: errors.MCPError = errors.answered_error(code, message, self.get("data"))
         else:
-            error = _ERRORS.get(error_type, errors.MCPError)(message)
-            error.error_type = error_type
+            error = errors.error_of(error_type, message)
         error.delivery = "not_sent" if self.get("delivery") == "not_sent" else "unknown"
         return error
 

@@ -16,7 +16,7 @@ from gaia.log import get_logger
 from gaia.mcp.server.rounds import ServedContext
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "MayHaveActed"]
 
 logger = get_logger(__name__)
 
@@ -24,6 +24,13 @@ ResultT = TypeVar("ResultT")
 
 MAX_ROUNDS = 10
 """How often one call may be answered with further questions: an agent that never has enough would ask for ever."""
+
+
+class MayHaveActed(MCPError):
+    """The agent may have acted on the request that this error is for.
+
+    Clients may repeat a request that fails with an internal error, so a tool call gets a result instead.
+    """
 
 
 class Calls:
@@ -65,7 +72,7 @@ class Calls:
                 answers = await context.send_all(requests)
             except MCPCapabilityMissing as missing:
                 raise capability_error(context, missing) from None
-        raise MCPError(types.INTERNAL_ERROR, f"More than {MAX_ROUNDS} rounds of questions for one call")
+        raise MayHaveActed(types.INTERNAL_ERROR, f"More than {MAX_ROUNDS} rounds of questions for one call")
 
     async def _with_context(self, context: ServedContext, function: Callable[[], Any]) -> Any:
         def call() -> Any:
@@ -86,7 +93,7 @@ class Calls:
         except MCPCapabilityMissing as missing:
             raise capability_error(context, missing) from None
         except TooManyCalls:
-            raise _busy() from None
+            raise _busy(MCPError if context.round == 1 else MayHaveActed) from None
         finally:
             self.in_flight.discard(context)
 
@@ -102,8 +109,8 @@ def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> M
     return MCPError(types.INVALID_REQUEST, str(missing))
 
 
-def _busy() -> MCPError:
-    return MCPError(types.INTERNAL_ERROR, "The server is busy: too many calls at once")
+def _busy(kind: type[MCPError] = MCPError) -> MCPError:
+    return kind(types.INTERNAL_ERROR, "The server is busy: too many calls at once")
 
 
 def _input_required(requests: dict[str, Any], state: str) -> types.InputRequiredResult:
@@ -113,6 +120,6 @@ def _input_required(requests: dict[str, Any], state: str) -> types.InputRequired
         )
     except ValidationError as error:
         logger.error("input_requests_invalid", error=str(error))
-        raise MCPError(
+        raise MayHaveActed(
             types.INTERNAL_ERROR, "The agent asked for input in a form that the protocol does not know"
         ) from None

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancelled
 from gaia.log import get_logger
 from gaia.mcp.json_schema import SchemaUnusable, problems_by_own_schema
-from gaia.mcp.server.calls import Calls
+from gaia.mcp.server.calls import Calls, MayHaveActed
 from gaia.mcp.server.changes import set_log_level
 from gaia.mcp.server.offering import Offering
 from gaia.mcp.server.results import error_result, prompt_result, resource_result, tool_result
@@ -31,6 +31,10 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_COMPLETIONS = 100
 """The protocol's limit for one answer."""
+
+_OF_A_CONNECTION = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
+"""Errors of a connection that the tool uses. As the answer to a call they would say that this connection was lost, and
+clients would call again."""
 
 HANDSHAKE_NOT_FOUND = -32002
 """The code for a resource that does not exist up to revision 2025-11-25; later ones forbid it."""
@@ -49,7 +53,12 @@ class Handlers:
     async def call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        return await self._calls.interactive(ctx, params, lambda: self._call_tool(params.name, params.arguments or {}))
+        try:
+            return await self._calls.interactive(
+                ctx, params, lambda: self._call_tool(params.name, params.arguments or {})
+            )
+        except MayHaveActed as error:
+            return error_result(error.message)
 
     async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
         definitions = await self._calls.plain(self._offering.get_mcp_prompts)
@@ -137,7 +146,9 @@ class Handlers:
                 return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
             value: Any = self._offering.execute_mcp_tool(name, arguments)
             return value if _requires_input(value) else _checked(name, definition, tool_result(value))
-        except (MCPError, MCPCapabilityMissing):
+        except (MCPError, MCPCapabilityMissing) as error:
+            if isinstance(error, MCPError) and error.code in _OF_A_CONNECTION:
+                return _tool_failure(name, error)
             raise
         except MCPRequestCancelled:
             return error_result("The call was cancelled")

@@ -9,6 +9,7 @@ import pytest
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.gateway_failures import NOT_SENT, details_of, failed_result
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import ClientRequest
@@ -215,6 +216,20 @@ class TestRequests:
             session.request(CALL)
         status = session.status(tool_count=4)
         assert (status.calls, status.errors, status.tool_count, status.last_error) == (3, 2, 4, "pipe broken")
+
+    def test_a_gateway_tells_of_failures_in_two_ways(
+        self, session: DirectSession, transport: ScriptedTransport
+    ) -> None:
+        session.connect()
+        error = {"code": NOT_SENT, "message": "full", "data": details_of("a", Overloaded("full"), "not_sent")}
+        transport.answers["tools/call"] = {"error": error}
+        with pytest.raises(Overloaded) as refused:
+            session.request(CALL)
+        assert refused.value.delivery == "not_sent"
+        transport.answers["tools/call"] = {"result": failed_result("x", details_of("a", ServerCrashed("x"), "unknown"))}
+        with pytest.raises(ServerCrashed) as lost:
+            session.request(CALL)
+        assert lost.value.delivery == "unknown"
 
 
 class TestFutures:

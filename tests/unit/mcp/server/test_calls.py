@@ -13,7 +13,7 @@ from mcp import Client, MCPError
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, current_mcp_context
 from gaia.cancellation import current_scope
-from gaia.mcp.server.calls import MAX_ROUNDS, Calls
+from gaia.mcp.server.calls import MAX_ROUNDS, Calls, MayHaveActed
 from gaia.serving.threads import WorkerThreads
 from tests.serving.agents import QuietAgent, tool
 from tests.waiting import PATIENCE
@@ -56,8 +56,9 @@ def test_an_agent_that_never_has_enough_answers_is_stopped(mode: str, use: Calla
     agent = Insatiable()
 
     async def talk(client: Client) -> None:
-        with pytest.raises(MCPError, match=f"More than {MAX_ROUNDS} rounds"):
-            await client.call_tool("t", {})
+        # No error, after which clients may call again: the agent may have acted.
+        result = await client.call_tool("t", {})
+        assert (result.is_error, f"More than {MAX_ROUNDS} rounds" in result.content[0].text) == (True, True)
 
     use(agent, talk, mode=mode, elicitation_callback=agree, input_required_max_rounds=100)
     assert agent.states == [None, *(f"asked {number} times" for number in range(1, MAX_ROUNDS))]
@@ -67,9 +68,8 @@ def test_a_question_in_no_form_of_the_protocol_is_the_agents_error(
     use: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def talk(client: Client) -> None:
-        with pytest.raises(MCPError) as raised:
-            await client.call_tool("t", {})
-        assert raised.value.error.code == types.INTERNAL_ERROR
+        result = await client.call_tool("t", {})
+        assert (result.is_error, "asked for input in a form" in result.content[0].text) == (True, True)
 
     use(Insatiable({"method": "elicitation/create", "params": {"message": 7}}), talk, elicitation_callback=agree)
     assert "input_requests_invalid" in caplog.text
@@ -157,8 +157,9 @@ def test_calls_beyond_the_limit_are_refused(make_request: Callable[..., Any]) ->
         first = asyncio.create_task(calls.plain(hold))
         await asyncio.to_thread(begun.wait, 10)
         for refused in (calls.plain(dict), calls.interactive(make_request(), PARAMS, dict)):
-            with pytest.raises(MCPError, match="The server is busy"):
+            with pytest.raises(MCPError, match="The server is busy") as raised:
                 await refused
+            assert not isinstance(raised.value, MayHaveActed)
         let_go.set()
         assert await first
 

@@ -152,6 +152,12 @@ class TestToolCalls:
         assert fields["error"] == "RuntimeError('out of paper')"
         assert "in ending" in fields["traceback"]
 
+    @pytest.mark.parametrize("code", [types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT])
+    def test_a_connection_of_the_tool_is_not_that_of_its_caller(self, code: int, called: Called) -> None:
+        """Clients would take the call for one that was lost on its way, and call again."""
+        result = called(Toolbox(raising(MCPError(code, "Connection closed"))))
+        assert (result.is_error, text_of(result)) == (True, "Tool t failed")
+
     @pytest.mark.parametrize(
         ("name", "ending"), [("other", dict), ("t", raising(ValueError("Unknown tool: it was removed")))]
     )

@@ -19,6 +19,7 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observation, Observer
 from gaia.mcp.client.protocol.framing import OversizedLine
+from gaia.mcp.client.protocol.gateway_failures import failure_in, failure_of
 from gaia.mcp.client.protocol.messages import (
     ErrorResponse,
     Message,
@@ -122,6 +123,8 @@ class Connection:
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
+        self.reads_failures = True
+        """Whether failures behind a gateway end calls as if they had happened here, instead of as its answers."""
         self.trace_context: Context | None = None
         """What the supervisor's messages belong to; None is the current context. Only its thread uses it."""
         self._observer = observer or Observer(name)
@@ -378,6 +381,8 @@ class Connection:
             result = message.result
             if type(result) is not dict:
                 call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
+            elif "_meta" in result and (failure := self._failure_in(call, result)) is not None:
+                call.finish(error=failure)
             elif self.negotiated.server_may_ask or (error := check_result_type(call.method, result)) is None:
                 call.finish(result)
             else:
@@ -386,6 +391,18 @@ class Connection:
             # The connection is lost by that; a call that is no longer in its table would not be told.
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
             raise
+
+    def _reads_failures(self, call: Call) -> bool:
+        return self.reads_failures and not call.bound
+
+    def _failure_in(self, call: Call, result: dict[str, Any]) -> MCPError | None:
+        """What a gateway says that has gone wrong between it and its server; None if the result is none of that."""
+        if result.get("isError") is not True or not self._reads_failures(call):
+            return None
+        failure = failure_in(result)
+        if failure is not None:
+            failure.message = self.redact(failure.message)[:_MAX_ERROR]
+        return failure
 
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)
@@ -398,7 +415,12 @@ class Connection:
             return
         self._note_answer(call)
         if isinstance(error, dict) and type(error.get("code")) is int:
-            call.finish(error=answered_error(error["code"], text, error.get("data")))
+            code, data = error["code"], error.get("data")
+            failure = failure_of(code, text, data) if self._reads_failures(call) else None
+            if failure is not None and failure.delivery == "not_sent":
+                # Not by the gateway to its server. If it was written before, and is repeated, that still counts.
+                call.undo_write()
+            call.finish(error=failure or answered_error(code, text, data))
         else:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import msgspec
+import orjson
 
+from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY, failure_in
 from gaia.mcp.client.protocol.messages import Refusal, encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.raw_answers import NO_FACTS, ResultFacts, facts_of, result_bytes
@@ -20,6 +23,7 @@ OnAnswer = Callable[[dict[str, Any] | None, Refusal | None], object]
 """Told the client's result, or why there is none. For any thread."""
 
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_FAILURE_KEY = FAILURE_KEY.encode()
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
@@ -84,7 +88,11 @@ class RelayedRequest(Call, eq=False, kw_only=True):
             if problem is not None:
                 Call.finish(self, error=problem)
                 return
-        Call.finish(self)
+        failure = None
+        if facts.is_error is True and _FAILURE_KEY in result:
+            with contextlib.suppress(ValueError):
+                failure = failure_in(orjson.loads(result))
+        Call.finish(self, error=failure)
 
     def take(self) -> bytes:
         """The result, once. The call, which is kept until its deadline may be forgotten, keeps no part of its text."""

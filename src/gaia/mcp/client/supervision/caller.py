@@ -25,7 +25,7 @@ from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.errors import CallCancelled, MCPError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, Delivery, MCPError, ServerCrashed
 
 __all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "Relay", "Supervised", "end"]
 
@@ -360,6 +360,11 @@ class CallFuture(Future[ToolResult]):
         super().cancel()
         self.set_running_or_notify_cancel()
         return True
+
+    @property
+    def delivery_of_cancelled(self) -> Delivery:
+        """Whether the server may have acted on a request that was cancelled."""
+        return self._cancellation.delivery
 
     def attach(self, cancel_call: Callable[[CallCancelled], bool]) -> None:
         """Set the function that cancels the current round trip of the request."""

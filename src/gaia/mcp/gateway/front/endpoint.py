@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gaia.mcp.client.protocol.gateway_failures import NOT_SENT
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
@@ -34,9 +35,6 @@ __all__ = ["PATH", "Endpoint", "HttpExchange"]
 PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
-
-_TOO_MANY = -32000
-"""The code for what the protocol has none for."""
 
 ViewAt = Callable[[str, Principal | None], View | None]
 """The view at a path, for a principal; None if there is none."""
@@ -246,7 +244,7 @@ class Endpoint:
             raise RequestRefused(INVALID_REQUEST, "initialize opens a session, and is a request", status=400)
         session = self._sessions.open(post.view, post.owner)
         if session is None:
-            raise RequestRefused(_TOO_MANY, "the gateway takes no further sessions now", status=503)
+            raise RequestRefused(NOT_SENT, "the gateway takes no further sessions now", status=503)
         return session
 
     def _session(self, post: _Post) -> Session:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.rounds import delivery_of
 from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPError, Overloaded, ToolDenied
 from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.checks import Checks
@@ -136,7 +137,9 @@ class _ControlledCall:
         if self._checks.audit is None:
             on_end(relayed)
             return
-        self._record(relayed.outcome, _delivery(error), len(relayed.result), lambda: on_end(relayed))
+        self._record(
+            relayed.outcome, _delivery(self.client.params, error), len(relayed.result), lambda: on_end(relayed)
+        )
 
     def cancel(self, reason: str) -> None:
         """The client does not want the answer any more."""
@@ -169,10 +172,10 @@ def _failed(relayed: Relayed) -> bool | None:
     return error is not None or relayed.is_error
 
 
-def _delivery(error: MCPError | None) -> str:
-    if error is None or isinstance(error, JsonRpcError):
+def _delivery(params: Mapping[str, Any], error: MCPError | None) -> str:
+    if error is None or (isinstance(error, JsonRpcError) and error.delivery == "unknown"):
         return "answered"
-    return error.delivery
+    return delivery_of(params, error)
 
 
 def _trace_id(request: PendingRequest) -> str:

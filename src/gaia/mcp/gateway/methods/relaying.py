@@ -6,9 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.gateway_failures import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.client.protocol.rounds import delivery_of
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.clients.client_messages import cacheable_result
@@ -30,9 +34,6 @@ _STATUS = {METHOD_NOT_FOUND: 404, MISSING_CAPABILITY: 400}
 
 _OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
 """Errors about the messages between gateway and server, of which the client's are independent."""
-
-_FAILED = -32000
-"""The code of errors that no server has answered."""
 
 _HOST_DETAILS = {
     "server_unavailable": "it is unavailable",
@@ -114,7 +115,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
         else:
             request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
-    data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
+    delivery = delivery_of(request.params, error)
     message, short = error.message, _HOST_DETAILS.get(error.error_type)
     if request.principal is not None and short is not None:
         # A client with a name may be on another machine.
@@ -123,4 +124,12 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
         if left_out is not None:
             logger.warning("server_error_withheld", server=server, client=client, error=message, left_out=left_out)
         message = f"server {server!r}: {short}; the log of the gateway has the reason"
-    request.fail(_FAILED, f"{message} ({_DELIVERY[error.delivery]})", data)
+    details, words = details_of(server, error, delivery), f" ({_DELIVERY[delivery]})"
+    # It is there already if the server is a gateway.
+    text = message.removesuffix(words) + words
+    if delivery == "not_sent":
+        request.fail(NOT_SENT, text, details)
+    elif request.method == "tools/call":
+        request.succeed(orjson.dumps(failed_result(text, details)))
+    else:
+        request.fail(OUTCOME_UNKNOWN, text, details)

@@ -15,7 +15,7 @@ import orjson
 from gaia.exception_text import exception_text, traceback_text
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
-from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired
+from gaia.mcp.client.protocol.rounds import RequestRounds
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.mcp.client.supervision.caller import Relay
@@ -87,7 +87,6 @@ class RelayedCall:
         self._relay: Relay | None = None
         """The round trip that is under way."""
         self._request: ClientRequest | None = None
-        self._rounds = 0
         self._questions: dict[str, _Question] = {}
         """Of a server of the handshake era, not answered yet; or of the round, by the server's own keys."""
         self._asked_count = 0
@@ -114,8 +113,11 @@ class RelayedCall:
     # Round trips.
 
     def send(self, request: ClientRequest) -> None:
-        """Make the first round trip, or the next one. Raises `MCPError`."""
-        self._rounds += 1
+        """Make the first round trip. Raises `MCPError`."""
+        self._rounds = RequestRounds(request.method, request.params)
+        self._send(request)
+
+    def _send(self, request: ClientRequest) -> None:
         self._request = request
         link = self._link
         on_progress = self._progressed if self.client.wants_progress else None
@@ -130,6 +132,8 @@ class RelayedCall:
             return
         try:
             self._relay = None
+            if call.error is not None:
+                call.error = self._rounds.failed(call.error)
             if isinstance(call.error, UrlElicitationRequired):
                 self._link.client.trips.note_urls(call.error)
             if call.error is None and call.facts.result_type == "input_required" and self._link.is_stateless:
@@ -226,9 +230,7 @@ class RelayedCall:
         if self.client.is_stateless:
             self._end(Relayed(self._link.rounds.sealed(result, self.client, self.binding)))
             return
-        if self._rounds == MAX_ROUNDS:
-            raise InvalidResponse(f"{self._method}: the server still requires input after {MAX_ROUNDS} rounds")
-        required = InputRequired.from_result(orjson.loads(result))
+        required = self._rounds.required(orjson.loads(result))
         check_offered(required, self.client)
         answers: dict[str, Any] = {}
         timer = asyncio.get_running_loop().call_later(
@@ -239,11 +241,11 @@ class RelayedCall:
             timer.cancel()
             self._questions.clear()
             assert self._request is not None, "it was sent"
-            params = required.params(self._request.params, answers)
+            params = self._rounds.next_params(required, answers)
             try:
-                self.send(msgspec.structs.replace(self._request, params=params))
+                self._send(msgspec.structs.replace(self._request, params=params))
             except MCPError as error:
-                self._end(Relayed(error=error))
+                self._end(Relayed(error=self._rounds.failed(error)))
 
         def answered(key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
             if self._is_over or key in answers:

@@ -104,7 +104,8 @@ class Rounds:
             return None
         call, timer = self._parked.pop(payload[_PARKED], (None, None))
         if call is None or timer is None:
-            raise SealBroken("requestState: no call waits for it any more, or not at this gateway; send it anew")
+            text = "no call waits for it any more, or not at this gateway; the server may have acted on it"
+            raise SealBroken(f"requestState: {text}")
         timer.cancel()
         return call
 

@@ -10,13 +10,14 @@ from unittest.mock import Mock
 import orjson
 import pytest
 
+from gaia.mcp.client.protocol.gateway_failures import details_of, failed_result
 from gaia.mcp.client.protocol.messages import Request
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc import relayed_request
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, ServerCrashed
+from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, ServerCrashed
 from gaia.testing import FakeClock
 from tests.unit.mcp.client.rpc.test_connection import FakeChannel
 
@@ -108,6 +109,18 @@ def test_a_server_that_answers_a_client_works(method: str, counts: bool, outcome
     assert not connection.has_answered
     answer(connection, {"jsonrpc": "2.0", "id": 1, **outcome})
     assert connection.has_answered is counts
+
+
+def test_the_result_of_another_gateway_may_tell_a_failure() -> None:
+    connection = new_connection()
+    told, garbled = submitted(connection, request()), submitted(connection, request(2))
+    result = failed_result("late", details_of("a", CallTimeout("late"), "unknown"))
+    told.written = True
+    answer(connection, {"jsonrpc": "2.0", "id": 1, "result": result})
+    assert isinstance(told.error, CallTimeout)
+    assert (told.error.message, told.error.delivery) == ("late", "unknown")
+    answer(connection, b'{"jsonrpc":"2.0","id":2,"result":{"isError":true,"gaia.mcp/failure":1e999}}')
+    assert garbled.error is None
 
 
 def test_an_answer_that_has_to_be_repaired_is_a_result_too() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gaia.mcp.client.protocol.gateway_failures import NOT_SENT
 from gaia.mcp.client.rpc.clock import SystemClock
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.transports import StdioTransport
@@ -76,6 +77,11 @@ class TestRequests:
 
     def test_what_the_server_attached_to_an_error_is_kept(self, start: Callable[..., StdioTransport]) -> None:
         error = {"code": -32000, "message": "no", "data": {"why": [1, 2]}}
+        assert start(faults=[{"on": "ping", "error": error}]).send_request("ping")["error"] == error
+
+    def test_what_a_gateway_says_of_a_failure_stays_its_answer(self, start: Callable[..., StdioTransport]) -> None:
+        data = {"server": "a", "errorType": "server_crashed", "delivery": "not_sent"}
+        error = {"code": NOT_SENT, "message": "no", "data": data}
         assert start(faults=[{"on": "ping", "error": error}]).send_request("ping")["error"] == error
 
     def test_ids_are_never_reused(self, start: Callable[..., StdioTransport]) -> None:

@@ -172,7 +172,8 @@ def test_an_answer_that_is_too_large_is_an_error() -> None:
         servers = {"a": FakeServer("a", tools=[echo])}
         async with asking(Gateway(servers, clients=limited(answer_bytes=500))) as lines:
             call = {"name": "a_echo", "arguments": {"text": 1_000 * "x"}}
-            error = await lines.ask("tools/call", call)
-            assert "answerBytes" in error["message"]
+            withheld = await lines.ask("tools/call", call)
+            assert withheld["isError"]
+            assert "answerBytes" in withheld["content"][0]["text"]
 
     asyncio.run(use())

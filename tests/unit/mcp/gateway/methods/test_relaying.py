@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable
@@ -16,12 +18,24 @@ from gaia.mcp.gateway.methods.relaying import fail
 
 class Request:
     def __init__(
-        self, *, is_stateless: bool = True, principal: Principal | None = None, checks: Checks | None = None
+        self,
+        *,
+        is_stateless: bool = True,
+        principal: Principal | None = None,
+        checks: Checks | None = None,
+        method: str = "tools/call",
+        params: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.view = SimpleNamespace(checks=checks or Checks())
         self.principal = principal
         self.is_stateless = is_stateless
+        self.method = method
+        self.params = params
         self.answer: tuple[int, str, Any, int] | None = None
+        self.result: dict[str, Any] | None = None
+
+    def succeed(self, result: bytes) -> None:
+        self.result = orjson.loads(result)
 
     def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         self.answer = (code, message, data, status)
@@ -51,19 +65,54 @@ def test_the_handshake_era_has_a_code_for_resources() -> None:
     assert failed(JsonRpcError(-32002, "none"), is_stateless=False)[0] == -32002
 
 
-@pytest.mark.parametrize(
-    ("error", "delivery", "words"),
-    [
-        (Overloaded("full"), "not_sent", "full (the server has not received it)"),
-        (AnswerLost("gone", delivery="unknown"), "unknown", "gone (the server may have acted on it)"),
-    ],
-)
-def test_what_went_wrong_on_the_way_says_whether_the_server_may_have_acted(
-    error: MCPError, delivery: str, words: str
-) -> None:
-    code, message, data, _ = failed(error)
-    assert (code, message) == (-32000, words)
-    assert data == {"server": "a", "errorType": error.error_type, "delivery": delivery}
+def details(error: MCPError, delivery: str) -> dict[str, str]:
+    return {"server": "a", "errorType": error.error_type, "delivery": delivery}
+
+
+def is_reserved(code: int) -> bool:
+    """By JSON-RPC. -32000 is CONNECTION_CLOSED in the official SDKs: durable runtimes send the request again."""
+    return -32768 <= code <= -32000
+
+
+@pytest.mark.parametrize("method", ["tools/call", "resources/read"])
+def test_what_was_not_sent_has_a_code_of_our_own(method: str) -> None:
+    request, error = Request(method=method), Overloaded("full")
+    fail(cast("PendingRequest", request), "a", error)
+    assert request.answer == (-31001, "full (the server has not received it)", details(error, "not_sent"), 200)
+    assert not is_reserved(request.answer[0])
+
+
+def test_a_tool_call_that_may_have_taken_effect_has_a_result_that_says_so() -> None:
+    request, error = Request(), AnswerLost("gone", delivery="unknown")
+    fail(cast("PendingRequest", request), "a", error)
+    assert request.answer is None
+    assert request.result == {
+        "content": [{"type": "text", "text": "gone (the server may have acted on it)"}],
+        "isError": True,
+        "_meta": {"gaia.mcp/failure": details(error, "unknown")},
+    }
+
+
+def test_other_requests_have_a_code_of_our_own_for_that() -> None:
+    request, error = Request(method="resources/read"), AnswerLost("gone", delivery="unknown")
+    fail(cast("PendingRequest", request), "a", error)
+    assert request.answer == (-31002, "gone (the server may have acted on it)", details(error, "unknown"), 200)
+    assert not is_reserved(request.answer[0])
+
+
+@pytest.mark.parametrize("member", ["requestState", "inputResponses"])
+def test_a_further_round_that_was_not_sent_may_have_taken_effect_in_the_one_before(member: str) -> None:
+    request, error = Request(params={"name": b'"t"', member: b'"s"'}), Overloaded("full")
+    fail(cast("PendingRequest", request), "a", error)
+    assert request.result is not None
+    assert request.result["_meta"] == {"gaia.mcp/failure": details(error, "unknown")}
+
+
+def test_a_gateway_before_a_gateway_says_it_once() -> None:
+    request = Request()
+    fail(cast("PendingRequest", request), "a", AnswerLost("gone (the server may have acted on it)", delivery="unknown"))
+    assert request.result is not None
+    assert request.result["content"][0]["text"] == "gone (the server may have acted on it)"
 
 
 def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest.LogCaptureFixture) -> None:
@@ -92,5 +141,5 @@ def test_what_is_about_the_call_itself_it_is_told() -> None:
     request = Request(principal=Principal("ci"))
     fail(cast("PendingRequest", request), "a", CallTimeout("it took 3 s", delivery="unknown"))
 
-    assert request.answer is not None
-    assert request.answer[1].startswith("it took 3 s")
+    assert request.result is not None
+    assert request.result["content"][0]["text"].startswith("it took 3 s")

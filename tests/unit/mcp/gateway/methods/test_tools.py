@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway import Gateway
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.lines import Lines, asking
@@ -75,8 +76,8 @@ def test_a_call_that_the_server_did_not_survive_says_that_it_may_have_acted() ->
 
     async def use() -> None:
         async with asking({"files": server}) as lines:
-            error = await lines.ask("tools/call", {"name": "files_read"})
-            assert error["data"]["delivery"] == "unknown"
+            lost = await lines.ask("tools/call", {"name": "files_read"})
+            assert (lost["isError"], lost["_meta"][FAILURE_KEY]["delivery"]) == (True, "unknown")
             again = await lines.ask("tools/call", {"name": "files_read"})
             assert again["content"][0]["text"] == "text"
 

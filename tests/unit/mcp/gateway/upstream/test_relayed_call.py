@@ -10,10 +10,13 @@ import orjson
 import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
+from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
 from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.rounds import Rounds
+from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.testing import FakeServer, FakeTool
+from tests.fake_transport import FakeTransport, stateless_answers
 from tests.gateway.client_of_upstream import REFUSED, Requester, call_of, upstream_of
 from tests.waiting import PATIENCE, wait_until
 
@@ -385,3 +388,26 @@ def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_it() -
             assert len(one.calls) == 1
 
     asyncio.run(use())
+
+
+def test_each_round_has_only_its_own_answers_and_state() -> None:
+    transport = FakeTransport(answers=stateless_answers())
+    client = MCPClient("one", transport, protocol="stateless")
+    assert client.connect()
+    channel = transport.channel()
+
+    async def use() -> None:
+        requester = Requester().send(Upstream(client), "tools/call", {"name": "echo"})
+        first = await in_thread(channel.wait_for, "tools/call")
+        channel.answer(first, {"resultType": "input_required", "requestState": "s"})
+        second = await in_thread(channel.wait_for, "tools/call", 2)
+        assert second["params"]["requestState"] == "s"
+        channel.answer(second, {"resultType": "input_required", "inputRequests": {}})
+        third = await in_thread(channel.wait_for, "tools/call", 3)
+        assert third["params"]["inputResponses"] == {}
+        assert "requestState" not in third["params"]
+        channel.answer(third, {"content": []})
+        await requester.result()
+
+    asyncio.run(use())
+    client.disconnect()

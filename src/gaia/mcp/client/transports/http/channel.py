@@ -258,13 +258,13 @@ class HttpChannel:
             pool = self._urgent
         else:
             pool = self._standing if item.method in _STANDING_METHODS else self._calls
-        left = pool is self._calls and self._leave(item, post)
         try:
             with self._lock:
                 if self._closed:
                     return
+                # First: from now on `close` interrupts it, so nothing sends it once the call was handed back.
                 self._posts[post] = None
-            if not left:
+            if pool is not self._calls or not self._leave(item, post):
                 self._submit_to(pool, post)
         except BaseException:
             # A signal handler has raised it, and what is sent here is given up.

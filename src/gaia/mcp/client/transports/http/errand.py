@@ -90,9 +90,8 @@ class CallersErrand:
         post, pool = self._post, self._pool
         try:
             pool.take_over(post, connection, partial(self._go_on, post))
-        except PoolExhausted:
-            # What is left then ends with the call's deadline.
-            post.go_on(connection)
+        except PoolExhausted as error:
+            post.leave_undone(error)
             pool.give_back(post, connection)
             return False
         return True

@@ -37,7 +37,10 @@ def code_of(error: ErrorResponse) -> Any:
 
 
 def is_forgotten(response: Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
-    """Whether the server says that there is no such session. `error` is the body of the response, if it is one."""
+    """Whether the server says that there is no such session, instead of reading the message.
+
+    `error` is the body of the response, if it is an error that answers no request.
+    """
     if session_id is None:
         return False
     if response.status == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):

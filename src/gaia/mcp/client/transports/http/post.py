@@ -17,6 +17,7 @@ from gaia.http_client import (
     HttpClientError,
     HttpConnection,
     Interrupted,
+    NoConnection,
     ProtocolBroken,
     Response,
     TimedOut,
@@ -34,7 +35,7 @@ from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.rpc.channel import Frame, Outgoing
 from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.event_stream import EventStream, InvalidEvents, content_type
-from gaia.mcp.client.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, is_stateless
+from gaia.mcp.client.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, SendRequest, is_stateless
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
 
 __all__ = ["Post"]
@@ -64,6 +65,8 @@ _LINGER_SECONDS = 0.5
 
 _MAX_UNUSED_BYTES = 64 * 1024
 """Of a body that means nothing."""
+
+_over_open_connection = partial(HttpConnection.request, may_connect=False)
 
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
@@ -177,6 +180,13 @@ class Post:
             self._rest = None
             self._guard(rest, connection)
 
+    def leave_undone(self, error: Exception) -> None:
+        """Do not do what is left: no thread can, for this reason."""
+        self._rest = None
+        self._broken(error)
+        if self._lingering is not None:
+            self._lingering.close()
+
     def _guard(self, work: Callable[[HttpConnection], None], connection: HttpConnection) -> None:
         try:
             with self._lock:
@@ -256,21 +266,26 @@ class Post:
             # After a redirect, again: the session may be known by now.
             headers = session.post_headers(self._item, self._negotiated)
             self._session_id = headers.get(SESSION_ID)
-            send = session.send
+            send: SendRequest = session.send
             if self._at_once:
-                send = HttpConnection.request
+                send = _over_open_connection
                 if self._login is not None:
                     headers = {**headers, "Authorization": self._login}
-            response = send(
-                connection,
-                "POST",
-                url,
-                headers,
-                self._frame,
-                deadline=self._limit,
-                on_sending=self._begin,
-                on_status=self._note_status,
-            )
+            try:
+                response = send(
+                    connection,
+                    "POST",
+                    url,
+                    headers,
+                    self._frame,
+                    deadline=self._limit,
+                    on_sending=self._begin,
+                    on_status=self._note_status,
+                )
+            except NoConnection:
+                # It has just ended, perhaps with a redirect. A thread of the pool makes another one.
+                self._rest = self._run
+                return
             try:
                 target = same_origin_redirect(response, url)
                 if target is None:
@@ -462,7 +477,9 @@ class Post:
     def _receive_refusal(self, response: Response, url: Url) -> None:
         session, status, body = self._session, response.status, response.read()
         error = error_responses.error_in(body)
-        if error_responses.is_forgotten(response, self._session_id, error):
+        # A server that answers the request itself has read it, and may have acted on it.
+        unread = None if error is None or error.id == self.id else error
+        if error_responses.is_forgotten(response, self._session_id, unread):
             # It did not look at the message: that goes to the next session.
             self._take_back()
             self._sink.session_forgotten()

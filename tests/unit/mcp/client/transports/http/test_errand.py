@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import logging
+import math
 import queue
 import random
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from gaia.cancellation import CancelScope
+from gaia.daemon_pool import PoolExhausted
 from gaia.handover import on_engine_thread
 from gaia.http_client import HttpConnection
 from gaia.mcp import MCPClient
@@ -67,6 +69,20 @@ def senders(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
+def connecting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads that make connections, by their ids. Looking up a name has no deadline."""
+    found: list[int] = []
+    connect_to = HttpConnection._connect
+
+    def noted(connection: HttpConnection, *arguments: Any) -> None:
+        found.append(threading.get_ident())
+        connect_to(connection, *arguments)
+
+    monkeypatch.setattr(HttpConnection, "_connect", noted)
+    return found
+
+
+@pytest.fixture
 def caller() -> Iterator[ThreadPoolExecutor]:
     """Another thread of the application."""
     with ThreadPoolExecutor(1) as pool:
@@ -109,17 +125,8 @@ class TestWhoMakesIt:
         assert threading.get_ident() not in senders
 
     def test_a_thread_of_the_pool_if_there_is_no_connection(
-        self, serve: Serve, connect: Connect, senders: list[int], monkeypatch: pytest.MonkeyPatch
+        self, serve: Serve, connect: Connect, connecting: list[int]
     ) -> None:
-        """Looking up a name has no deadline."""
-        connecting: list[int] = []
-        connect_to = HttpConnection._connect
-
-        def noted(connection: HttpConnection, *arguments: Any) -> None:
-            connecting.append(threading.get_ident())
-            connect_to(connection, *arguments)
-
-        monkeypatch.setattr(HttpConnection, "_connect", noted)
         server = serve()
 
         def close(exchange: Exchange) -> None:
@@ -130,6 +137,69 @@ class TestWhoMakesIt:
         server.on["tools/call"] = close
         for _ in range(3):
             assert client.call_tool("echo", {}) == TEXT
+        assert threading.get_ident() not in connecting
+
+    def test_a_thread_of_the_pool_if_a_redirect_ends_the_connection(
+        self, serve: Serve, connect: Connect, connecting: list[int]
+    ) -> None:
+        server = serve()
+
+        def moved(exchange: Exchange) -> None:
+            if exchange.seen.path == "/mcp":
+                exchange._handler.close_connection = True
+                exchange.body(b"", status=307, headers={"Location": "/mcp/", "Connection": "close"})
+            else:
+                exchange.json(exchange.answer(TEXT))
+
+        client = connect(server)
+        server.on["tools/call"] = moved
+        assert wait_until(lambda: len(channel_of(client)._idle._idle) > 0)
+        connecting.clear()
+        assert client.call_tool("echo", {}) == TEXT
+        assert connecting
+        assert threading.get_ident() not in connecting
+
+    def test_none_if_the_pool_has_no_thread_for_that(
+        self, serve: Serve, connect: Connect, connecting: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def moved(exchange: Exchange) -> None:
+            exchange._handler.close_connection = True
+            exchange.body(b"", status=307, headers={"Location": "/mcp/", "Connection": "close"})
+
+        def exhausted(*_: object) -> None:
+            raise PoolExhausted("can't start new thread")
+
+        server = serve()
+        client = connect(server)
+        server.on["tools/call"] = moved
+        channel = channel_of(client)
+        assert wait_until(lambda: len(channel._idle._idle) > 0)
+        monkeypatch.setattr(channel._calls, "take_over", exhausted)
+        connecting.clear()
+        result = client.call_tool("echo", {}, timeout=PATIENCE)
+        assert "can't start new thread" in result["error"]
+        assert threading.get_ident() not in connecting
+        assert wait_until(lambda: holds_nothing(client))
+
+    def test_a_thread_of_the_pool_if_the_connection_has_just_ended(
+        self, serve: Serve, connect: Connect, connecting: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was still there when the caller borrowed it."""
+        client = connect(serve())
+        channel = channel_of(client)
+        assert wait_until(lambda: len(channel._idle._idle) > 0)
+        take_open = channel._idle.take_open
+
+        def ends() -> HttpConnection | None:
+            connection = take_open()
+            if connection is not None:
+                connection._idle_since = -math.inf
+            return connection
+
+        monkeypatch.setattr(channel._idle, "take_open", ends)
+        connecting.clear()
+        assert not client.call_tool("echo", {}).is_error
+        assert connecting
         assert threading.get_ident() not in connecting
 
     def test_beyond_the_limit_of_connections_a_call_waits_for_its_turn(
@@ -257,6 +327,63 @@ class TestWhatEndsIt:
             assert result == TEXT or (number and result["delivery"] == "unknown"), result
         ids = [seen.body["id"] for seen in server.of("tools/call")]
         assert len(ids) == len(set(ids)) <= len(senders) == 20
+
+
+class TestAnotherChannel:
+    def test_a_call_that_goes_to_the_next_channel_is_not_sent_on_the_old_one(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The channel is closed after it has left the exchange with the caller, and the call is readmitted."""
+        monkeypatch.setattr("gaia.mcp.client.transports.http.channel._DRAIN_SECONDS", 0.1)
+        server = serve()
+        client = connect(server)
+        channel = channel_of(client)
+        assert wait_until(lambda: len(channel._idle._idle) > 0)
+        leave, close, borrow, give_back = (
+            channel._leave,
+            channel._calls.request_close,
+            channel._calls.borrow,
+            channel._calls.give_back,
+        )
+        borrowed, may_answer = threading.Event(), threading.Event()
+        reached: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+        def leave_and_lose(*arguments: Any) -> bool:
+            left = leave(*arguments)
+            channel.session_forgotten()
+            assert wait_until(lambda: channel._closed)
+            return left
+
+        def close_later() -> None:
+            borrowed.wait(PATIENCE)
+            close()
+
+        def borrow_and_wait(borrower: object) -> HttpConnection | None:
+            connection = borrow(borrower)
+            borrowed.set()
+            if connection is not None:
+                reached.get(timeout=PATIENCE)
+            return connection
+
+        def give_back_and_go(*arguments: Any) -> bool:
+            may_answer.set()
+            return give_back(*arguments)
+
+        def answer(exchange: Exchange) -> None:
+            reached.put(exchange.id)
+            if len(server.of("tools/call")) - before > 1:
+                may_answer.set()
+            may_answer.wait(PATIENCE)
+            server.respond(exchange, exchange.answer(TEXT))
+
+        for name, replacement in {"borrow": borrow_and_wait, "give_back": give_back_and_go}.items():
+            monkeypatch.setattr(channel._calls, name, replacement)
+        monkeypatch.setattr(channel._calls, "request_close", close_later)
+        monkeypatch.setattr(channel, "_leave", leave_and_lose)
+        before = len(server.of("tools/call"))
+        server.on["tools/call"] = answer
+        assert client.call_tool("echo", {}, timeout=PATIENCE) == TEXT
+        assert len(server.of("tools/call")) - before == 1
 
 
 class TestTheRestOfAStream:

@@ -145,12 +145,23 @@ class TestForgottenSession:
 
         def example(exchange: Exchange) -> None:
             if exchange.seen.headers["mcp-session-id"] == "session-1":
-                exchange.json(exchange.error(-32000, "Bad Request: No valid session ID provided"), status=400)
+                error = exchange.error(-32000, "Bad Request: No valid session ID provided")
+                exchange.json({**error, "id": None}, status=400)
             else:
                 server.respond(exchange, exchange.answer(TEXT))
 
         server.on["tools/call"] = example
         assert client.call_tool("echo", {}) == TEXT
+
+    def test_a_server_that_answers_the_call_has_read_it(self, serve: Serve, connect: Connect) -> None:
+        """It may have acted, so the call is not made again."""
+        server = serve()
+        client = connect(server)
+        error = "the database session has expired"
+        server.on["tools/call"] = lambda exchange: exchange.json(exchange.error(-32000, error), status=400)
+        result = client.call_tool("echo", {})
+        assert (result["error"], result["delivery"]) == (error, "unknown")
+        assert len(server.of("tools/call")) == 1
 
     def test_a_404_without_a_session_is_no_end_of_one(self, serve: Serve, connect: Connect) -> None:
         server = serve(sessions=False)
