@@ -9,8 +9,8 @@ How it fits itself to any host class:
   constructor connects with `connect_mcp_server` come before those of ``mcp_servers`` and of a file. It also means that
   the settings of the last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and
   then ``MCPClientMixin.__init__(self, config_file=…)``.
-- Unless the agent gets ``mcp_servers`` or a ``config_file``, its manager's configuration begins in memory, and becomes
-  that of the stacked files when the construction ends, or with the first call that needs the files.
+- The configuration of its manager is that of the ``config_file``, or in memory. One in memory becomes that of the
+  stacked files when the construction ends, if they are to be loaded, or with a call that needs the files.
 - Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``.
   A host without a registry gets one of its own (`gaia.agents.base.registry.ToolRegistry`), which shows itself in the
   registry of the process.
