@@ -278,6 +278,22 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 @pytest.fixture
+def log_events(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[dict[str, Any]]]:
+    """The fields of each log event of a name that was logged so far, from info on: ``log_events("config_saved")``."""
+    caplog.set_level(logging.INFO, "gaia")
+
+    def fields_of(name: str) -> list[dict[str, Any]]:
+        events = [getattr(record, "event_fields", {}) for record in caplog.records]
+        return [
+            {key: value for key, value in event.items() if key != "event"}
+            for event in events
+            if event.get("event") == name
+        ]
+
+    return fields_of
+
+
+@pytest.fixture
 def fake_clock() -> FakeClock:
     """A clock that stands still until the test lets time pass."""
     return FakeClock()

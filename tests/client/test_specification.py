@@ -201,8 +201,18 @@ class TestAgent:
         assert wrapped["status"] == "success"
         assert wrapped["data"]["content"][0]["text"] == "hello"
         client = agent.get_mcp_client("fs1")
-        result = client.call_tool("echo", {})
-        assert "error" in result or result["isError"]
+        result = client.call_tool("fail", {"message": "File not found: /nonexistent"})
+        printed = []
+        if "error" in result:
+            printed.append(f"Tool failed: {result['error']}")
+        elif "content" in result:
+            printed.append(f"Success: {result['content']}")
+        assert printed == ["Tool failed: File not found: /nonexistent"]
+        assert _TOOL_REGISTRY["mcp_fs1_fail"]["function"](message="no such file") == {
+            "status": "error",
+            "error": "no such file",
+            "data": {"error": "no such file"},
+        }
         agent.disconnect_mcp_server("fs1")
         agent.disconnect_mcp_server("fs1")
         assert agent.list_mcp_servers() == ["github"]
@@ -216,12 +226,53 @@ class TestAgent:
             with pytest.raises(ValueError, match="filesystem"):
                 agent.connect_mcp_server("filesystem", config)
 
-    def test_servers_of_the_configuration(self, make_agent: MakeAgent, demo_server: Json) -> None:
+    @pytest.fixture
+    def user_file(self, demo_server: Json) -> Path:
         file = Path.home() / ".gaia" / "mcp_servers.json"
         file.parent.mkdir(mode=0o700, exist_ok=True)
         file.write_text(json.dumps({"mcpServers": {"demo": demo_server}}))
         file.chmod(0o600)
+        return file
 
+    def test_servers_of_the_files_by_default(self, make_agent: MakeAgent, user_file: Path, demo_server: Json) -> None:
+        Path("mcp_servers.json").write_text(json.dumps({"mcpServers": {"acer": demo_server}}))
+        assert make_agent(PlainAgent).list_mcp_servers() == ["demo", "acer"]
+        assert {"mcp_demo_echo", "mcp_acer_echo"} <= set(_TOOL_REGISTRY)
+        assert make_agent(PlainAgent, auto_load_config=False).list_mcp_servers() == []
+        assert make_agent(PlainAgent, mcp_servers={"own": demo_server}).list_mcp_servers() == ["own"]
+
+    def test_a_file_that_does_not_exist_yet(self, demo_server: Json, tmp_path: Path) -> None:
+        file = tmp_path / "mcp_servers.json"
+        manager = MCPClientManager(config=MCPConfig(str(file)))
+        second = MCPClientManager()
+        try:
+            manager.add_server("demo", demo_server)
+            second = MCPClientManager(config=MCPConfig(str(file)))
+            second.load_from_config()
+            assert second.list_servers() == ["demo"]
+        finally:
+            manager.disconnect_all()
+            second.disconnect_all()
+
+    def test_keywords_of_the_original_agent(self, make_agent: MakeAgent, demo_server: Json, tmp_path: Path) -> None:
+        """As the program for the whole way from ``gaia mcp add`` to an agent has it."""
+        file = tmp_path / "servers.json"
+        MCPConfig(file).add_server("demo", demo_server)
+
+        class Migrated(PlainAgent):
+            def __init__(self, config_path: str, **kwargs: Any) -> None:
+                kwargs.setdefault("skip_lemonade", True)
+                Agent.__init__(self, **kwargs)
+                MCPClientMixin.__init__(self, auto_load_config=False)
+                self._mcp_manager.config = MCPConfig(config_path)
+                self.load_mcp_servers_from_config()
+
+        with pytest.warns(DeprecationWarning, match="skip_lemonade"):
+            agent = make_agent(Migrated, config_path=str(file))
+        assert agent.list_mcp_servers() == ["demo"]
+        assert "AVAILABLE TOOLS" in agent.system_prompt
+
+    def test_servers_of_the_configuration(self, make_agent: MakeAgent, user_file: Path) -> None:
         class ConfigAgent(PlainAgent):
             def __init__(self, **kwargs: Any) -> None:
                 super().__init__(**kwargs)

@@ -61,7 +61,7 @@ def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> li
     it tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`); where it was
     not sent, it says so.
     """
-    if "error" in result:
+    if "error_type" in result:
         return [_text_block(_failure(result, safe_to_repeat))]
     shown = [_shown(block) for block in result.content]
     # Some endpoints refuse empty texts.

@@ -44,7 +44,7 @@ class GatewaySources:
         return sources
 
     def _load_servers(self, gateway: Gateway) -> Callable[[], Any]:
-        config = MCPConfig(self._options.config_file, trust_local=False)
+        config = MCPConfig(self._options.config_file, trust_local=False, create=False)
         if config.untrusted is not None:
             raise ConfigError(f"{config.untrusted.path} has changed and is not trusted; run `gaia mcp trust` there")
         problems = [

@@ -17,6 +17,10 @@ from gaia.mcp.errors import ConfigError
 __all__ = ["Candidate", "Place", "Program", "any_place", "candidates", "loads_with_comments", "places"]
 
 
+_ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",))
+"""Where servers stand in a file that the user names, whichever program it belongs to."""
+
+
 class Program(enum.Enum):
     """The programs whose files can be read."""
 
@@ -87,7 +91,7 @@ def _is_same(folder: Path, other: Path) -> bool:
 
 def any_place(file: Path) -> Place:
     """A file of any of these programs, or of another one that writes the same format."""
-    return Place(file, (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",)))
+    return Place(file, _ANY_SECTIONS)
 
 
 def candidates(place: Place) -> list[Candidate] | None:
@@ -111,6 +115,10 @@ def candidates(place: Place) -> list[Candidate] | None:
     for section in place.sections:
         for name, entry in _section(document, section).items():
             found.setdefault(name, _translated(name, entry, place.file))
+    if not found and place.sections is _ANY_SECTIONS and isinstance(document, dict):
+        from gaia.mcp.client.config_files import refuse_misplaced
+
+        refuse_misplaced(place.file, document)
     return [replace(candidate, is_project=place.is_project) for candidate in found.values()]
 
 

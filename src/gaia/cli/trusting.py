@@ -33,12 +33,12 @@ def load_to_start(options: Options) -> MCPConfig:
     """
     from gaia.mcp.client.config import MCPConfig
 
-    servers = MCPConfig(options.config_file, trust_local=False)
+    servers = MCPConfig(options.config_file, trust_local=False, create=False)
     project = servers.untrusted
     # A file without servers starts nothing.
     if project is not None and (project.servers or project.problem is not None):
         _decide(project, options, assume_yes=options.trust)
-        servers = MCPConfig(options.config_file, trust_local=False)
+        servers = MCPConfig(options.config_file, trust_local=False, create=False)
         if servers.untrusted is not None:
             raise _refused(servers.untrusted, "has just been changed by another process")
     say_warnings(servers)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gaia.locks import reentrant_lock
+from gaia.log import get_logger
 from gaia.mcp.client.server_config import ServerConfig, require_servers
 from gaia.mcp.client.tool_filter import ALLOW_ALL
 from gaia.mcp.client.transports.in_process import InProcessServer
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentServers", "check_entry", "checked", "put_over_files"]
 
+logger = get_logger(__name__)
+
 
 @dataclass(eq=False)
 class AgentServers:
@@ -25,7 +29,8 @@ class AgentServers:
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the constructor was given as ``mcp_servers``."""
     auto_load: bool = False
-    config_file: str | None = None
+    """Whether the servers of the stacked configuration files are connected when the agent is constructed."""
+    config_file: str | os.PathLike[str] | None = None
     trust_local: bool = True
     options: dict[str, Any] = field(default_factory=lambda: {"tool_filter": ALLOW_ALL, "restart_policy": None})
     """Further arguments of the manager."""
@@ -67,8 +72,16 @@ def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mappin
     return dict(servers)
 
 
-def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]]) -> MCPConfig:
-    """Put `servers` into the memory of `config`, over what its files say; returns `config`."""
+def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], agent: str) -> MCPConfig:
+    """Put `servers` into the memory of `config`, over what its files say; returns `config`.
+
+    Logs for `agent`, the name of its class, which servers come from which file.
+    """
     for name, entry in servers.items():
         config.add_server(name, entry, save=False)
+    origins: dict[str, list[str]] = {}
+    for name in config.get_entries():
+        origins.setdefault(str(config.source_of(name) or "code"), []).append(name)
+    overrides = config.load_report.get("overrides", [])
+    logger.info("mcp_servers_configured", agent=agent, servers=origins, overrides=overrides)
     return config

@@ -8,9 +8,9 @@ How it fits itself to any host class:
   returns, whatever the order of the bases: then the host can rebuild its prompt and print, and servers that a
   constructor connects with `connect_mcp_server` come before those of ``mcp_servers`` and of a file. It also means that
   the settings of the last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and
-  then ``MCPClientMixin.__init__(self, auto_load_config=True)``.
-- The configuration of its manager is in memory, and no file is read or written, until files are asked for: by
-  ``config_file``, ``auto_load_config``, `load_mcp_servers_from_config`, or ``connect_mcp_server(…, save=True)``.
+  then ``MCPClientMixin.__init__(self, config_file=…)``.
+- The configuration of its manager is that of the ``config_file``, or in memory. One in memory becomes that of the
+  stacked files when the construction ends, if they are to be loaded, or with a call that needs the files.
 - Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``.
   A host without a registry gets one of its own (`gaia.agents.base.registry.ToolRegistry`), which shows itself in the
   registry of the process.
@@ -18,11 +18,13 @@ How it fits itself to any host class:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
+from gaia.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
 from gaia.log import get_logger
 from gaia.mcp.agent_servers import AgentServers, check_entry, checked, put_over_files
 from gaia.mcp.client.config import MCPConfig
@@ -31,8 +33,7 @@ from gaia.mcp.client.readiness import LOADING_SECONDS, require_wait
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
-from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.errors import ConfigError, ServerUnavailable
 from gaia.mcp.load_summary import connected_line, load_summary
 from gaia.mcp.registration import Registry, definitions_of, server_order
 
@@ -63,8 +64,8 @@ class MCPClientMixin(ConstructionHook):
         self,
         *args: Any,
         mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
-        auto_load_config: bool = False,
-        config_file: str | None = None,
+        auto_load_config: bool | None = None,
+        config_file: str | os.PathLike[str] | None = None,
         tool_filter: ToolFilter | None = None,
         restart_policy: RestartPolicy | None = None,
         on_elicitation: OnElicitation | None = None,
@@ -77,14 +78,19 @@ class MCPClientMixin(ConstructionHook):
     ) -> None:
         """Note the settings, and pass all other arguments on.
 
-        `mcp_servers` are servers by name, each with an entry as in a configuration file, such as ``{"command": "uvx",
-        "args": ["mcp-server-time"]}``. They are connected, all at once, when the object is constructed; no file is
-        read or written. A server that cannot be connected is reported, and the agent starts without its tools.
+        The agent's servers are connected, all at once, when the object is constructed. By default they are those of the
+        stacked configuration files, ``~/.gaia/mcp_servers.json`` and the project's ``mcp_servers.json`` over it; see
+        `MCPConfig`. A server that cannot be connected is reported, and the agent starts without its tools.
 
-        `auto_load_config` connects the servers of the configuration files as well, see `MCPConfig`; with `config_file`
-        they come from that file alone, whatever `auto_load_config` says. An entry of `mcp_servers` counts before one of
-        a file. `trust_local` is what `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`,
-        `on_sampling` and `roots` answer servers that ask; see `MCPClient`.
+        - `config_file`: those of this file alone, whatever `auto_load_config` says. If it does not exist, it has no
+          servers, and `connect_mcp_server` makes it.
+        - `mcp_servers`: these alone, by name, each with an entry as in a file, such as ``{"command": "uvx", "args":
+          ["mcp-server-time"]}``. No file is read or written, unless there is a `config_file` too or `auto_load_config`
+          is true; then an entry of `mcp_servers` counts before one of a file.
+        - `auto_load_config`: false skips the stacked files.
+
+        `trust_local` is what `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`, `on_sampling`
+        and `roots` answer servers that ask; see `MCPClient`.
 
         The constructor, and every loading of files, waits at most `start_timeout` seconds for servers that take long to
         start (None: until each is ready or has failed). Their tools are registered when they are ready.
@@ -108,7 +114,8 @@ class MCPClientMixin(ConstructionHook):
             options["start_timeout"] = start_timeout
         if state.manager is not None and (options or servers or config_file is not None):
             raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
-        state.servers, state.auto_load = servers, auto_load_config
+        state.servers = servers
+        state.auto_load = mcp_servers is None if auto_load_config is None else auto_load_config
         state.config_file, state.trust_local = config_file, trust_local
         state.options = {"tool_filter": ALLOW_ALL, "restart_policy": None, **options}
         state.debug = debug
@@ -137,7 +144,7 @@ class MCPClientMixin(ConstructionHook):
                 if memory_only:
                     config = MCPConfig.in_memory(state.servers)
                 else:
-                    config = put_over_files(MCPConfig(state.config_file), state.servers)
+                    config = put_over_files(MCPConfig(state.config_file), state.servers, type(self).__name__)
                 self._mcp_manager = MCPClientManager(config=config, debug=debug, **state.options)
                 state.memory_only = memory_only
             return state.manager
@@ -173,11 +180,13 @@ class MCPClientMixin(ConstructionHook):
     def _construction_failed(self) -> None:
         self._stop_mcp_servers()
 
-    def connect_mcp_server(self, name: str, config: Mapping[str, Any], *, save: bool = False) -> bool:
+    def connect_mcp_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> bool:
         """Start the server `name` and register its tools.
 
-        The server is this agent's only, and no file is read or written. With `save` its entry is also saved to the
-        configuration file (see `MCPConfig`), as it is given: a password in it too, unless it is written as ``${VAR}``.
+        An agent with a ``config_file`` saves its entry there, as it is given: a password in it too, unless it is
+        written as ``${VAR}``. If that cannot be done it is logged, and the server is connected all the same. The entry
+        of any other agent is kept in memory. `save` decides it for this server: with true it is saved to the
+        ``config_file`` or the usual file (see `MCPConfig`), or the call fails; with false it is kept in memory.
 
         A server that runs already with the same configuration is fine as it is; one that failed is started again, and
         one that is being restarted is waited for, as long as a request may take. Returns True if the server is ready,
@@ -198,14 +207,17 @@ class MCPClientMixin(ConstructionHook):
         self._print_mcp_info(line)
         return True
 
-    def _ready_mcp_client(self, name: str, config: Mapping[str, Any], save: bool) -> MCPClient:
+    def _ready_mcp_client(self, name: str, config: Mapping[str, Any], save: bool | None) -> MCPClient:
         """The client of a server that is ready. Raises what keeps it from being ready."""
         manager = self._mcp_manager
         client: MCPClient | None = manager.get_client(name)
-        if client is None or manager.config.get_server(name) != config:
+        is_new = manager.config.get_server(name) != config
+        if client is None or is_new:
             # Of a configuration in memory it need not be said.
-            where = {} if self._mcp_state.memory_only else {"save": save}
+            where = {} if self._mcp_state.memory_only else {"save": save is True}
             added: MCPClient = manager.add_server(name, config, **where)
+            if save is None and is_new and self._mcp_state.config_file is not None:
+                self._save_mcp_server(name, config)
             return added
         if client.connect() and not client.is_connected():
             # It is being restarted, or has exited by itself. A request waits for the former, and starts the latter.
@@ -216,6 +228,13 @@ class MCPClientMixin(ConstructionHook):
             manager.config.add_server(name, config)
         return client
 
+    def _save_mcp_server(self, name: str, config: Mapping[str, Any]) -> None:
+        """Save a connected server to the agent's ``config_file``. A file that cannot be written is no obstacle."""
+        try:
+            self._mcp_manager.config.add_server(name, config)
+        except ConfigError as error:
+            logger.warning("config_not_saved", server=name, error=error.message)
+
     def _read_mcp_files(self) -> None:
         """Have a configuration that is in memory only read the usual files. Raises ConfigError if one is broken.
 
@@ -224,20 +243,26 @@ class MCPClientMixin(ConstructionHook):
         state = self._mcp_state
         with state.lock:
             manager = self._mcp_manager
-            if state.memory_only:
-                manager.config = put_over_files(MCPConfig(trust_local=state.trust_local), manager.config.get_servers())
+            # Another configuration may have been assigned to the manager.
+            if state.memory_only and manager.config.config_file is None:
+                manager.config = put_over_files(
+                    MCPConfig(trust_local=state.trust_local), manager.config.get_servers(), type(self).__name__
+                )
                 state.memory_only = False
 
     def load_mcp_servers_from_config(self) -> int:
         """Connect the servers of the configuration files, and register their tools.
 
         These are the files that `MCPConfig` names, or the agent's ``config_file`` alone; servers of the agent's
-        ``mcp_servers`` that are not connected are connected too. Servers that are connected already stay. Returns how
-        many servers are connected now. What became of each is printed on the agent's console. A server that could not
-        be connected is tried again in the background, and its tools are registered when it is ready. Raises ConfigError
-        if a file is broken.
+        ``mcp_servers`` that are not connected are connected too. Servers that are connected already stay. In a
+        constructor this does now what is otherwise done when the object is constructed.
+
+        Returns how many servers are connected now. What became of each is printed on the agent's console. A server that
+        could not be connected is tried again in the background, and its tools are registered when it is ready. Raises
+        ConfigError if a file is broken.
         """
         self._read_mcp_files()
+        self._mcp_state.pending = False
         return self._connect_configured_mcp_servers()
 
     def _connect_configured_mcp_servers(self) -> int:

@@ -176,24 +176,25 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
         response = function(**arguments)
         if not isinstance(response, dict):
             return response
-        if isinstance(response, ToolResult):
-            # A model need not read twice what the members of every result repeat.
-            response = response.without_defaults()
-        if "error" in response:
-            return {"status": "error", "error": response["error"], "data": response}
-        if response.get("isError") is True:
-            return {"status": "error", "error": _text_of(response) or f"Tool '{tool_name}' failed", "data": response}
+        result = response if isinstance(response, ToolResult) else ToolResult(response)
+        if result.is_error:
+            return {"status": "error", "error": result.error, "data": _error_data(result)}
         return {
             "status": "success",
             "message": f"Tool '{tool_name}' returned data",
-            "data": response,
+            # A model need not read twice what the members of every result repeat.
+            "data": result.without_defaults(),
             "instruction": _INSTRUCTION,
         }
 
     return wrapper
 
 
-def _text_of(result: dict[str, Any]) -> str:
-    content = result.get("content")
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
+def _error_data(result: ToolResult) -> dict[str, Any]:
+    """The members of a failure without what the ``error`` says already."""
+    data = result.without_defaults()
+    if "error_type" in data:
+        return data
+    texts_only = all(block["type"] == "text" for block in result.content)
+    said = ("error", "isError", "content") if texts_only else ("error", "isError")
+    return {"error": result.error, **{name: value for name, value in data.items() if name not in said}}

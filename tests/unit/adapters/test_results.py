@@ -157,7 +157,7 @@ class TestFailures:
         assert REPEAT in text_for_model(ToolResult.from_error(JsonRpcError(-32603, "internal error")))
 
     def test_a_code_that_is_none_says_nothing_of_the_effect(self) -> None:
-        shown = text_for_model(ToolResult({"error": "boo", "code": [-32602]}))
+        shown = text_for_model(ToolResult({"error": "boo", "error_type": "jsonrpc", "code": [-32602]}))
 
         assert shown.startswith("Error: boo\n")
         assert REPEAT in shown
@@ -165,7 +165,13 @@ class TestFailures:
     def test_what_a_server_says_of_the_delivery_counts_for_nothing(self) -> None:
         answer = {"error": "lost", "delivery": "not_sent", "error_type": "server_crashed"}
 
-        assert REPEAT in text_for_model(ToolResult.from_server(answer))
+        assert text_for_model(ToolResult.from_server(answer)) == "Error: lost"
+
+    def test_an_error_of_the_tool_is_none_of_the_way(self) -> None:
+        """It has the text as ``error``, too; the model is not told that the outcome is unknown."""
+        assert (
+            text_for_model(ToolResult.from_server(result(text("no such note"), isError=True))) == "Error: no such note"
+        )
 
 
 class TestNameAndDescription:

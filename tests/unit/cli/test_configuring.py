@@ -215,7 +215,12 @@ class TestNamedFiles:
 
     @pytest.mark.parametrize(
         "words",
-        [["remove", "time"], ["list"], ["tools", "time"], ["call", "time", "now"], ["doctor"], ["watch", "--once"]],
+        [
+            *(["remove", "time"], ["enable", "time"], ["disable", "time"], ["list"], ["tools", "time"]),
+            *(["call", "time", "now"], ["test-client", "time"], ["doctor"], ["watch", "--once"], ["approve", "time"]),
+            *(["resources", "time"], ["read", "time", "x:y"], ["prompts", "time"], ["prompt", "time", "p"]),
+            *(["login", "time"], ["logout", "time"], ["gateway"], ["dashboard"], ["bench", "--server=a", "--tool=b"]),
+        ],
     )
     def test_for_other_commands_that_is_a_usage_error(
         self, invoke: Callable[..., Any], tmp_path: Path, words: list[str]

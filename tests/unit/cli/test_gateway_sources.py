@@ -67,6 +67,13 @@ def test_an_entry_that_cannot_be_used_is_refused_before_anything_is_changed(file
     assert gateway.applied == []
 
 
+def test_a_file_that_is_gone_stops_no_server(file: Path) -> None:
+    (servers,) = sources_of(file).of(cast("Any", FakeGateway()))
+    file.unlink()
+    with pytest.raises(ConfigError, match="there is no such file"):
+        servers.load()
+
+
 def test_a_project_that_has_changed_has_to_be_trusted_again(home: Path, tmp_path: Path) -> None:
     gateway = FakeGateway()
     # The file of the working directory, which appears while the gateway runs.

@@ -91,6 +91,12 @@ def test_a_file_without_servers_has_none(text: str, tmp_path: Path) -> None:
     assert candidates(any_place(write(tmp_path / "mcp.json", text))) == []
 
 
+def test_servers_outside_of_any_section_are_an_error_that_says_so(tmp_path: Path) -> None:
+    file = write(tmp_path / "mcp.json", {"time": {"command": "uvx"}})
+    with pytest.raises(ConfigError, match='its servers do not count, because they are not in "mcpServers"'):
+        candidates(any_place(file))
+
+
 def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_bytes(b'\xef\xbb\xbf{"servers": {"a": {"command": "x"}}}')

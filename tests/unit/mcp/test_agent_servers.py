@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +41,23 @@ def test_declared_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
     file = tmp_path / "servers.json"
     file.write_text('{"mcpServers": {"time": {"command": "old"}, "git": {"command": "git"}}}')
     before = file.read_bytes()
-    config = put_over_files(MCPConfig(file), {"time": {"command": "new"}})
+    config = put_over_files(MCPConfig(file), {"time": {"command": "new"}}, "MyAgent")
     assert config.get_servers() == {"time": {"command": "new"}, "git": {"command": "git"}}
     assert file.read_bytes() == before
+
+
+def test_the_log_says_which_servers_come_from_which_file(
+    home: Path, log_events: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    user_file, local = home / ".gaia" / "mcp_servers.json", Path.cwd() / "mcp_servers.json"
+    user_file.parent.mkdir()
+    user_file.write_text('{"mcpServers": {"time": {"command": "uvx"}, "git": {"command": "uvx"}, "db": 5}}')
+    local.write_text('{"mcpServers": {"git": {"command": "git"}}}')
+    put_over_files(MCPConfig(), {"own": {"command": "x"}}, "MyAgent")
+    assert log_events("mcp_servers_configured") == [
+        {
+            "agent": "MyAgent",
+            "servers": {str(user_file): ["time", "db"], str(local): ["git"], "code": ["own"]},
+            "overrides": ["git"],
+        }
+    ]

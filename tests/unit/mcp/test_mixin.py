@@ -36,6 +36,9 @@ from tests.waiting import PATIENCE, wait_until
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
 CONFIG = {"command": "npx", "args": ["-y", "server"]}
+SERVERS = {"time": CONFIG}
+
+LogEvents = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture
@@ -46,6 +49,7 @@ def manager(mocker: Any) -> Mock:
     manager.get_client.return_value = None
     manager.config.get_servers.return_value = {}
     manager.config.source_of.return_value = None
+    manager.config.config_file = None
     manager.status.return_value = []
     return manager  # type: ignore[no-any-return]
 
@@ -238,7 +242,7 @@ class TestDisconnect:
     def test_the_tools_go_even_if_the_configuration_cannot_be_saved(self, manager: Mock) -> None:
         client = a_client("time", "now")
         manager.add_server.return_value = client
-        agent = AgentFirst()
+        agent = AgentFirst(auto_load_config=False)
         agent.connect_mcp_server("time", CONFIG)
         serve(manager, client)
         manager.remove_server.side_effect = ConfigError("disk full")
@@ -410,11 +414,13 @@ class TestDeclaredServers:
         agent.load_mcp_servers_from_config()
         assert own.config is before
 
-    def test_a_server_that_is_connected_later_is_not_saved(self, manager: Mock, home: Path) -> None:
+    @pytest.mark.parametrize("save", [None, False])
+    def test_a_server_that_is_connected_later_is_not_saved(self, manager: Mock, home: Path, save: bool | None) -> None:
         manager.add_server.return_value = a_client("db")
         agent = AgentFirst(auto_load_config=True)
-        assert agent.connect_mcp_server("db", CONFIG) is True
+        assert agent.connect_mcp_server("db", CONFIG, save=save) is True
         manager.add_server.assert_called_once_with("db", CONFIG, save=False)
+        assert list((home / ".gaia").iterdir()) == []
 
     def test_it_is_saved_when_told_so(self, manager: Mock, home: Path) -> None:
         manager.add_server.return_value = a_client("db")
@@ -449,12 +455,53 @@ class TestLoading:
         assert "- mcp_time_now" in agent.system_prompt
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
-    @pytest.mark.parametrize("arguments", [{}, {"auto_load_config": False}])
-    def test_it_is_not_loaded_unless_told_so(
-        self, manager: Mock, cls: type[AgentFirst], arguments: dict[str, bool]
+    def test_the_stacked_files_are_loaded_by_default(
+        self, manager: Mock, home: Path, log_events: LogEvents, cls: type[AgentFirst]
     ) -> None:
+        user_file, local = home / ".gaia" / "mcp_servers.json", Path.cwd() / "mcp_servers.json"
+        user_file.parent.mkdir()
+        user_file.write_text(json.dumps({"mcpServers": {"time": CONFIG, "git": CONFIG}}))
+        local.write_text(json.dumps({"mcpServers": {"git": {"command": "git"}, "acer": CONFIG}}))
+        cls()
+        manager.load_from_config.assert_called_once_with()
+        assert manager.config.get_servers() == {"time": CONFIG, "git": {"command": "git"}, "acer": CONFIG}
+        (fields,) = log_events("mcp_servers_configured")
+        assert fields["agent"] == cls.__name__
+        assert fields["servers"] == {str(user_file): ["time"], str(local): ["git", "acer"]}
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    @pytest.mark.parametrize("arguments", [{"auto_load_config": False}, {"mcp_servers": {}}, {"mcp_servers": SERVERS}])
+    def test_they_are_not_if_the_agent_says_so_or_gets_its_servers_in_code(
+        self, manager: Mock, cls: type[AgentFirst], arguments: dict[str, Any]
+    ) -> None:
+        read = manager.config
         cls(**arguments)
-        manager.load_from_config.assert_not_called()
+        assert manager.config is read
+        assert manager.load_from_config.call_count == bool(arguments.get("mcp_servers"))
+
+    def test_a_host_that_calls_the_constructor_of_the_mixin_by_name_gets_them_too(self, manager: Mock) -> None:
+        class Explicit(SilentAgent, MCPClientMixin):
+            def __init__(self) -> None:
+                Agent.__init__(self)
+                MCPClientMixin.__init__(self)
+
+        Explicit()
+        manager.load_from_config.assert_called_once_with()
+
+    def test_what_a_constructor_has_loaded_is_not_loaded_again(self, manager: Mock) -> None:
+        class ConfigAgent(AgentFirst):
+            def __init__(self) -> None:
+                super().__init__()
+                self.count = self.load_mcp_servers_from_config()
+
+        ConfigAgent()
+        manager.load_from_config.assert_called_once_with()
+
+    def test_a_configuration_that_was_given_to_the_manager_is_not_replaced(self, manager: Mock, tmp_path: Path) -> None:
+        agent = AgentFirst(auto_load_config=False)
+        given = agent._mcp_manager.config = MCPConfig(tmp_path / "servers.json")
+        agent.load_mcp_servers_from_config()
+        assert agent._mcp_manager.config is given
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
     def test_a_config_file_is_loaded_alone_and_always(
@@ -614,7 +661,7 @@ class TestLoading:
 
     def test_a_broken_file_does_not_matter_to_an_agent_that_loads_none(self, home: Path) -> None:
         Path("mcp_servers.json").write_text("{broken")
-        agent = AgentFirst()
+        agent = AgentFirst(auto_load_config=False)
         assert agent.list_mcp_servers() == []
         with pytest.raises(ConfigError, match=r"mcp_servers\.json: line 1, column 2"):
             agent.load_mcp_servers_from_config()
@@ -624,6 +671,63 @@ class TestLoading:
         file.write_text("[]")
         with pytest.raises(ConfigError, match=r"servers\.json"):
             AgentFirst(config_file=str(file))
+
+
+class TestConfigFile:
+    """Of an agent of its own, with real servers where something is saved."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        return tmp_path / "team.json"
+
+    def test_one_that_does_not_exist_starts_empty(self, manager: Mock, file: Path, log_events: LogEvents) -> None:
+        AgentFirst(config_file=str(file))
+        manager.load_from_config.assert_called_once_with()
+        assert log_events("config_file_missing") == [{"file": str(file)}]
+        assert not file.exists()
+
+    def test_what_is_connected_is_saved_there(self, demo_server: dict[str, Any], file: Path) -> None:
+        for _ in range(2):
+            agent = AgentFirst(config_file=file)
+            try:
+                assert agent.connect_mcp_server("demo", demo_server) is True
+                assert agent.connect_mcp_server("other", demo_server, save=False) is True
+                assert json.loads(file.read_text()) == {"mcpServers": {"demo": demo_server}}
+                assert agent._mcp_manager.config.source_of("demo") == file
+            finally:
+                agent.close_mcp()
+
+    def test_the_same_entry_is_not_saved_again(self, demo_server: dict[str, Any], file: Path) -> None:
+        class Connecting(AgentFirst):
+            def __init__(self) -> None:
+                super().__init__(config_file=file)
+                self.connect_mcp_server("demo", demo_server)
+
+        file.write_text(json.dumps({"mcpServers": {"demo": demo_server}}))
+        before = file.stat().st_mtime_ns, file.read_text()
+        agent = Connecting()
+        try:
+            assert agent.list_mcp_servers() == ["demo"]
+            assert (file.stat().st_mtime_ns, file.read_text()) == before
+        finally:
+            agent.close_mcp()
+
+    def test_a_file_that_cannot_be_written_is_no_obstacle(
+        self, demo_server: dict[str, Any], tmp_path: Path, log_events: LogEvents
+    ) -> None:
+        # Permissions would not stop a test that is run by root.
+        (tmp_path / "no folder").write_text("")
+        file = tmp_path / "folder" / "team.json"
+        agent = AgentFirst(config_file=file)
+        (tmp_path / "folder").symlink_to(tmp_path / "no folder")
+        try:
+            assert agent.connect_mcp_server("demo", demo_server) is True
+            (fields,) = log_events("config_not_saved")
+            assert (fields["server"], str(file) in fields["error"]) == ("demo", True)
+            assert agent.connect_mcp_server("must", demo_server, save=True) is False
+            assert agent.list_mcp_servers() == ["demo"]
+        finally:
+            agent.close_mcp()
 
 
 def published_to(manager: Mock) -> Callable[[Event], None]:

@@ -177,14 +177,27 @@ class TestWordedResponse:
         [
             ([{"type": "text", "text": "no such file"}], "no such file"),
             ([{"type": "text", "text": "a"}, {"type": "image", "data": ""}, {"type": "text", "text": "b"}], "a\nb"),
-            ([], "Tool 't' failed"),
-            (None, "Tool 't' failed"),
-            (["odd"], "Tool 't' failed"),
+            ([], "the tool reported an error without a text"),
+            (None, "the tool reported an error without a text"),
+            (["odd"], "the tool reported an error without a text"),
         ],
     )
-    def test_a_result_that_says_it_is_an_error_is_one(self, content: Any, error: str) -> None:
-        data = {"content": content, "isError": True}
-        assert with_worded_response("t", lambda: data)() == {"status": "error", "error": error, "data": data}
+    @pytest.mark.parametrize("kind", [dict, ToolResult])
+    def test_a_result_that_says_it_is_an_error_is_one(self, content: Any, error: str, kind: type[Any]) -> None:
+        worded = with_worded_response("t", lambda: kind({"content": content, "isError": True}))()
+        assert (worded["status"], worded["error"], worded["data"]["error"]) == ("error", error, error)
+
+    def test_the_data_of_an_error_is_its_text_as_specified(self) -> None:
+        text = "File not found: /nonexistent"
+        answer = ToolResult({"content": [{"type": "text", "text": text}], "isError": True})
+        worded = with_worded_response("read_file", lambda: answer)()
+        assert worded == {"status": "error", "error": text, "data": {"error": text}}
+
+    def test_what_the_text_of_an_error_does_not_say_is_in_the_data_too(self) -> None:
+        content = [{"type": "text", "text": "no"}, {"type": "image", "data": "AA==", "mimeType": "image/png"}]
+        answer = ToolResult({"content": content, "structuredContent": {"line": 3}, "isError": True})
+        data = with_worded_response("t", lambda: answer)()["data"]
+        assert data == {"error": "no", "content": content, "structuredContent": {"line": 3}}
 
     @pytest.mark.parametrize(
         "members",
@@ -192,7 +205,6 @@ class TestWordedResponse:
             {"content": [{"type": "text", "text": "hi"}]},
             {"content": [{"type": "text", "text": "hi"}], "isError": False, "structuredContent": {"a": 1}},
             {"structuredContent": {"a": 1}},
-            {"content": [{"type": "text", "text": "no such file"}], "isError": True},
             {"error": "gone", "error_type": "server_crashed", "delivery": "unknown"},
         ],
     )

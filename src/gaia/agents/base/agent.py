@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -21,9 +23,17 @@ from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.result_budget import ResultBudget
 from gaia.agents.base.tool_executor import ToolExecutor
 from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
+from gaia.construction import takes_keyword_after
 from gaia.locks import reentrant_lock
 
 __all__ = ["Agent"]
+
+_MODEL_KEYWORDS = frozenset(("base_url", "claude_model", "model_id", "use_chatgpt", "use_claude"))
+_KEYWORDS_OF_AMDS_AGENT = _MODEL_KEYWORDS | {
+    *("debug_prompts", "device", "max_consecutive_repeats", "max_plan_iterations", "min_context_size", "output_dir"),
+    *("output_handler", "show_prompts", "show_stats", "skill_set", "skip_lemonade", "streaming"),
+}
+"""What the constructor of the ``Agent`` in AMD's GAIA takes and ours does not, in any of its versions."""
 
 _MIXIN_ARGUMENTS = {"mcp_servers", "auto_load_config", "config_file"}
 """What is often passed to an agent whose class lacks the mixin."""
@@ -66,6 +76,9 @@ class Agent(ABC):
         destructive are refused.
 
         In silent mode the console is a `SilentConsole`.
+
+        Keywords that only the ``Agent`` of AMD's GAIA has, such as `skip_lemonade` and `model_id`, are ignored, unless
+        a later class takes them; a DeprecationWarning names them.
         """
         self.silent_mode = silent_mode
         self.debug = debug
@@ -83,6 +96,7 @@ class Agent(ABC):
         registry = self._tools_registry
         with registry.collecting() if isinstance(registry, ToolRegistry) else contextlib.nullcontext():
             self._register_tools()
+        _drop_foreign_keywords(type(self), kwargs)
         # Last, because a mixin that comes later may use the agent: MCPClientMixin prints, and adds tools.
         next_init = super().__init__
         if kwargs and getattr(next_init, "__objclass__", None) is object:
@@ -180,7 +194,7 @@ class Agent(ABC):
             if part is not None:
                 parts.append(part(self))
         if tools := self._format_tools_for_prompt():
-            parts.append(f"Available tools:\n{tools}")
+            parts.append(f"AVAILABLE TOOLS:\n{tools}")
         return "\n\n".join(part for part in parts if part)
 
     def _format_tools_for_prompt(self) -> str:
@@ -214,6 +228,24 @@ def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | 
     if isinstance(console, AgentConsole) and not console.interactive:
         return None
     return getattr(console, "confirm", None)
+
+
+def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
+    """Take the keywords of AMD's ``Agent`` out of `arguments`, and warn the code that gives them."""
+    foreign = sorted(_KEYWORDS_OF_AMDS_AGENT.intersection(arguments))
+    ignored = [name for name in foreign if not takes_keyword_after(cls, Agent, name)]
+    if not ignored:
+        return
+    for name in ignored:
+        del arguments[name]
+    message = f"{cls.__name__}() ignores {', '.join(ignored)}: gaia-mcp has no use for them"
+    if not _MODEL_KEYWORDS.isdisjoint(ignored):
+        message += "; llm=LLMSettings(base_url, model) says which model is used"
+    # Constructors of gaia stand between here and that code.
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("gaia."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DeprecationWarning, stacklevel=level)
 
 
 def _unexpected(agent: str, arguments: Iterable[str]) -> str:

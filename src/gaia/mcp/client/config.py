@@ -59,7 +59,7 @@ class MCPConfig:
     counts. Saves go to the local file if there was one at this moment, else to the global one. With `config_file` only
     that file counts. `MCPConfig.in_memory` makes a configuration without any file.
 
-    Files that are empty hold no servers, and so do stacked files that do not exist. Raises ConfigError, naming file,
+    Files that are empty or do not exist hold no servers. Raises ConfigError, naming file,
     line and column, if a file cannot be read or understood; the same holds for each method that saves, and then the
     file stays as it is. Of the two stacked files, one that other users can change is refused too, unless the user
     trusts its content.
@@ -87,7 +87,7 @@ class MCPConfig:
         *,
         trust_local: bool = True,
         strict: bool = False,
-        create: bool = False,
+        create: bool | None = None,
     ) -> None:
         """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
 
@@ -97,8 +97,9 @@ class MCPConfig:
         With `strict`, each entry that cannot be used and each key that means nothing is an error: ConfigError names
         them all.
 
-        A `config_file` that does not exist is an error, because its path is most likely wrong. With `create` it is
-        none, and the first save makes the file. ``~/.gaia/mcp_servers.json`` need never exist.
+        A `config_file` that does not exist has no servers, and the first save makes it. This is logged as the warning
+        ``config_file_missing``, unless `create` is true. With `create` false it is a ConfigError instead: for paths
+        that a person types. ``~/.gaia/mcp_servers.json`` need never exist.
         """
         if config_file is None:
             loaded = config_files.load_stack(trust_local=trust_local)

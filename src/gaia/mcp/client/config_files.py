@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeGuard
 
 from gaia.log import get_logger
 from gaia.mcp.client import json_file
@@ -29,6 +30,7 @@ __all__ = [
     "project_of",
     "read_project",
     "refuse_link_out",
+    "refuse_misplaced",
     "remarks_on_sections",
 ]
 
@@ -86,15 +88,17 @@ def load_nothing() -> Loaded:
     return Loaded({}, {"mode": "memory", "global": _report(None), "local": _report(None), "overrides": []})
 
 
-def load_named(path: str | os.PathLike[str], *, create: bool) -> Loaded:
-    """The file `path`. Raises ConfigError if it does not exist, unless `create` says that a save may make it."""
+def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
+    """The file `path`; for `create` see `MCPConfig`."""
     file = _absolute(path)
     data = json_file.read_bytes(file)
     if not data and not create and not os.path.exists(file) and not _is_user_file(file):
-        raise ConfigError(
-            f"{file}: there is no such file; correct the path, or have the file made: "
-            f"gaia mcp add --config {shlex.quote(str(file))} NAME COMMAND (in a program: MCPConfig(…, create=True))"
-        )
+        if create is False:
+            raise ConfigError(
+                f"{file}: there is no such file; correct the path, or have the file made: "
+                f"gaia mcp add --config {shlex.quote(str(file))} NAME COMMAND"
+            )
+        logger.warning("config_file_missing", file=str(file))
     document = _decode(file, data)
     report = _report(file, entries_of(file, document))
     return Loaded(
@@ -137,6 +141,7 @@ def load_stack(*, trust_local: bool) -> Loaded:
 
 def entries_of(file: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     """The servers in a file's JSON object, by name, whether their entries can be used or not. Raises ConfigError."""
+    refuse_misplaced(file, document)
     found: dict[str, Any] = {}
     for key in reversed(SECTIONS):
         section = document.get(key, {})
@@ -144,6 +149,26 @@ def entries_of(file: Path, document: Mapping[str, Any]) -> dict[str, Any]:
             json_file.broken(file, f'{key}: expected an object like {{"<name>": {{"command": …}}}}')
         found |= section
     return found
+
+
+def refuse_misplaced(file: Path, document: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a file that is one entry, or has entries beside no ``mcpServers``: none would count."""
+    if any(section in document for section in SECTIONS):
+        return
+    if _resembles_entry(document):
+        json_file.broken(file, f'it is the entry of one server; write {{"mcpServers": {{"NAME": {_form(document)}}}}}')
+    for name, entry in document.items():
+        if _resembles_entry(entry):
+            form = f'{{"mcpServers": {{{json.dumps(name)}: {_form(entry)}}}}}'
+            json_file.broken(file, f'its servers do not count, because they are not in "mcpServers"; write {form}')
+
+
+def _resembles_entry(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping) and any(isinstance(value.get(key), str) for key in ("command", "url"))
+
+
+def _form(entry: Mapping[str, Any]) -> str:
+    return f'{{"{"command" if "command" in entry else "url"}": …}}'
 
 
 def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
@@ -156,6 +181,8 @@ def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
         if key not in SECTIONS and isinstance(value, dict) and len(key) < _MAX_LENGTH:
             close = difflib.get_close_matches(key.lower(), meant, n=1, cutoff=_RESEMBLES)
             remarks += [remark(key, meant[close[0]])] if close else []
+    if document and not remarks and not any(section in document for section in SECTIONS):
+        remarks.append('it has no "mcpServers", and so no servers')
     return remarks
 
 

@@ -439,9 +439,9 @@ class MCPClient:
     ) -> ToolResult:
         """Call a tool by the server's own name for it, and wait for the result.
 
-        Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), or
-        ``{"error": …, "error_type": …, "delivery": …}`` if the call failed; `ToolResult.is_error` finds this and the
-        errors that tools report. `timeout` is in seconds and covers waiting, writing and the answer.
+        Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), with the text as
+        ``error`` if the tool reports one; or ``{"error": …, "error_type": …, "delivery": …}`` if the call failed.
+        `timeout` is in seconds and covers waiting, writing and the answer.
         ``on_progress(progress, total, message)`` runs in this thread. With `reset_timeout_on_progress` the call has its
         whole timeout again with each progress, up to `max_timeout`; the client's own settings count where they are
         None.

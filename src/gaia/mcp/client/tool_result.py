@@ -102,16 +102,18 @@ _OF_THE_CLIENT = frozenset(("error_type", "delivery"))
 class ToolResult(dict[str, Any]):
     """The result of a tool call. It is a dict: with JSON, `==`, `copy` and `pickle` it works like any other.
 
-    There are two kinds of failure, and `is_error` finds both:
+    There are two kinds of failure. Both have an ``error``, a message for people and models, and `is_error` finds both:
 
-    - The tool reports an error of its own: ``{"content": [...], "isError": True}``.
-    - The call failed, so there is no answer of the tool: ``error`` (a message for people and models), ``error_type``
-      (a word of `gaia.mcp.errors`) and ``delivery`` (``"not_sent"`` or ``"unknown"``: whether the server may have
-      acted). An answer with a JSON-RPC error also has its ``code``, and ``data`` if there is any.
+    - The tool reports an error of its own: ``{"content": [...], "isError": True}``. Its ``error`` is the text of the
+      content.
+    - The call failed, so there is no answer of the tool. Only these results have an ``error_type`` (a word of
+      `gaia.mcp.errors`) and a ``delivery`` (``"not_sent"`` or ``"unknown"``: whether the server may have acted). An
+      answer with a JSON-RPC error also has its ``code``, and ``data`` if there is any.
 
     ``content``, a list of blocks, and ``isError``, a bool, are always there. If the server or the failure left them
     out, they are added: an empty list, or a block with the text of the error; and whether there is an ``error``. What
-    was added does not matter to `==`: a result still equals the dict that the server sent.
+    was added, the ``error`` of a tool included, does not matter to `==`: a result still equals the dict that the server
+    sent.
     """
 
     __slots__ = ("_added",)
@@ -120,8 +122,8 @@ class ToolResult(dict[str, Any]):
         """`members` are those of the server's result, or of a failed call. They are not changed."""
         dict.__init__(self, members or ())
         self._added: tuple[str, ...] = ()
-        for name in ("isError", "content"):
-            if name not in self:
+        for name in ("isError", "content", "error"):
+            if name not in self and (name != "error" or self["isError"] is True):
                 self[name] = self._default_of(name)
                 self._added += (name,)
 
@@ -134,7 +136,7 @@ class ToolResult(dict[str, Any]):
         """
         if "error_type" in answer or "delivery" in answer:
             answer = {name: value for name, value in answer.items() if name not in _OF_THE_CLIENT}
-        if "isError" in answer and "content" in answer:
+        if answer.get("isError") is False and "content" in answer:
             # Nothing is added. Every tool call passes here, and the constructor would take twice the time.
             result = cls.__new__(cls)
             result.update(answer)
@@ -185,7 +187,8 @@ class ToolResult(dict[str, Any]):
         """What went wrong, in words, for both kinds of failure; None if nothing did."""
         if "error" in self:
             return _as_text(self["error"])
-        return (self.text or "the tool reported an error without a text") if self.is_error else None
+        # The application may have taken it out.
+        return self._default_of("error") if self.is_error else None
 
     def raise_for_error(self) -> Self:
         """Return this result if it is none of the two failures, so that the call can be chained.
@@ -213,7 +216,7 @@ class ToolResult(dict[str, Any]):
         return error
 
     def without_defaults(self) -> dict[str, Any]:
-        """A plain dict of the members, without ``content`` and ``isError`` where they were added and not changed."""
+        """A plain dict of the members, without those that were added and not changed."""
         return {name: value for name, value in self.items() if not self._is_as_added(name)}
 
     def _is_as_added(self, name: str) -> bool:
@@ -221,9 +224,12 @@ class ToolResult(dict[str, Any]):
         return name in self._added and self[name] == self._default_of(name)
 
     def _default_of(self, name: str) -> Any:
+        if name == "error":
+            return self.text or "the tool reported an error without a text"
+        has_error = "error" in self and "error" not in self._added
         if name == "isError":
-            return "error" in self
-        return [{"type": "text", "text": _as_text(self["error"])}] if "error" in self else []
+            return has_error
+        return [{"type": "text", "text": _as_text(self["error"])}] if has_error else []
 
     def __eq__(self, other: object) -> bool:
         """Whether the members are the same; those that were added here count only if `other` has them too."""

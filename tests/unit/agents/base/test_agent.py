@@ -12,6 +12,7 @@ from gaia.agents.base import agent as agent_module
 from gaia.agents.base.console import AgentConsole, SilentConsole
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, tool
+from gaia.mcp import MCPClientMixin
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
@@ -88,6 +89,68 @@ class TestConstruction:
         with pytest.raises(TypeError, match=r"PlainAgent\(\) got unexpected keyword arguments: moda, size"):
             PlainAgent(size=1, moda=2)
 
+    def test_keywords_of_amds_agent_are_ignored_and_named_once(self) -> None:
+        class Migrated(PlainAgent, MCPClientMixin):
+            def __init__(self, **kwargs: Any) -> None:
+                super().__init__(skip_lemonade=True, show_stats=True, **kwargs)
+
+        with pytest.warns(DeprecationWarning, match="Migrated") as warnings:
+            agent = Migrated(streaming=False, debug_prompts=True, max_steps=3, auto_load_config=False)
+        (warning,) = warnings
+        assert str(warning.message) == (
+            "Migrated() ignores debug_prompts, show_stats, skip_lemonade, streaming: gaia-mcp has no use for them"
+        )
+        # The line of `super().__init__`.
+        assert warning.filename == __file__
+        assert agent.max_steps == 3
+
+    def test_for_those_that_choose_a_model_the_warning_says_what_does(self) -> None:
+        with pytest.warns(DeprecationWarning, match=r"ignores model_id: .*; llm=LLMSettings\(base_url, model\) says"):
+            PlainAgent(model_id="Qwen3")
+
+    def test_all_keywords_of_amds_agent_are_known(self) -> None:
+        names = [
+            "use_claude",
+            "use_chatgpt",
+            "claude_model",
+            "base_url",
+            "model_id",
+            "debug_prompts",
+            "show_prompts",
+            "output_dir",
+            "streaming",
+            "show_stats",
+            "output_handler",
+            "max_plan_iterations",
+            "max_consecutive_repeats",
+            "min_context_size",
+            "skip_lemonade",
+            "device",
+            "skill_set",
+        ]
+        with pytest.warns(DeprecationWarning, match="use_claude") as warnings:
+            PlainAgent(**dict.fromkeys(names))
+        assert len(warnings) == 1
+
+    @pytest.mark.parametrize("bases", [(PlainAgent, MCPClientMixin), (MCPClientMixin, PlainAgent), (PlainAgent,)])
+    def test_a_misspelt_keyword_is_an_error_beside_them(self, bases: tuple[type, ...]) -> None:
+        agent = type("Misspelt", bases, {})
+        with (
+            pytest.warns(DeprecationWarning, match="skip_lemonade"),
+            pytest.raises(TypeError, match=r"Misspelt\(\) got unexpected .*: silent_mod$"),
+        ):
+            agent(skip_lemonade=True, silent_mod=True)
+
+    def test_a_class_after_the_agent_may_take_one_itself(self) -> None:
+        class Streaming:
+            def __init__(self, streaming: bool, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                self.streaming = streaming
+
+        class Speaker(PlainAgent, Streaming): ...
+
+        assert Speaker(streaming=True).streaming is True
+
     def test_the_rest_of_the_arguments_goes_to_the_next_class_when_the_agent_is_ready(self) -> None:
         class Voice:
             def __init__(self, pitch: int, **kwargs: Any) -> None:
@@ -150,7 +213,7 @@ class TestSystemPrompt:
     def test_tools_are_listed_by_the_names_to_call_them_by(self, registry: dict[str, Any]) -> None:
         registry["query"] = entry(print, text=True, limit=False)
         registry["mcp_acer_launch"] = {"description": "[MCP:acer] Launch it.", "_mcp_server": "acer"}
-        assert PlainAgent().system_prompt == "You are plain.\n\nAvailable tools:\n- query\n- mcp_acer_launch"
+        assert PlainAgent().system_prompt == "You are plain.\n\nAVAILABLE TOOLS:\n- query\n- mcp_acer_launch"
 
     def test_each_mixin_adds_its_part(self, registry: dict[str, Any]) -> None:
         class Polite:

@@ -28,6 +28,7 @@ from gaia.mcp.errors import ConfigError
 from tests.waiting import PATIENCE
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
+LogEvents = Callable[[str], list[dict[str, Any]]]
 ACER = {"command": "dotnet", "args": ["run", "--project", "/path/to/oem"]}
 
 
@@ -905,17 +906,29 @@ class TestMisspeltKeys:
 
 
 class TestNamedFiles:
-    def test_one_that_does_not_exist_is_an_error(self, some_file: Path) -> None:
-        with pytest.raises(ConfigError, match=f"{some_file}: there is no such file; correct the path"):
-            MCPConfig(some_file)
-        assert not some_file.parent.exists()
-
-    def test_one_that_may_be_created_is_made_by_the_first_save(self, some_file: Path) -> None:
-        config = MCPConfig(some_file, create=True)
+    def test_one_that_does_not_exist_starts_empty_and_is_made_by_the_first_save(
+        self, some_file: Path, log_events: LogEvents
+    ) -> None:
+        config = MCPConfig(some_file)
         assert config.get_servers() == {}
+        assert config.load_report["exists"] is False
         assert not some_file.parent.exists()
+        assert log_events("config_file_missing") == [{"file": str(some_file)}]
+
         config.add_server("time", TIME)
         assert read(some_file) == {"mcpServers": {"time": TIME}}
+        assert MCPConfig(some_file).get_servers() == {"time": TIME}
+
+    def test_one_that_is_to_be_created_is_no_warning(self, some_file: Path, log_events: LogEvents) -> None:
+        config = MCPConfig(some_file, create=True)
+        config.add_server("time", TIME)
+        assert read(some_file) == {"mcpServers": {"time": TIME}}
+        assert log_events("config_file_missing") == []
+
+    def test_one_that_must_exist_is_an_error(self, some_file: Path) -> None:
+        with pytest.raises(ConfigError, match=f"{some_file}: there is no such file; correct the path"):
+            MCPConfig(some_file, create=False)
+        assert not some_file.parent.exists()
 
     @pytest.mark.usefixtures("home")
     def test_the_global_one_need_not_exist(self) -> None:
@@ -924,7 +937,39 @@ class TestNamedFiles:
     def test_without_a_home_directory_the_error_is_the_same(self, some_file: Path, mocker: Any) -> None:
         mocker.patch.object(Path, "home", side_effect=RuntimeError)
         with pytest.raises(ConfigError, match="there is no such file"):
+            MCPConfig(some_file, create=False)
+
+
+class TestFilesWithoutTheSection:
+    @pytest.mark.parametrize("entry", [TIME, {"url": "https://x.org/mcp"}])
+    def test_a_bare_mapping_of_servers_is_an_error_that_says_where_they_belong(
+        self, some_file: Path, entry: Any
+    ) -> None:
+        write(some_file, {"$schema": "x", "time": entry})
+        key = "command" if "command" in entry else "url"
+        expected = f'{some_file}: its servers do not count, .* write {{"mcpServers": {{"time": {{"{key}": …}}}}}}'
+        with pytest.raises(ConfigError, match=expected):
             MCPConfig(some_file)
+
+    def test_so_is_one_entry(self, some_file: Path) -> None:
+        write(some_file, TIME)
+        with pytest.raises(ConfigError, match=r'the entry of one server; write \{"mcpServers": \{"NAME": \{"command'):
+            MCPConfig(some_file)
+
+    def test_nothing_is_saved_beside_them(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {}))
+        write(some_file, {"time": TIME})
+        with pytest.raises(ConfigError, match="its servers do not count"):
+            config.add_server("acer", ACER)
+        assert read(some_file) == {"time": TIME}
+
+    def test_any_other_content_is_a_warning(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"name": "app", "scripts": {"test": "x"}}))
+        assert config.warnings == [f'{some_file}: it has no "mcpServers", and so no servers']
+
+    @pytest.mark.parametrize("document", [{}, {"mcpServers": {}, "statusLine": TIME}, {"servers": {}}])
+    def test_a_file_with_the_section_or_with_nothing_is_none(self, some_file: Path, document: Any) -> None:
+        assert MCPConfig(write(some_file, document)).warnings == []
 
 
 class TestDisabling:

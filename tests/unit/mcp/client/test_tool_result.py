@@ -30,9 +30,28 @@ class TestMembers:
         content = [{"type": "text", "text": "the server ended"}]
         assert dict(ToolResult(FAILED)) == {**FAILED, "isError": True, "content": content}
 
-    @pytest.mark.parametrize("members", [REFUSED, {"content": "odd", "isError": "odd", "error": 1}])
+    def test_an_error_of_the_tool_has_its_text_as_error(self) -> None:
+        result = ToolResult.from_server(REFUSED)
+        assert "error" in result
+        assert dict(result) == {**REFUSED, "error": "no such file"}
+
+    @pytest.mark.parametrize("own", [{}, {"content": []}, {"content": None}])
+    def test_one_without_a_text_has_words_instead(self, own: Json) -> None:
+        result = ToolResult.from_server({"isError": True, **own})
+        assert result["error"] == result.error == "the tool reported an error without a text"
+        assert result["content"] == own.get("content", [])
+        assert result.without_defaults() == {"isError": True, **own}
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {**REFUSED, "error": {"of": "the server"}},
+            {"content": "odd", "isError": "odd", "error": 1},
+            {**HELLO, "isError": False},
+        ],
+    )
     def test_what_is_there_stays_as_it_is(self, members: Json) -> None:
-        assert dict(ToolResult(members)) == members
+        assert dict(ToolResult(members)) == dict(ToolResult.from_server(members)) == members
 
     def test_what_an_application_puts_in_place_of_a_default_is_no_default(self) -> None:
         changed, appended = ToolResult({"structuredContent": 1}), ToolResult({"structuredContent": 1})
@@ -102,7 +121,7 @@ class TestAsADict:
             assert ToolResult(json.loads(encode(result))).error == result.error
 
     def test_it_is_shown_as_a_dict(self) -> None:
-        assert repr(ToolResult(REFUSED)) == repr(REFUSED)
+        assert repr(ToolResult(REFUSED)) == repr({**REFUSED, "error": "no such file"})
 
 
 class TestReading:
@@ -149,9 +168,11 @@ class TestReading:
         assert ToolResult({"content": [{"type": "text", "text": ["ü"]}, {"type": "text"}]}).text == '["ü"]\n'
 
     def test_members_that_were_taken_away_are_not_missed(self) -> None:
-        result = ToolResult(HELLO)
+        result, refused = ToolResult(HELLO), ToolResult(REFUSED)
         result.clear()
+        del refused["error"]
         assert (result.content, result.text, result.is_error, result.error) == ([], "", False, None)
+        assert (refused.is_error, refused.error) == (True, "no such file")
 
 
 class TestOfAServer:

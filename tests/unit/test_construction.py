@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
+from gaia.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
 
 
 class Recorded(ConstructionHook):
