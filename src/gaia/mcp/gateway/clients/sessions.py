@@ -87,6 +87,11 @@ class Session:
         """Whether it may make room for another: nothing is under way, and the client does not listen either."""
         return not self.requests and not self._streams
 
+    @property
+    def identity(self) -> str:
+        """The name of its client, "" if clients have none."""
+        return "" if self.owner is None else self.owner.name
+
     # The server's stream.
 
     def open_stream(self, stream: MessageStream) -> bool:
