@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from gaia.exception_text import exception_text, traceback_text
 from gaia.handover import mark_engine_thread
 from gaia.log import get_logger
 
-__all__ = ["EngineThread"]
+__all__ = ["EngineThread", "with_pauses"]
 
 logger = get_logger(__name__)
+
+_STEPS = 64
+_PAUSE_SECONDS = 50e-6
+"""Long enough for a thread that waits for the interpreter to get it."""
+
+Item = TypeVar("Item")
+
+
+def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, with a short pause after each 64 of them.
+
+    For a thread that reads what a server wrote. Without a pause, every other thread waits for the interpreter for 5 ms
+    each time that it needs it (`sys.getswitchinterval`), for as long as the server writes.
+    """
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % _STEPS:
+            time.sleep(_PAUSE_SECONDS)
 
 
 class EngineThread(threading.Thread):

@@ -86,7 +86,7 @@ class Wire:
 
     def receive(self, data: bytes) -> None:
         """The server writes this much at once."""
-        for line in self._framer.feed(data):
+        for line in self._framer.lines(data):
             self.connection.message_received(line)
 
     def close(self) -> None:

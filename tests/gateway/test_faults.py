@@ -7,6 +7,7 @@ import http.client
 import json
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -159,6 +160,57 @@ def test_faulty_servers_harm_no_other(run: Run, fault_server: FaultServer) -> No
         refused = gateway.call("missing_echo", {"text": "x"}).json["error"]
         assert "cannot be started" in refused["message"]
         assert refused["data"] == {"server": "missing", "errorType": "server_unavailable", "delivery": "not_sent"}
+
+
+_FLOOD = """
+import json, os, sys, threading
+line = (sys.argv[1] + "\\n").encode() * 500
+writing = threading.Lock()
+
+def flood():
+    while True:
+        with writing:
+            os.write(1, line)
+
+for line_in in sys.stdin:
+    message = json.loads(line_in)
+    results = {
+        "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}},
+                       "serverInfo": {"name": "flood", "version": "1"}},
+        "tools/list": {"tools": [{"name": "begin", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "it begins"}]},
+    }
+    if "id" in message:
+        answer = {"jsonrpc": "2.0", "id": message["id"]}
+        found = results.get(message["method"])
+        answer |= {"error": {"code": -32601, "message": "no"}} if found is None else {"result": found}
+        with writing:
+            os.write(1, json.dumps(answer).encode() + b"\\n")
+        if message["method"] == "tools/call":
+            threading.Thread(target=flood, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x", '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"something"}}'],
+    ids=["junk", "log messages"],
+)
+def test_a_server_that_writes_without_a_pause_holds_up_no_other(run: Run, fault_server: FaultServer, line: str) -> None:
+    servers = {"flood": {"command": sys.executable, "args": ["-c", _FLOOD, line]}, "good": fault_server()}
+    with run(servers) as gateway:
+        # A client that wants all log messages, and reads none of them.
+        session = {**ACCEPT, "Mcp-Session-Id": gateway.open_session().headers["mcp-session-id"]}
+        level = {"jsonrpc": "2.0", "id": 2, "method": "logging/setLevel", "params": {"level": "debug"}}
+        assert gateway.ask("POST", "/mcp", level, session).status == 200
+        stream = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        stream.request("GET", "/mcp", headers=session)
+        assert text_of(gateway.call("flood_begin", {}).json) == "it begins"
+        for number in range(20):
+            assert text_of(gateway.call("good_echo", {"text": str(number)}).json) == str(number)
+        assert gateway.ask("GET", "/health").status == 200
+        assert _states(gateway) == {"flood": "ready", "good": "ready"}
+        stream.close()
 
 
 def test_clients_that_do_not_read_hold_up_no_other(run: Run, fault_server: FaultServer) -> None:

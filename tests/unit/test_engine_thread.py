@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from gaia import log
-from gaia.engine_thread import EngineThread
+from gaia import engine_thread, log
+from gaia.engine_thread import EngineThread, with_pauses
 from gaia.handover import on_engine_thread
 from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE
@@ -39,3 +39,16 @@ def test_one_that_ends_by_itself_is_no_failure() -> None:
     thread.join(PATIENCE)
     assert told == [True]
     assert thread.daemon
+
+
+def test_a_thread_with_many_lines_to_read_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused_after: list[int] = []
+    taken: list[int] = []
+    monkeypatch.setattr(engine_thread.time, "sleep", lambda _: paused_after.append(len(taken)))
+    for item in with_pauses(range(200)):
+        taken += [item]
+    assert taken == list(range(200))
+    assert paused_after == [64, 128, 192]
+    del paused_after[:]
+    assert list(with_pauses([1])) == [1]
+    assert paused_after == [], "an answer that comes alone is not delayed"

@@ -35,6 +35,8 @@ class BoundedProtocol(H11Protocol):
     def __init__(self, *arguments: Any, connections: Connections, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.waiting = Waiting.HEAD
+        self.group = None
+        """Clients are not told apart."""
         self._others = connections
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None

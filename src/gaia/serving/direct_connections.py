@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import Protocol
 
 from gaia.serving.open_connections import OpenConnections, Waiting
@@ -14,12 +15,22 @@ _SWEEP_SECONDS = 1.0
 _IDLE_SECONDS = 75.0
 """How long a connection without any request is kept."""
 
+_RESERVE = 32
+"""Connections beyond the limit, for probes alone. With more, the oldest is dropped: probes send a request at once."""
+
 
 class DirectConnection(Protocol):
     """One connection."""
 
     loop: asyncio.AbstractEventLoop
     waiting: Waiting
+    group: Hashable
+    """The client's name, once `DirectConnections.identify` has been told it. Before, what its address says; None if
+    that says nothing, as behind a proxy."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not taken."""
 
     def look(self, now: float, seconds: float | None) -> None:
         """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
@@ -38,17 +49,60 @@ class DirectConnections(OpenConnections[DirectConnection]):
             Waiting.HEAD: options.head_timeout,
             Waiting.BODY: options.body_timeout,
         }
+        self.reserve: dict[DirectConnection, None] = {}
+        """Connections that found no room, and may only ask how the server is."""
+        self.stalled: dict[DirectConnection, None] = {}
+        """Those whose client does not read as fast as it is answered."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: DirectConnection) -> bool:
+        """False if there is no room: the connection is in the reserve then.
+
+        Connections of one address that have not said yet which client they belong to have a quarter of the places.
+        """
+        if connection.group is not None and self.counts[connection.group] >= max(1, self.most // 4):
+            same = (each for each in self.open if each.group == connection.group)
+            victim = next((each for each in same if each.waiting is not Waiting.APPLICATION), None)
+            if victim is not None:
+                victim.drop()
         has_room = super().add(connection)
-        if has_room and self._timer is None:
+        if not has_room:
+            if len(self.reserve) >= _RESERVE:
+                next(iter(self.reserve)).drop()
+            self.reserve[connection] = None
+        if self._timer is None:
             self._sweep_later(connection.loop)
         return has_room
 
+    def identify(self, connection: DirectConnection, client: Hashable, most: int | None) -> int | None:
+        """The connection is this client's from now on. If that has `most` of them already, these are returned.
+
+        `most` is half of all places if it is None. A connection of the client without a request makes room.
+        """
+        if connection.group == client or connection not in self.open:
+            return None
+        most = max(1, self.most // 2) if most is None else most
+        if self.counts[client] >= most:
+            own = (each for each in self.open if each.group == client)
+            unused = next((each for each in own if each.waiting is Waiting.NOTHING), None)
+            if unused is None:
+                return most
+            unused.drop()
+        self._count_less(connection.group)
+        connection.group = client
+        self.counts[client] += 1
+        return None
+
+    def unread_of(self, group: Hashable) -> int:
+        """Bytes of responses that wait for a client, on all of its connections."""
+        # Seldom any.
+        return sum(each.unread for each in self.stalled if each.group == group) if self.stalled else 0
+
     def remove(self, connection: DirectConnection) -> None:
         super().remove(connection)
-        if not self.open and self._timer is not None:
+        self.reserve.pop(connection, None)
+        self.stalled.pop(connection, None)
+        if not self.open and not self.reserve and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
@@ -58,8 +112,8 @@ class DirectConnections(OpenConnections[DirectConnection]):
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for connection in list(self.open):
+        for connection in [*self.open, *self.reserve]:
             connection.look(now, self._seconds.get(connection.waiting))
         self._timer = None
-        if self.open:
+        if self.open or self.reserve:
             self._sweep_later(loop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gaia.serving.guards import Refused
@@ -38,6 +38,16 @@ class Responder(Protocol):
     def unsent(self) -> int:
         """Bytes of the stream that the client has not taken yet."""
 
+    def identify(self, client: str, most: int | None, /) -> int | None:
+        """Whose request this is. How many connections that client has, if they are `most` already; None if not.
+
+        `most` is half of all that there may be, if it is None.
+        """
+
+    @property
+    def unread(self) -> int:
+        """Bytes that this client has not taken yet, on all of its connections."""
+
 
 class DirectExchange(Protocol):
     """One request and its response."""
@@ -52,8 +62,21 @@ class DirectHandler(Protocol):
     def takes(self, path: str) -> bool:
         """Whether requests at this path go to `handle`."""
 
-    def refusal(self, method: str, path: str, headers: dict[bytes, bytes], address: str | None) -> Refused | None:
-        """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
+    def refusal(
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        address: str | None,
+        held: list[Callable[[], None]],
+    ) -> Refused | None:
+        """Why a request with these headers and a large body is refused; None if that is not known yet.
+
+        What is added to `held` has to be called once the request is over.
+        """
+
+    def is_probe(self, path: str) -> bool:
+        """Whether this path is to be answered also when there are too many connections."""
 
     def handle(
         self,

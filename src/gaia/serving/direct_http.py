@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -35,6 +35,9 @@ logger = get_logger(__name__)
 _MAX_WAITING = 16
 """Requests of one connection that wait for the answers to earlier ones; more are not read."""
 
+_MAX_AT_ONCE = 16
+"""Requests of one connection that are answered in one turn of the loop. Thousands may come in one piece."""
+
 _LARGE = 64 * 1024
 """Bytes of the body of a request that waits; after such a one, no more are read."""
 
@@ -56,6 +59,8 @@ class _Request(NamedTuple):
     address: str | None
     """The client's IP address."""
     keeps_alive: bool
+    held: list[Callable[[], None]]
+    """To be called once it is over."""
 
 
 class DirectProtocol(HttpToolsProtocol):
@@ -84,6 +89,11 @@ class DirectProtocol(HttpToolsProtocol):
         self._handler = handler
         self._guard = guard
         self._others = connections
+        self.group: Hashable = None
+        self._is_reserve = False
+        """There are too many connections, and this one may only ask how the server is."""
+        self._held: list[Callable[[], None]] = []
+        """Of the request that is being read."""
         self._stalled_since: float | None = None
         """Since when the client has taken nothing of a response that does not fit the buffers."""
         self._written = 0
@@ -111,6 +121,8 @@ class DirectProtocol(HttpToolsProtocol):
         self._queue: deque[_Request] = deque()
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
         self._is_answering = False
+        self._answered_at_once = 0
+        """Requests that were handed over since `_go_on`, which comes a turn of the loop after the last that may be."""
 
     # The connection.
 
@@ -119,13 +131,16 @@ class DirectProtocol(HttpToolsProtocol):
         self.since = self.loop.time()
         self._address = None if self.client is None else self.client[0]
         self._proxy = self._address if self._proxies.trusts(self._address) else None
-        if not self._others.add(self):
-            transport.write(FULL)
-            transport.close()
+        if self._proxy is None and self._address is not None:
+            self.group = (self._address,)
+        self._is_reserve = not self._others.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.remove(self)
+        for request in self._queue:
+            _release(request.held)
         self._queue.clear()
+        _release(self._held)
         responder, self.responder = self.responder, None
         if responder is not None:
             responder.lost()
@@ -175,10 +190,12 @@ class DirectProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stalled_since = self.loop.time()
+        self._others.stalled[self] = None
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stalled_since = None
+        self._others.stalled.pop(self, None)
         self._next()
 
     def shutdown(self) -> None:
@@ -229,6 +246,19 @@ class DirectProtocol(HttpToolsProtocol):
         self._written += len(data)
         self.transport.write(data)
 
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    def identify(self, client: Hashable, most: int | None) -> int | None:
+        """See `Responder`."""
+        return self._others.identify(self, client, most)
+
+    def unread_of_client(self) -> int:
+        """On all connections of its client."""
+        return self._others.unread_of(self.group)
+
     def drop(self) -> None:
         """Close the connection without waiting for what is still to be written."""
         self._others.remove(self)
@@ -255,6 +285,10 @@ class DirectProtocol(HttpToolsProtocol):
         path = self.url.partition(b"?")[0].decode("latin-1")
         if "%" in path:
             path = unquote(path)
+        if self._is_reserve and not self._handler.is_probe(path):
+            self._is_direct = self._is_refused = True
+            self._end_with(FULL)
+            return
         # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS alone.
         self._is_direct = method != b"OPTIONS" and self._handler.takes(path) and self.parser.get_http_version() == "1.1"
         # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
@@ -267,7 +301,7 @@ class DirectProtocol(HttpToolsProtocol):
             self._take_usual_way()
             return
         self.waiting, self._path, self._body = Waiting.BODY, path, b""
-        self._keeps_alive = self.parser.should_keep_alive()
+        self._keeps_alive = self.parser.should_keep_alive() and not self._is_reserve
         refused = self._refusal(method.decode("ascii"), path)
         if refused is not None:
             self._refuse(refused)
@@ -290,7 +324,7 @@ class DirectProtocol(HttpToolsProtocol):
             refused = self._guard.too_large(size)
             if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
                 method = self.parser.get_method().decode("ascii")
-                refused = self._handler.refusal(method, self._path, dict(self._head), self._address)
+                refused = self._handler.refusal(method, self._path, dict(self._head), self._address, self._held)
             if refused is not None:
                 self._refuse(refused)
 
@@ -308,8 +342,9 @@ class DirectProtocol(HttpToolsProtocol):
                 bytes(self._body),
                 self._address,
                 self._keeps_alive,
+                self._held,
             )
-            self._body = b""
+            self._body, self._held = b"", []
             if self._may_answer():
                 self._handle(request)
             else:
@@ -324,7 +359,12 @@ class DirectProtocol(HttpToolsProtocol):
         self._next()
 
     def _may_answer(self) -> bool:
-        """Whether the next request may be answered: there is room for its response, and none that comes before it."""
+        """Whether the next request may be answered: there is room for its response, and none that comes before it.
+
+        Not if so many were answered in this turn of the loop; then `_go_on` comes.
+        """
+        if self._answered_at_once >= _MAX_AT_ONCE:
+            return False
         return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
     def _is_free(self) -> bool:
@@ -380,6 +420,7 @@ class DirectProtocol(HttpToolsProtocol):
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""
         self._is_refused, self._body = True, b""
+        _release(self._held)
         if self._is_free():
             responder = DirectResponder(self, keeps_alive=False)
             headers = [_JSON, *refused.headers, *self._cors.headers(dict(self._head))]
@@ -388,8 +429,12 @@ class DirectProtocol(HttpToolsProtocol):
             self._read_no_more()
 
     def _handle(self, request: _Request) -> None:
-        method, path, headers, body, address, keeps_alive = request
+        method, path, headers, body, address, keeps_alive, held = request
         self.responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
+        responder.held = held
+        self._answered_at_once += 1
+        if self._answered_at_once == _MAX_AT_ONCE:
+            self.loop.call_soon(self._go_on)
         responder.has_body = method != "HEAD"
         if self._cors.is_on:
             responder.added = self._cors.headers(headers)
@@ -408,6 +453,11 @@ class DirectProtocol(HttpToolsProtocol):
             return
         if self.waiting is Waiting.APPLICATION:
             self.waiting, self.since = Waiting.NOTHING, self.loop.time()
+        self._next()
+
+    def _go_on(self) -> None:
+        """Another turn of the loop has begun."""
+        self._answered_at_once = 0
         self._next()
 
     def _next(self) -> None:
@@ -434,16 +484,23 @@ _HEADER_STEP = 1024
 """Bytes. Headers that are as many, and of about this length, are not counted again."""
 
 
+def _release(held: list[Callable[[], None]]) -> None:
+    while held:
+        held.pop()()
+
+
 class DirectResponder:
     """One response. Belongs to the loop; nothing of it waits."""
 
-    __slots__ = ("_connection", "_is_over", "added", "exchange", "has_body", "keeps_alive")
+    __slots__ = ("_connection", "_is_over", "added", "exchange", "has_body", "held", "keeps_alive")
 
     def __init__(self, connection: DirectProtocol, *, keeps_alive: bool) -> None:
         self._connection = connection
         self._is_over = False
         self.keeps_alive = keeps_alive
         self.exchange: DirectExchange | None = None
+        self.held: list[Callable[[], None]] = []
+        """To be called at the end."""
         self.added: Headers = ()
         """Headers besides those that the handler gives."""
         self.has_body = True
@@ -478,15 +535,25 @@ class DirectResponder:
         """Bytes that the client has not taken yet."""
         return 0 if self._is_over else self._connection.transport.get_write_buffer_size()
 
+    def identify(self, client: Hashable, most: int | None) -> int | None:
+        return self._connection.identify(client, most)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that this client has not taken yet, on all of its connections."""
+        return self._connection.unread_of_client()
+
     def lost(self) -> None:
         """The connection is closed."""
         if not self._is_over:
             self._is_over = True
+            _release(self.held)
             if self.exchange is not None:
                 self.exchange.client_gone()
 
     def _end(self) -> None:
         self._is_over = True
+        _release(self.held)
         self._connection.answered(keeps_alive=self.keeps_alive)
 
     def _head(self, status: int, headers: Headers) -> bytes:

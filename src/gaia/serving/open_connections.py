@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
@@ -30,6 +32,10 @@ class OneConnection(Protocol):
     @property
     def waiting(self) -> Waiting: ...
 
+    @property
+    def group(self) -> Hashable:
+        """Whose it is, as far as that is known."""
+
     def drop(self) -> None: ...
 
 
@@ -40,21 +46,34 @@ class OpenConnections(Generic[Connection]):
     """The open connections of one server, oldest first. For its event loop."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self.open: dict[Connection, None] = {}
+        self.counts: Counter[Hashable] = Counter()
+        """How many each group has."""
 
     def add(self, connection: Connection) -> bool:
-        """False if there are too many, all with complete requests. Otherwise one that is not that far makes room."""
-        if len(self.open) >= self._most:
+        """False if there are too many, all with complete requests. Otherwise one that is not that far makes room.
+
+        It is one of the group that has the most.
+        """
+        if len(self.open) >= self.most:
             for waiting in (Waiting.HEAD, Waiting.NOTHING, Waiting.BODY):
-                victim = next((each for each in self.open if each.waiting is waiting), None)
-                if victim is not None:
-                    victim.drop()
+                found = [each for each in self.open if each.waiting is waiting]
+                if found:
+                    max(found, key=lambda each: self.counts[each.group]).drop()
                     break
             else:
                 return False
         self.open[connection] = None
+        self.counts[connection.group] += 1
         return True
 
     def remove(self, connection: Connection) -> None:
-        self.open.pop(connection, None)
+        if connection in self.open:
+            del self.open[connection]
+            self._count_less(connection.group)
+
+    def _count_less(self, group: Hashable) -> None:
+        self.counts[group] -= 1
+        if not self.counts[group]:
+            del self.counts[group]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from gaia.serving.direct_connections import DirectConnections
 from gaia.serving.open_connections import Waiting
@@ -10,7 +11,10 @@ from gaia.serving.options import HttpOptions
 
 
 class Connection:
-    def __init__(self, connections: DirectConnections, waiting: Waiting) -> None:
+    unread = 0
+
+    def __init__(self, connections: DirectConnections, waiting: Waiting, group: Hashable = None) -> None:
+        self.group = group
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.waiting = waiting
         self.is_dropped = False
@@ -34,5 +38,75 @@ def test_the_connection_with_the_least_makes_room() -> None:
             assert connections.add(Connection(connections, Waiting.APPLICATION))
             assert [one.is_dropped for one in made] == [number >= victim for number in range(4)]
         assert not connections.add(Connection(connections, Waiting.HEAD)), "all have complete requests"
+
+    asyncio.run(use())
+
+
+def test_what_finds_no_room_waits_in_the_reserve_whose_oldest_makes_room() -> None:
+    async def use() -> None:
+        connections = DirectConnections(HttpOptions(max_connections=1))
+        assert connections.add(Connection(connections, Waiting.APPLICATION))
+        late = [Connection(connections, Waiting.HEAD) for _ in range(33)]
+        assert not any(map(connections.add, late))
+        assert [one.is_dropped for one in late] == [True] + [False] * 32
+        for one in late[1:]:
+            connections.remove(one)
+        assert not connections.reserve
+
+    asyncio.run(use())
+
+
+def test_an_address_has_a_quarter_of_the_places_for_connections_of_no_client() -> None:
+    async def use() -> None:
+        connections = DirectConnections(HttpOptions(max_connections=8))
+        made = [Connection(connections, Waiting.NOTHING, ("10.0.0.1",)) for _ in range(3)]
+        assert all(map(connections.add, made))
+        assert [one.is_dropped for one in made] == [True, False, False]
+        proxied = [Connection(connections, Waiting.NOTHING) for _ in range(4)]
+        assert all(map(connections.add, proxied))
+        assert not any(one.is_dropped for one in proxied), "those of a proxy may be of many clients"
+
+    asyncio.run(use())
+
+
+def test_a_client_has_half_of_the_places_or_what_it_may_have() -> None:
+    async def use() -> None:
+        connections = DirectConnections(HttpOptions(max_connections=8))
+
+        def connection(waiting: Waiting = Waiting.APPLICATION) -> Connection:
+            made = Connection(connections, waiting)
+            assert connections.add(made)
+            return made
+
+        busy, unused = [connection() for _ in range(3)], connection(Waiting.NOTHING)
+        for one in (*busy, unused):
+            assert connections.identify(one, "ann", None) is None
+        one_more = connection()
+        assert connections.identify(one_more, "ann", None) is None
+        assert unused.is_dropped, "it waited for nothing, and made room"
+        assert connections.identify(one_more, "ann", None) is None, "it is known already"
+        late = connection()
+        assert connections.identify(late, "ann", None) == 4
+        assert connections.identify(late, "bob", 1) is None
+        assert connections.identify(one_more, "bob", 1) == 1
+        connections.remove(late)
+        assert connections.identify(one_more, "bob", 1) is None, "behind a proxy, the next request is another client's"
+        assert connections.counts["ann"] == 3
+        gone = Connection(connections, Waiting.HEAD)
+        assert connections.identify(gone, "bob", 1) is None
+        assert connections.counts["bob"] == 1
+
+    asyncio.run(use())
+
+
+def test_what_a_client_does_not_read_is_counted_on_all_of_its_connections() -> None:
+    async def use() -> None:
+        connections = DirectConnections(HttpOptions())
+        assert connections.unread_of("ann") == 0
+        for client, unread in (("ann", 10), ("ann", 5), ("bob", 7)):
+            one = Connection(connections, Waiting.APPLICATION, client)
+            one.unread = unread
+            connections.stalled[one] = None
+        assert (connections.unread_of("ann"), connections.unread_of("bob")) == (15, 7)
 
     asyncio.run(use())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
@@ -41,11 +42,27 @@ class Handler:
         self.gone = asyncio.Event()
         self.arrived = asyncio.Event()
         self.waiting: list[Responder] = []
+        self.held = 0
+
+    def release(self) -> None:
+        self.held -= 1
 
     def takes(self, path: str) -> bool:
         return path.startswith("/mcp")
 
-    def refusal(self, method: str, path: str, headers: dict[bytes, bytes], address: str | None) -> Refused | None:
+    def is_probe(self, path: str) -> bool:
+        return path == "/mcp/probe"
+
+    def refusal(
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        address: str | None,
+        held: list[Callable[[], None]],
+    ) -> Refused | None:
+        self.held += 1
+        held.append(self.release)
         return Refused(401, "who are you?", ((b"www-authenticate", b"Bearer"),)) if path == "/mcp/known" else None
 
     def handle(
@@ -753,3 +770,75 @@ def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> N
         assert answers[2][2] == b"last"
 
     run(test, lambda: Handler(later=later, fail=fail))
+
+
+def test_a_probe_is_answered_when_there_are_too_many_connections() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        for _ in range(2):
+            client = await connect()
+            client.post("/mcp/later")
+            await handler.arrived.wait()
+            handler.arrived.clear()
+        refused = await connect()
+        refused.post("/mcp")
+        status, headers, _ = await refused.answer()
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert await refused.is_closed()
+        probe = await connect()
+        probe.post("/mcp/probe", b"are you well?")
+        assert (await probe.answer())[::2] == (200, b"are you well?")
+        assert await probe.is_closed()
+        handler.waiting[0].finish(200, [], b"")
+        again = await connect()
+        again.post("/mcp", b"x")
+        assert (await again.answer())[0] == 200
+
+    run(test, lambda: Handler(later=later), max_connections=2)
+
+
+@pytest.mark.parametrize("end", ["answered", "queued", "refused", "lost"])
+def test_what_is_held_for_a_large_body_is_released(end: str) -> None:
+    large = b"x" * (UNCHECKED_BYTES + 1)
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        if end == "answered":
+            client.post("/mcp", large)
+            await client.answer()
+        elif end == "refused":
+            client.post("/mcp/known", large)
+            await client.answer()
+        elif end == "lost":
+            client.post("/mcp", large, f"Content-Length: {len(large) * 2}")
+            await wait_for(lambda: handler.held == 1)
+            client.writer.close()
+        else:
+            client.post("/mcp/later")
+            await handler.arrived.wait()
+            client.post("/mcp", large)
+            await wait_for(lambda: handler.held == 1)
+            handler.waiting[0].finish(200, [], b"")
+        await wait_for(lambda: handler.held == 0)
+
+    async def wait_for(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    run(test, lambda: Handler(later=later))
+
+
+def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        for number in range(100):
+            client.post("/mcp", b"%d" % number)
+        counts = [0]
+        async with asyncio.timeout(PATIENCE):
+            while len(handler.seen) < 100:
+                await asyncio.sleep(0)
+                counts.append(len(handler.seen))
+        assert max(after - before for before, after in itertools.pairwise(counts)) <= 16
+        assert [(await client.answer())[2] for _ in range(100)] == [b"%d" % number for number in range(100)]
+
+    run(test)

@@ -4,8 +4,9 @@ from gaia.serving.open_connections import OpenConnections, Waiting
 
 
 class Connection:
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: Waiting, group: str = "") -> None:
         self.waiting = waiting
+        self.group = group
         self.is_dropped = False
 
     def drop(self) -> None:
@@ -32,3 +33,12 @@ def test_none_is_let_in_while_all_have_complete_requests() -> None:
     assert not connections.add(Connection(Waiting.HEAD))
     connections.remove(busy)
     assert connections.add(Connection(Waiting.HEAD))
+
+
+def test_the_group_with_the_most_makes_room() -> None:
+    connections = OpenConnections[Connection](4)
+    made = [Connection(Waiting.NOTHING, group) for group in ("ann", "bob", "bob", "bob")]
+    assert all(map(connections.add, made))
+    assert connections.counts == {"ann": 1, "bob": 3}
+    assert connections.add(Connection(Waiting.NOTHING, "cleo"))
+    assert [one.is_dropped for one in made] == [False, True, False, False]

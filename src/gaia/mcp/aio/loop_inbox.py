@@ -16,6 +16,9 @@ Task = Callable[[], object]
 
 _IDLE_SECONDS = 0.25
 
+_MAX_TASKS = 64
+"""That run in one turn of the loop, which has other things to do as well."""
+
 _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
 """Runs the tasks of loops that were closed, such as the ends of spans."""
 
@@ -69,13 +72,14 @@ class LoopInbox:
         self._woken = False
         try:
             # What comes meanwhile wakes the loop again, which does other things first.
-            for _ in range(len(self._tasks)):
+            for _ in range(min(len(self._tasks), _MAX_TASKS)):
                 self._tasks.popleft()()
         finally:
             loop = self._loop()
             if self._tasks and not self._woken and loop is not None:
-                # A task has raised.
-                self._wake(loop)
+                # There are too many for one turn, or a task has raised.
+                self._woken = True
+                loop.call_soon(self._run)
 
     def _give_up(self) -> None:
         """The loop is closed, perhaps with tasks that it was woken up for."""

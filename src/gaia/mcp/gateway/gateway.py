@@ -128,8 +128,7 @@ class Gateway:
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self._servers.checks)
-        refusals = self._servers.checks.refusals
-        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages, refusals)
+        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages, self._servers.checks)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 
     # Starting and stopping.
@@ -144,6 +143,7 @@ class Gateway:
             self.access = Access(self._clients, self._loop)
             self.endpoint.access = self._pages.access = self.access
             checks.limits = self.access.limits
+            checks.shares.settings = self._clients.limits
         if self._audit_file is not None:
             # Not above: it takes half a megabyte, and most gateways have none.
             from gaia.mcp.gateway.access.audit_file import AuditFile
@@ -187,6 +187,7 @@ class Gateway:
         if self.access is None:
             return
         self.access.change(clients)
+        self._servers.checks.shares.settings = clients.limits
         self._patterns = PatternCheck(clients)
         # Views belong to profiles as they were.
         self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,23 @@ def test_a_burst_of_tasks_runs_in_order_and_wakes_the_loop_once(monkeypatch: pyt
         return woken
 
     assert asyncio.run(main()) == 1
+    assert seen == list(range(1000))
+
+
+def test_one_turn_of_the_loop_runs_a_bounded_number_of_tasks() -> None:
+    seen: list[int] = []
+
+    async def main() -> list[int]:
+        inbox, counts = LoopInbox(asyncio.get_running_loop()), [0]
+        for number in range(1000):
+            inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
+        while len(seen) < 1000:
+            await asyncio.sleep(0)
+            counts.append(len(seen))
+        return counts
+
+    counts = asyncio.run(main())
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 64
     assert seen == list(range(1000))
 
 

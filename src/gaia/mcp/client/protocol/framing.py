@@ -7,6 +7,7 @@ only the two ends are kept, which is enough to say whose answer it was.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -54,26 +55,30 @@ class LineFramer:
         self._head = b""
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
-        """The lines that `chunk` completes, without their line ends (LF or CRLF)."""
+    def lines(self, chunk: bytes) -> Iterator[bytes | OversizedLine]:
+        """Cut off the lines that `chunk` completes, one by one, without their line ends (LF or CRLF).
+
+        All of them have to be taken before the next chunk: a chunk may have thousands, and its reader may pause.
+        """
         start, end = 0, chunk.find(b"\n")
         if 0 <= end == len(chunk) - 1 and not self._size and end <= self._max:
             # One message and nothing else, which is what a lone call is answered with.
-            return [chunk[:-1].removesuffix(b"\r")]
-        lines: list[bytes | OversizedLine] = []
+            return iter((chunk[:-1].removesuffix(b"\r"),))
+        return self._cut(chunk, start, end)
+
+    def _cut(self, chunk: bytes, start: int, end: int) -> Iterator[bytes | OversizedLine]:
         while end >= 0:
             if self._size or end - start > self._max:
                 self._append(chunk[start:end])
-                lines.append(self._take())
+                yield self._take()
             else:
                 # Nearly every line comes whole, and ends with LF alone: no need to put it together.
                 line = chunk[start:end]
-                lines.append(line.removesuffix(b"\r"))
+                yield line.removesuffix(b"\r")
             start = end + 1
             end = chunk.find(b"\n", start)
         if start < len(chunk):
             self._append(chunk[start:])
-        return lines
 
     def finish(self) -> bytes | OversizedLine | None:
         """What is left at the end of the stream: a line without its newline, or None."""

@@ -62,6 +62,9 @@ _MAX_ID = 20
 _MAX_NOTIFICATION = 64 * 1024
 """Bytes. Thousands of notifications may wait until the supervisor reads them."""
 
+_MAX_LOGS = 1_000
+"""Log messages in one second. Each may be written to a log and sent to every client of a gateway."""
+
 _MAX_ERROR = 16 * 1024
 """Characters of an error's message: it goes into logs, spans and the status."""
 
@@ -141,6 +144,9 @@ class Connection:
         """Set once, as soon as the transport has opened it."""
         self._warned_of_long_notifications = False
         """Perhaps they are warned of twice, because it needs no lock."""
+        self._log_second = 0.0
+        """When the second began in which log messages are counted. Approximate: several threads may receive them."""
+        self._log_count = 0
         self._transition = reentrant_lock()
         """Owns `state`; readers may look at it without the lock."""
 
@@ -350,8 +356,10 @@ class Connection:
                 self._ignore_notification(message, size)
             elif message.method == "notifications/progress":
                 self._report_progress(message)
-            else:
-                if self._relays and message.method == "notifications/message":
+            elif message.method != "notifications/message":
+                self._on_notification(message)
+            elif self._admits_log():
+                if self._relays:
                     self._relay_log(message)
                 self._on_notification(message)
         elif type(message) is ErrorResponse:
@@ -444,6 +452,15 @@ class Connection:
             call.observer.progressed(message.params)
         if call.on_progress is not None:
             call.on_progress(message.params)
+
+    def _admits_log(self) -> bool:
+        """Whether a log message that has just come is looked at: no server may keep everything busy with its log."""
+        if self.last_heard - self._log_second >= 1.0:
+            self._log_second, self._log_count = self.last_heard, 0
+        self._log_count += 1
+        if self._log_count == _MAX_LOGS + 1:
+            logger.warning("server_logs_dropped", server=self.name, limit=_MAX_LOGS)
+        return self._log_count <= _MAX_LOGS
 
     def _relay_log(self, message: Notification) -> None:
         """Pass on a log message to the clients whose calls it may belong to, if they want any."""

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from gaia.engine_thread import EngineThread
+from gaia.engine_thread import EngineThread, with_pauses
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
@@ -38,6 +38,7 @@ logger = get_logger(__name__)
 
 _READ_BYTES = 64 * 1024
 _LARGE_READ_BYTES = 1024 * 1024
+_FEW_LINES = 64
 _JOIN_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
 """What a server wrote before it ended is still in the pipes, and read at once if no other process holds them open."""
@@ -212,15 +213,9 @@ class StdioChannel:
 
     def _read_on(self, loop: PipeLoop, name: str) -> bool:
         """Have an event loop read the output; False if it is closed."""
-        feed, received = self._framer.feed, self._listener.message_received
         pipe = self._process.stdout
-        chunks = _Chunks(pipe.fileno())
-
-        def take(chunk: bytes) -> None:
-            for line in feed(chunk):
-                received(line)
-
-        reader = LoopReader(pipe, name, loop, chunks.read, take, self._output_ended)
+        read, received = _Chunks(pipe.fileno()).read, self._listener.message_received
+        reader = LoopReader(pipe, name, loop, read, self._framer.lines, received, self._output_ended)
         self._readers.append(reader)
         if reader.start():
             return True
@@ -228,10 +223,10 @@ class StdioChannel:
         return False
 
     def _read_stdout(self) -> None:
-        feed, received = self._framer.feed, self._listener.message_received
+        lines, received = self._framer.lines, self._listener.message_received
         with self._process.stdout as pipe:
             for chunk in _chunks(pipe):
-                for line in feed(chunk):
+                for line in with_pauses(lines(chunk)):
                     received(line)
         self._output_ended()
 
@@ -272,8 +267,10 @@ class _Chunks:
         except OSError as error:
             logger.warning("pipe_read_failed", error=str(error))
             return b""
-        # A full read means that a large message is under way. Buffers that large cost too much to be the rule.
-        self._size = _LARGE_READ_BYTES if len(chunk) >= _READ_BYTES else _READ_BYTES
+        # A full read of few lines means that a large message is under way. Buffers that large cost too much to be the
+        # rule, and a flood of short lines is better left in the pipe.
+        is_large = len(chunk) >= _READ_BYTES and chunk.count(b"\n") <= _FEW_LINES
+        self._size = _LARGE_READ_BYTES if is_large else _READ_BYTES
         if self._size == _LARGE_READ_BYTES and not self._enlarged:
             self._enlarged = True
             enlarge(self._descriptor)

@@ -74,14 +74,38 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     waiting: int = 1024
     """Calls of all clients that may wait at once because of limits; more are refused."""
     waiting_per_client: int = 256
+    connections_per_client: int | None = None
+    """None: half of what the HTTP server takes."""
+    streams_per_client: int = 250
+    """Streams that a client has open: GET, and subscriptions/listen."""
+    body_bytes_per_client: int = 128 * 1024 * 1024
+    """Of requests with large bodies, from their beginning to their answer."""
+    unread_bytes_per_client: int = 128 * 1024 * 1024
+    """Of responses that wait until the client reads them."""
+    instances_per_client: int | None = None
+    """Processes of one server for the sessions and handles of a client. None: half of the server's `maxInstances`."""
+    handles_per_client: int = 250
     max_wait: float = 10.0
     """Seconds that a call waits because of limits, at most; the deadline of the call holds besides."""
 
     def __post_init__(self) -> None:
         _require_count("waiting", self.waiting)
-        _require_count("waitingPerClient", self.waiting_per_client)
+        for name in _PER_CLIENT:
+            if (value := getattr(self, name)) is not None:
+                _require_count(_camel(name), value)
         require_seconds("maxWait", self.max_wait)
         _require_circuits_of_tools(*self.per_server.values())
+
+
+_PER_CLIENT = (
+    "waiting_per_client",
+    "connections_per_client",
+    "streams_per_client",
+    "body_bytes_per_client",
+    "unread_bytes_per_client",
+    "instances_per_client",
+    "handles_per_client",
+)
 
 
 def _require_count(name: str, value: object) -> None:

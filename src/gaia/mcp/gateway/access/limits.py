@@ -149,7 +149,8 @@ class Limits:
     ) -> Admission:
         """Have `go` or `refuse` called: one of them, once, now or later, unless the admission is ended before.
 
-        `tool` is the tool's own name; None for requests that are no tool calls. `deadline` is a reading of the loop's
+        `tool` is the tool's own name; None for requests that are no tool calls. `server` is "" for those that no
+        server gets: only the limits of the client count. `deadline` is a reading of the loop's
         clock, None for none. `refuse` gets an error with ``delivery: "not_sent"``. Neither function may raise. After
         `go`, and also when the client goes away while the call waits, `Admission.end` has to be called.
         """
@@ -418,7 +419,7 @@ def _open_circuit(plan: _Plan, now: float) -> MCPError | None:
 
 
 def _matching_servers(limits: Mapping[str, Limit], server: str) -> Iterator[tuple[str, Limit]]:
-    return ((pattern, limit) for pattern, limit in limits.items() if fnmatchcase(server, pattern))
+    return ((pattern, limit) for pattern, limit in limits.items() if server and fnmatchcase(server, pattern))
 
 
 def _matching_tools(limits: Mapping[str, Limit], server: str, tool: str) -> Iterator[tuple[str, Limit]]:

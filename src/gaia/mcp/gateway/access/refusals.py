@@ -19,7 +19,9 @@ __all__ = ["Reason", "Refusals"]
 
 logger = get_logger(__name__)
 
-Reason = Literal["no_token", "wrong_token", "no_rights", "unknown_handle", "foreign_session", "unknown_session"]
+Reason = Literal[
+    "no_token", "wrong_token", "no_rights", "unknown_handle", "foreign_session", "unknown_session", "over_limit"
+]
 
 _USUAL = frozenset({"no_token", "unknown_session"})
 """What happens without any attempt: the first request of a client that has yet to log in, and a session that has ended.

@@ -56,6 +56,10 @@ class Reply(Protocol):
     def accepts_messages(self) -> bool:
         """Whether `send` leads anywhere."""
 
+    @property
+    def unread(self) -> int:
+        """Bytes that the client has been sent and has not taken, on all of its connections."""
+
 
 class UnderWay(Protocol):
     """What a server does for a request."""
@@ -215,6 +219,11 @@ class PendingRequest:
     def accepts_messages(self) -> bool:
         """Whether notifications and questions can reach the client before the answer."""
         return self._reply.accepts_messages
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the client has been sent and has not taken."""
+        return self._reply.unread
 
     @property
     def wants_progress(self) -> bool:

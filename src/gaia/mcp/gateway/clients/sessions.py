@@ -87,6 +87,11 @@ class Session:
         """Whether it may make room for another: nothing is under way, and the client does not listen either."""
         return not self.requests and not self._streams
 
+    @property
+    def identity(self) -> str:
+        """The name of its client, "" if clients have none."""
+        return "" if self.owner is None else self.owner.name
+
     # The server's stream.
 
     def open_stream(self, stream: MessageStream) -> bool:
@@ -173,7 +178,7 @@ class Sessions:
     def __init__(
         self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
     ) -> None:
-        """With `most` sessions, another one ends an idle one, see `_to_make_room`. Ids begin with `prefix`."""
+        """With `most` sessions, another one ends one, see `_to_make_room`. Ids begin with `prefix`."""
         self._changes = changes
         self._clock = clock
         self.most = most
@@ -191,14 +196,14 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, view: View, owner: Principal | None) -> Session | None:
-        """None if there are too many, and none is idle, or after `close`."""
+        """None if there are too many, and none makes room, or after `close`."""
         if self._is_closed:
             return None
         if len(self._sessions) >= self.most:
-            idle = self._to_make_room()
-            if idle is None:
+            victim = self._to_make_room(owner)
+            if victim is None:
                 return None
-            self.end(idle)
+            self.end(victim)
         session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
         session.used_at = self._clock()
         self._sessions[session.id] = session
@@ -206,12 +211,18 @@ class Sessions:
         self._changes.add(session)
         return session
 
-    def _to_make_room(self) -> Session | None:
-        """One that is idle, for longest, of the principal that has the most: one that opens many loses its own."""
-        for owner, _ in self._counts.most_common():
-            idle = (session for session in self if session.owner == owner and session.is_idle)
-            if (found := next(idle, None)) is not None:
-                return found
+    def _to_make_room(self, newcomer: Principal | None) -> Session | None:
+        """One that is idle, for longest, of the principal that has the most: one that opens many loses its own.
+
+        One that has more than half of all, and all in use, loses one to another principal, and takes none of others.
+        """
+        for owner, count in self._counts.most_common():
+            own = [session for session in self if session.owner == owner]
+            idle = next((session for session in own if session.is_idle), None)
+            if idle is not None or owner == newcomer:
+                return idle
+            if count > self.most // 2:
+                return own[0]
         return None
 
     def close(self) -> None:

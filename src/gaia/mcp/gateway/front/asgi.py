@@ -51,6 +51,13 @@ class _AsgiResponder:
         self.is_over = True
         self.wake()
 
+    def identify(self, _client: str, _most: int | None) -> None:
+        """The connections are the HTTP server's affair."""
+
+    @property
+    def unread(self) -> int:
+        return self.unsent
+
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -79,11 +86,14 @@ async def serve_request(
     headers: dict[bytes, bytes] = dict(scope["headers"])
     address: str | None = scope["client"][0] if scope.get("client") else None
     exchange: HttpExchange | None = None
+    held: list[Callable[[], None]] = []
     try:
         if (twice := repeated(scope["headers"])) is not None:
             raise _RequestRefused(twice)
         async with asyncio.timeout(body_seconds):
-            body = await _body(receive, max_body, lambda: endpoint.refusal(scope["method"], path, headers, address))
+            body = await _body(
+                receive, max_body, lambda: endpoint.refusal(scope["method"], path, headers, address, held)
+            )
     except _ClientGone:
         return
     except TimeoutError:
@@ -92,7 +102,11 @@ async def serve_request(
         _refuse(responder, problem.refused)
     else:
         exchange = endpoint.handle(scope["method"], path, headers, body, responder, address)
-    await _respond(responder, exchange, receive, send)
+    try:
+        await _respond(responder, exchange, receive, send)
+    finally:
+        for release in held:
+            release()
 
 
 async def _respond(responder: _AsgiResponder, exchange: HttpExchange | None, receive: Receive, send: Send) -> None:

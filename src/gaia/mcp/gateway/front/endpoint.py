@@ -7,6 +7,7 @@ by a callback.
 from __future__ import annotations
 
 import http
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,8 +16,10 @@ import orjson
 from gaia.mcp.client.protocol.gateway_failures import NOT_SENT
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
 from gaia.mcp.gateway.access.access import Access
-from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
-from gaia.mcp.gateway.access.refusals import Reason, Refusals
+from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
+from gaia.mcp.gateway.access.refusals import Reason
+from gaia.mcp.gateway.access.shares import RETRY_SECONDS, OverShare
 from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
 from gaia.mcp.gateway.clients.metadata import check_metadata, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
@@ -24,17 +27,20 @@ from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
 from gaia.mcp.gateway.front.session_messages import begin_request, require_unused, take_message
 from gaia.mcp.gateway.methods.dispatch import dispatch
-from gaia.mcp.gateway.operations.pages import OperationPages
+from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
 from gaia.serving.direct_handler import JSON, Headers, Responder
 from gaia.serving.guards import Refused as NotServed
+from gaia.serving.options import DEFAULT_MAX_BODY
 
 __all__ = ["PATH", "Endpoint", "HttpExchange"]
 
 PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
+
+_RETRY = ((b"retry-after", str(RETRY_SECONDS).encode()),)
 
 ViewAt = Callable[[str, Principal | None], View | None]
 """The view at a path, for a principal; None if there is none."""
@@ -100,13 +106,15 @@ class Endpoint:
         sessions: Sessions,
         keep_alive: KeepAlive,
         pages: OperationPages,
-        refusals: Refusals | None = None,
+        checks: Checks | None = None,
     ) -> None:
         self._view_at = view_at
         self._sessions = sessions
         self._keep_alive = keep_alive
         self._pages = pages
-        self._refusals = refusals or Refusals()
+        checks = checks or Checks()
+        self._refusals = checks.refusals
+        self._shares = checks.shares
         self.access: Access | None = None
         """Says which client a request comes from; without it each request may do everything."""
 
@@ -115,18 +123,39 @@ class Endpoint:
         # Its answers come in the order of the requests, so even a probe may share a connection with calls.
         return path.startswith("/")
 
+    def is_probe(self, path: str) -> bool:
+        """Whether this path is to be answered also when there are too many connections."""
+        return path in (HEALTH, READY)
+
     def refusal(
-        self, method: str, path: str, headers: Mapping[bytes, bytes], address: str | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        address: str | None = None,
+        held: list[Callable[[], None]] | None = None,
     ) -> NotServed | None:
-        """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
+        """Why a request with these headers and a large body is refused; None if that is not known yet.
+
+        The function that is added to `held` has to be called once the request is over.
+        """
         access = self.access
-        if access is None or self._pages.has(path) or access.metadata(path) is not None:
-            return None
-        found = access.authenticate(headers, path)
-        if not isinstance(found, Refused):
-            return None
-        self._note(found, method, path, address)
-        return NotServed(found.status, found.message, _headers_of(found))
+        if self._pages.has(path) or (access is not None and access.metadata(path) is not None):
+            return NotServed(413, "Nothing is expected in the body")
+        found = None if access is None else access.authenticate(headers, path)
+        if isinstance(found, Refused):
+            self._note(found, method, path, address)
+            return NotServed(found.status, found.message, _headers_of(found))
+        # Whose token is not judged yet have one share together.
+        client = "" if isinstance(found, Pending) else (found or ANONYMOUS).name
+        declared = headers.get(b"content-length", b"")
+        try:
+            release = self._shares.take_body(client, int(declared) if declared.isdigit() else DEFAULT_MAX_BODY, address)
+        except OverShare as over:
+            return NotServed(429, str(over), _RETRY)
+        if held is not None:
+            held.append(release)
+        return None
 
     def handle(
         self,
@@ -171,6 +200,23 @@ class Endpoint:
             self._refusals.note(refused.reason, refused.message, f"{method} {path}", address)
 
     def _answer(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
+        try:
+            self._check_share(request, client)
+            return self._dispatch(request, client)
+        except OverShare as over:
+            return _refuse(request.responder, 429, str(over), _RETRY)
+
+    def _check_share(self, request: _HttpRequest, client: Principal | None) -> None:
+        """Raise `OverShare` for a client that has as many connections, or as much to read, as it may have."""
+        name, responder = (client or ANONYMOUS).name, request.responder
+        # Without access control, all clients are one.
+        most = sys.maxsize if client is None else self._shares.settings.connections_per_client
+        if (count := responder.identify(name, most)) is not None:
+            raise self._shares.over(name, f"{count} connections", "connectionsPerClient", request.address)
+        if unread := responder.unread:
+            self._shares.check_unread(name, unread, request.address)
+
+    def _dispatch(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
         view = self._view_at(request.path, client)
         if view is None:
             return _refuse(request.responder, 404, f"There is nothing at {request.path}")
@@ -206,11 +252,14 @@ class Endpoint:
         if message.id is None:
             post.responder.finish(202, [], b"")
             return _NOTHING
+        release = self._take_stream(post.owner, post.address) if message.method == "subscriptions/listen" else None
         reply = HttpReply(post.responder, self._keep_alive, [], accepts_messages=accepts_messages)
         request = PendingRequest(
             message.id, message.method, params, meta, reply, post.view, None, post.owner, post.address
         )
         request.headers = post.headers
+        if release is not None:
+            request.after_end(release)
         dispatch(request)
         return _exchange(request)
 
@@ -268,6 +317,9 @@ class Endpoint:
             self._refusals.note(reason, "There is no such session", method, address, client)
         return session
 
+    def _take_stream(self, client: Principal | None, address: str | None) -> Callable[[], None]:
+        return self._shares.take_stream((client or ANONYMOUS).name, address)
+
     def _of_session(self, request: _HttpRequest, view: View, owner: Principal | None) -> HttpExchange:
         """GET opens the stream of a session, and DELETE ends the session."""
         method, headers, responder = request.method, request.headers, request.responder
@@ -283,7 +335,8 @@ class Endpoint:
             return _NOTHING
         if not _takes(headers, b"text/event-stream"):
             return _refuse(responder, 406, "Accept has to name text/event-stream")
-        stream = HttpStream(responder, self._keep_alive)
+        release = self._take_stream(owner, request.address)
+        stream = HttpStream(responder, self._keep_alive, release)
         if not session.open_stream(stream):
             stream.end()
 

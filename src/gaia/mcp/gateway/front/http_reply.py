@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
 __all__ = ["HttpReply", "HttpStream", "KeepAlive"]
@@ -86,6 +88,10 @@ class HttpReply:
         """The client has closed the connection."""
         self._keep_alive.replies.pop(self, None)
 
+    @property
+    def unread(self) -> int:
+        return self._responder.unread
+
     def keep_alive(self) -> None:
         if self.accepts_messages and self._responder.unsent < _MAX_UNSENT:
             self._open()
@@ -100,11 +106,15 @@ class HttpReply:
 class HttpStream:
     """See `MessageStream`. Ended if its client does not read: what it missed it finds when it lists anew."""
 
-    __slots__ = ("_is_over", "_keep_alive", "_responder")
+    __slots__ = ("_is_over", "_keep_alive", "_on_over", "_responder")
 
-    def __init__(self, responder: Responder, keep_alive: KeepAlive) -> None:
+    def __init__(
+        self, responder: Responder, keep_alive: KeepAlive, on_over: Callable[[], object] = lambda: None
+    ) -> None:
+        """`on_over` is called once it has ended."""
         self._responder = responder
         self._keep_alive = keep_alive
+        self._on_over = on_over
         self._is_over = False
         keep_alive.streams[self] = None
         responder.open_stream(STREAM)
@@ -126,5 +136,7 @@ class HttpStream:
 
     def forget(self) -> None:
         """The client has closed the connection."""
-        self._is_over = True
-        self._keep_alive.streams.pop(self, None)
+        if not self._is_over:
+            self._is_over = True
+            self._keep_alive.streams.pop(self, None)
+            self._on_over()

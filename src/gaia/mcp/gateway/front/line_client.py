@@ -26,6 +26,8 @@ class _LineReply:
     """See `Reply`; and `MessageStream`, for messages that belong to no request."""
 
     accepts_messages = True
+    unread = 0
+    """There is one client, and nobody to share with."""
 
     def __init__(self, write: Write) -> None:
         self.send = write

@@ -8,8 +8,8 @@ only the client that it was given to can use it, and it expires when it is not u
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 
 import msgspec
 import orjson
@@ -51,15 +51,24 @@ class Handles:
     """All handles, the one used last at the end. Belongs to the gateway's event loop."""
 
     def __init__(
-        self, clock: Callable[[], float], on_expired: Callable[[Handle], None], *, most: int, idle_seconds: float
+        self,
+        clock: Callable[[], float],
+        on_expired: Callable[[Handle], None],
+        *,
+        most: int,
+        most_each: Callable[[], int],
+        idle_seconds: float,
     ) -> None:
-        """With `most` handles, another one ends the one that was not used for longest.
+        """With `most` handles, another one ends the one that was not used for longest, of the client with the most.
+
+        A client that has `most_each()` of them loses one of its own for each further one.
 
         `on_expired` is told of each handle that ends. One that has not been used for `idle_seconds` ends.
         """
         self._clock = clock
         self._on_expired = on_expired
         self._most = most
+        self._most_each = most_each
         self._idle_seconds = idle_seconds
         self._handles: OrderedDict[str, Handle] = OrderedDict()
 
@@ -110,14 +119,24 @@ class Handles:
                 self.end(handle)
 
     def _issue(self, identity: str) -> Handle:
-        if len(self._handles) >= self._most:
-            unused = next((handle for handle in self._handles.values() if not handle.under_way), None)
+        counts = Counter(handle.identity for handle in self._handles.values())
+        if counts[identity] >= self._most_each() or len(self._handles) >= self._most:
+            is_own = counts[identity] >= self._most_each()
+            unused = self._unused_of([identity] if is_own else [client for client, _ in counts.most_common()])
             if unused is None:
                 raise RequestRefused(INVALID_PARAMS, "there are too many clients with instances; try again later")
             self.end(unused)
         handle = Handle(secrets.token_urlsafe(_BYTES), identity)
         self._handles[handle.text] = handle
         return handle
+
+    def _unused_of(self, identities: Iterable[str]) -> Handle | None:
+        """The one that was not used for longest, of the first of these clients that has an unused one."""
+        for identity in identities:
+            for handle in self._handles.values():
+                if handle.identity == identity and not handle.under_way:
+                    return handle
+        return None
 
 
 def with_handle(result: bytes, handle: Handle) -> bytes:

@@ -8,7 +8,7 @@ of their entry, and started again by the next call of their owner.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 import msgspec
@@ -59,15 +59,21 @@ class InstancePool:
         shared: MCPClient,
         upstream_of: Callable[[MCPClient], Upstream],
         on_event: Callable[[MCPClient, Event], None] = lambda *_: None,
+        identity_of: Callable[[Hashable], str] = lambda _: "",
+        most_each: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
 
         `on_event` is told what happens to each instance, on any thread, so it must be quick.
+
+        ``identity_of(owner)`` is the owner's client, which may have ``most_each()`` instances (None: half of all).
         """
         self._manager = manager
         self._shared = shared
         self._upstream_of = upstream_of
         self._on_event = on_event
+        self._identity_of = identity_of
+        self._most_each = most_each
         self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
         """By their owners, the one used last at the end."""
         self._spare: _Instance | None = None
@@ -86,6 +92,7 @@ class InstancePool:
         """
         instance = self._owned.get(owner)
         if instance is None:
+            self._check_share(self._identity_of(owner))
             instance = self._owned[owner] = self._take()
             self._keep_spare()
         else:
@@ -145,7 +152,8 @@ class InstancePool:
         if self._is_closed:
             raise Overloaded(f"server {self._shared.name!r} is being stopped")
         entry = self._entry
-        if entry is not None and len(self._owned) >= entry.max_instances and not self._drop_one_at_rest():
+        is_full = entry is not None and len(self._owned) >= entry.max_instances
+        if entry is not None and is_full and not self._drop_one_at_rest(list(self._owned)):
             raise Overloaded(
                 f"server {self._shared.name!r} has {len(self._owned)} instances, which is its maxInstances; end other "
                 'sessions, lower "idleStop", or raise "maxInstances" in its entry'
@@ -194,9 +202,23 @@ class InstancePool:
         client.connect(keep_trying=True)
         return _Instance(client, self._upstream_of(client), self._entry, happened)
 
-    def _drop_one_at_rest(self) -> bool:
-        """End the instance that was not used for longest among those without a process. False if there is none."""
-        for owner, instance in self._owned.items():
+    def _check_share(self, identity: str) -> None:
+        """Make room if a client has as many instances as one client may have. Raises Overloaded if all of them run."""
+        entry = self._entry
+        if not identity or entry is None:
+            return
+        most = self._most_each() or (entry.max_instances + 1) // 2
+        own = [owner for owner in self._owned if self._identity_of(owner) == identity]
+        if len(own) >= most and not self._drop_one_at_rest(own):
+            raise Overloaded(
+                f"client {identity!r} has {len(own)} instances of server {self._shared.name!r}, and limits allow no "
+                'more; end other sessions, or raise "instancesPerClient" of "limits" in the clients file'
+            )
+
+    def _drop_one_at_rest(self, owners: Iterable[Hashable]) -> bool:
+        """End the first instance of these owners that has no process. False if there is none."""
+        for owner in owners:
+            instance = self._owned[owner]
             if instance.client.state in _AT_REST and instance.client.status.queued == 0:
                 self.release(owner)
                 return True

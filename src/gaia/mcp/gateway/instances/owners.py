@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from gaia.mcp.client.server_config import Instances
 from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles, UnknownHandle
 
-__all__ = ["InstanceOwners", "OwnedRequest"]
+__all__ = ["InstanceOwners", "OwnedRequest", "identity_of"]
 
 _MOST_HANDLES = 1_000
 _HANDLE_SECONDS = 1_800.0
@@ -41,6 +41,12 @@ class _Client(NamedTuple):
     identity: str
 
 
+def identity_of(owner: object) -> str:
+    """The name of the client that an owner of instances belongs to: a session, a client or a handle; "" without one."""
+    found: str = getattr(owner, "identity", "")
+    return found
+
+
 class InstanceOwners:
     """Belongs to the gateway's event loop."""
 
@@ -49,13 +55,18 @@ class InstanceOwners:
         clock: Callable[[], float],
         on_gone: Callable[[Hashable], None],
         on_unknown: Callable[[OwnedRequest, str], None] = lambda *_: None,
+        most_handles_each: Callable[[], int] = lambda: _MOST_HANDLES,
     ) -> None:
         """`on_gone` is told of owners that do not exist any more; sessions are told of by `Sessions`.
+
+        ``most_handles_each()`` is how many handles one client may have.
 
         `on_unknown` is told of requests with a handle that is not their client's, and of what the client is told.
         """
         self._on_unknown = on_unknown
-        self._handles = Handles(clock, on_gone, most=_MOST_HANDLES, idle_seconds=_HANDLE_SECONDS)
+        self._handles = Handles(
+            clock, on_gone, most=_MOST_HANDLES, most_each=most_handles_each, idle_seconds=_HANDLE_SECONDS
+        )
 
     def owner_of(self, request: OwnedRequest, instances: Instances) -> tuple[Hashable, Handle | None]:
         """The owner, and the handle that the client is to be told of, if it is a new one. Raises RequestRefused.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
+from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.completion import complete
 from gaia.mcp.gateway.methods.logging_level import set_level
 from gaia.mcp.gateway.methods.opening import discover, initialize, ping
 from gaia.mcp.gateway.methods.prompts import get_prompt, list_prompts
+from gaia.mcp.gateway.methods.relaying import fail
 from gaia.mcp.gateway.methods.resources import list_resources, list_templates, read_resource
 from gaia.mcp.gateway.methods.subscriptions import listen, subscribe, unsubscribe
 from gaia.mcp.gateway.methods.tools import call_tool, list_tools
@@ -18,13 +20,38 @@ __all__ = ["dispatch"]
 
 Handler = Callable[[PendingRequest], None]
 
+
+def _limited(handler: Handler) -> Handler:
+    """A handler of requests that no server gets, and that count for the client's own limits all the same."""
+
+    def begin(request: PendingRequest) -> None:
+        limits, client = request.view.checks.limits, request.principal or ANONYMOUS
+        if limits is None or not limits.concern(client):
+            handler(request)
+            return
+        admission = limits.admit(
+            client,
+            "",
+            None,
+            None,
+            lambda _: later(request, lambda: handler(request))(),
+            lambda error: fail(request, "", error),
+        )
+        if request.is_answered:
+            admission.end()
+        else:
+            request.after_end(admission.end)
+
+    return begin
+
+
 _BOTH: Mapping[str, Handler] = {
-    "tools/list": list_tools,
+    "tools/list": _limited(list_tools),
     "tools/call": call_tool,
-    "prompts/list": list_prompts,
+    "prompts/list": _limited(list_prompts),
     "prompts/get": get_prompt,
-    "resources/list": list_resources,
-    "resources/templates/list": list_templates,
+    "resources/list": _limited(list_resources),
+    "resources/templates/list": _limited(list_templates),
     "resources/read": read_resource,
     "completion/complete": complete,
 }

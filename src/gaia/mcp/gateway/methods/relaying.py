@@ -14,7 +14,9 @@ from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, ME
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.protocol.rounds import delivery_of
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
+from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded
+from gaia.mcp.gateway.access.principal import ANONYMOUS
+from gaia.mcp.gateway.access.shares import OverShare
 from gaia.mcp.gateway.clients.client_messages import cacheable_result
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.instances.handles import with_handle
@@ -34,6 +36,9 @@ _STATUS = {METHOD_NOT_FOUND: 404, MISSING_CAPABILITY: 400}
 
 _OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
 """Errors about the messages between gateway and server, of which the client's are independent."""
+
+_LARGE_RESULT = 64 * 1024
+"""Bytes. Smaller ones are sent however much a client has not read."""
 
 _HOST_DETAILS = {
     "server_unavailable": "it is unavailable",
@@ -76,6 +81,8 @@ def relay(
         return upstream.request(request.method, params, request, on_end)
 
     def ended(relayed: Relayed) -> None:
+        if len(relayed.result) > _LARGE_RESULT and (unread := _too_much_unread(request, relayed)) is not None:
+            relayed = Relayed(error=unread)
         count(relayed.outcome)
         if relayed.error is None:
             result = relayed.result if handle is None else with_handle(relayed.result, handle)
@@ -89,6 +96,16 @@ def relay(
     if request.is_stateless and request.log_level is not None:
         server.want_log_level(request.log_level)
     pass_on(request, target, send, ended)
+
+
+def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | None:
+    """The error that takes the place of a large result of a client that does not read those before."""
+    client = (request.principal or ANONYMOUS).name
+    try:
+        request.view.checks.shares.check_unread(client, request.unread, request.address)
+    except OverShare as over:
+        return InvalidResponse(f"the result has {len(relayed.result)} bytes and is not sent: {over}")
+    return None
 
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:

@@ -15,7 +15,7 @@ from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
-__all__ = ["OperationPages"]
+__all__ = ["HEALTH", "READY", "OperationPages"]
 
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.client.transports.loop_reader import PipeLoop
 
 __all__ = ["running_pipe_loop"]
@@ -21,6 +22,7 @@ class _PipeLoop:
         self._thread = threading.get_ident()
         self._context = contextvars.copy_context()
         """Not that of the supervisor which adds a reader: what comes of an answer does not belong to a restart."""
+        self._turns = running_loop_turns()
 
     @property
     def is_closed(self) -> bool:
@@ -43,6 +45,9 @@ class _PipeLoop:
 
     def call_soon(self, task: Callable[[], object]) -> None:
         self._loop.call_soon(task)
+
+    def call_by_turns(self, task: Callable[[], object]) -> None:
+        self._turns.add(task)
 
 
 def running_pipe_loop() -> PipeLoop | None:

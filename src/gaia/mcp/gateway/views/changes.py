@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
+from gaia.log import get_logger
 from gaia.mcp.aio.calls import run
+from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.views.known_servers import Kind, KnownServers
+from gaia.mcp.gateway.views.known_servers import Kind, KnownServer, KnownServers
 
 __all__ = ["MAX_WATCHED", "Audience", "Changes"]
+
+logger = get_logger(__name__)
 
 _TOGETHER_SECONDS = 0.02
 """Changes of lists that come within this time are told together: at the start, all servers have some."""
@@ -24,6 +28,9 @@ _DECISION_SECONDS = 4.0
 
 MAX_WATCHED = 1_000
 """Resources, for one audience."""
+
+_MAX_UNTOLD = 256
+"""Events of one server that wait until the audiences are told of the ones before. More are dropped."""
 
 Done = Callable[[MCPError | None], None]
 
@@ -71,6 +78,9 @@ class Changes:
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
         """By the process of the server, and URI."""
         self._untold: dict[tuple[str, Kind], None] = {}
+        self._lists = _Telling("")
+        self._tellings: dict[str, _Telling] = {}
+        """By server. An event of one server that goes to many audiences does not keep those of others waiting."""
 
     def add(self, audience: Audience) -> None:
         """Tell an audience of changes of lists and of log messages from now on."""
@@ -120,19 +130,23 @@ class Changes:
             watch.stop()
         self._watched.clear()
         self._audiences.clear()
+        self._tellings.clear()
 
     # What happens.
 
     def _list_changed(self, server: str, kind: Kind) -> None:
         if not self._untold:
-            asyncio.get_running_loop().call_later(_TOGETHER_SECONDS, self._tell)
+            asyncio.get_running_loop().call_later(
+                _TOGETHER_SECONDS, lambda: self._lists.add("lists", self._tell_lists())
+            )
         self._untold[server, kind] = None
 
-    def _tell(self) -> None:
+    def _tell_lists(self) -> Iterator[None]:
         untold, self._untold = self._untold, {}
         for audience in list(self._audiences):
             for kind in dict.fromkeys(kind for server, kind in untold if audience.sees(server)):
                 audience.list_changed(kind)
+            yield
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, ResourceUpdated):
@@ -154,18 +168,68 @@ class Changes:
         if server is None or server.logs_by_request:
             return
         message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
+        self._telling(event.server).add(object(), self._tell_log(server, message, process))
+
+    def _tell_log(self, server: KnownServer, message: dict[str, Any], process: MCPClient | None) -> Iterator[None]:
         for audience in list(self._audiences):
             identity = "" if audience.owner is None else audience.owner.name
-            if audience.sees(event.server) and (process is None or server.is_process_of(process, audience, identity)):
+            if audience.sees(server.name) and (process is None or server.is_process_of(process, audience, identity)):
                 audience.server_log(message)
+            yield
 
     def _updated(self, client: MCPClient, event: ResourceUpdated) -> None:
+        self._telling(event.server).add((client, event.uri), self._tell_update(client, event))
+
+    def _tell_update(self, client: MCPClient, event: ResourceUpdated) -> Iterator[None]:
         for (watched_by, uri), watch in list(self._watched.items()):
             # It may be a part of what is watched.
             if watched_by is client and event.uri.startswith(uri):
                 for audience in watch.audiences():
                     if audience.sees_resource(event.server, event.uri):
                         audience.resource_updated(event.uri)
+                    yield
+            yield
+
+    def _telling(self, server: str) -> _Telling:
+        telling = self._tellings.get(server)
+        if telling is None:
+            telling = self._tellings[server] = _Telling(server)
+        return telling
+
+
+class _Telling:
+    """Tells many audiences what has happened at one server, event by event, in slices between which the loop goes on.
+
+    A server whose events come faster than the audiences can be told loses some.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._waiting: dict[Hashable, Iterator[None]] = {}
+        """What has not begun: the steps of each event, one for each audience."""
+        self._is_telling = False
+        self._has_dropped = False
+        """Whether events were dropped since all were told the last time."""
+
+    def add(self, key: Hashable, steps: Iterator[None]) -> None:
+        """Take `steps` after those that wait. Nothing is done if some with this key wait: these say the same."""
+        if len(self._waiting) >= _MAX_UNTOLD and key not in self._waiting:
+            if not self._has_dropped:
+                self._has_dropped = True
+                logger.warning("gateway_events_dropped", server=self._server)
+            return
+        self._waiting.setdefault(key, steps)
+        if not self._is_telling:
+            self._is_telling = True
+            running_loop_turns().run(self._steps())
+
+    def _steps(self) -> Iterator[None]:
+        try:
+            while self._waiting:
+                yield from self._waiting.pop(next(iter(self._waiting)))
+            self._has_dropped = False
+        finally:
+            self._is_telling = False
 
 
 class _Watch:
@@ -200,6 +264,10 @@ class _Watch:
         if self._task is not None:
             self._task.cancel()
 
+    def _forget_if_unused(self) -> None:
+        if self._task is None and not self._audiences:
+            self._forget()
+
     def _begin(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -224,10 +292,10 @@ class _Watch:
             if wanted:
                 self._answer(error)
             # Those that have come while the server was asked to watch no longer get the answer of the next turn.
-        self._answer(None)
+        # Before the last answers: to send one may bring the next request, over HTTP that which was pipelined after it.
         self._task = None
-        if not self._audiences:
-            self._forget()
+        self._answer(None)
+        self._forget_if_unused()
 
     async def _subscribe(self) -> None:
         """Raises `MCPError` if the server does not agree."""

@@ -30,7 +30,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.instances.handles import Handle
 from gaia.mcp.gateway.instances.instances import InstancePool
-from gaia.mcp.gateway.instances.owners import InstanceOwners, OwnedRequest
+from gaia.mcp.gateway.instances.owners import InstanceOwners, OwnedRequest, identity_of
 from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import StateSeal
@@ -181,7 +181,7 @@ class KnownServers:
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
-        self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle)
+        self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle, self._most_handles)
         self._inbox: LoopInbox | None = None
         """Of the loop, from the start on."""
         self._following = contextlib.ExitStack()
@@ -216,6 +216,12 @@ class KnownServers:
         for server in self._servers.values():
             server.instances.release(owner)
 
+    def _most_instances(self) -> int | None:
+        return self.checks.shares.settings.instances_per_client
+
+    def _most_handles(self) -> int:
+        return self.checks.shares.settings.handles_per_client
+
     def _unknown_handle(self, request: OwnedRequest, error: str) -> None:
         client = request.identity or None
         self.checks.refusals.note("unknown_handle", error, request.method, request.address, client)
@@ -233,7 +239,9 @@ class KnownServers:
                 stop_soon(end)
             known = None
         if known is None and client is not None:
-            instances = InstancePool(self.manager, client, self._upstream_of, self._instance_happened)
+            instances = InstancePool(
+                self.manager, client, self._upstream_of, self._instance_happened, identity_of, self._most_instances
+            )
             known = KnownServer(name, client, self._upstream_of, self._listed, instances, self._owners)
             self._servers[name] = known
         return known
@@ -291,6 +299,10 @@ class KnownServers:
             waiter.look()
 
     def _happened(self, event: Event) -> None:
+        if isinstance(event, ServerLog | ResourceUpdated):
+            # Of these there may be thousands, and no list or condition depends on them.
+            self.on_event(event)
+            return
         if isinstance(event, StateChanged | ToolsChanged):
             self._version += 1
         server = self.get(event.server)

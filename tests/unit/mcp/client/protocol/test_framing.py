@@ -21,7 +21,7 @@ LIMIT = 5000
 def frame(chunks: Iterable[bytes], limit: int = LIMIT) -> list[bytes | OversizedLine]:
     """All lines of a stream, the last one included if it has no newline."""
     framer = LineFramer(limit)
-    lines = [line for chunk in chunks for line in framer.feed(chunk)]
+    lines = [line for chunk in chunks for line in framer.lines(chunk)]
     rest = framer.finish()
     return lines if rest is None else [*lines, rest]
 
@@ -68,14 +68,14 @@ class TestLines:
 
     def test_a_line_is_given_out_as_soon_as_its_newline_is_there(self) -> None:
         framer = LineFramer()
-        assert framer.feed(b"one\ntw") == [b"one"]
-        assert framer.feed(b"") == []
-        assert framer.feed(b"o\n\nthree\n") == [b"two", b"", b"three"]
+        assert list(framer.lines(b"one\ntw")) == [b"one"]
+        assert list(framer.lines(b"")) == []
+        assert list(framer.lines(b"o\n\nthree\n")) == [b"two", b"", b"three"]
 
     def test_a_carriage_return_belongs_to_the_line_end_even_if_the_newline_comes_later(self) -> None:
         framer = LineFramer()
-        assert framer.feed(b"one\r") == []
-        assert framer.feed(b"\ntw\ro\r\n") == [b"one", b"tw\ro"]
+        assert list(framer.lines(b"one\r")) == []
+        assert list(framer.lines(b"\ntw\ro\r\n")) == [b"one", b"tw\ro"]
 
     def test_a_separator_of_unicode_is_not_the_end_of_a_line(self) -> None:
         line = '"\u2028 \u2029 \u0085 \x0b \x0c"'.encode()
@@ -83,8 +83,8 @@ class TestLines:
 
     def test_what_has_no_newline_is_left_for_the_end(self) -> None:
         framer = LineFramer()
-        framer.feed(b"whole\nha")
-        framer.feed(b"lf")
+        list(framer.lines(b"whole\nha"))
+        list(framer.lines(b"lf"))
         assert framer.finish() == b"half"
         assert framer.finish() is None
 
@@ -114,15 +114,15 @@ class TestLimit:
         framer = LineFramer(max_line_bytes=1_000_000)
         with measured_memory() as memory:
             for _ in range(1000):
-                framer.feed(b"%b" % (b"x" * 50_000))
+                list(framer.lines(b"%b" % (b"x" * 50_000)))
         assert memory.peak < 1_200_000
-        assert oversized(framer.feed(b"\n")[0]).size == 50_000_000
+        assert oversized(next(framer.lines(b"\n"))).size == 50_000_000
 
     def test_a_line_that_trickles_in_takes_no_more_memory_than_its_size(self) -> None:
         framer = LineFramer()
         with measured_memory() as memory:
             for number in range(100_000):
-                framer.feed(b"%02x" % (number % 256))
+                list(framer.lines(b"%02x" % (number % 256)))
         assert memory.held < 2 * 200_000
 
     def test_the_limit_may_be_smaller_than_what_is_kept(self) -> None:

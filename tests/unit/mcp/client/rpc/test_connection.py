@@ -285,6 +285,19 @@ class TestAnswers:
         assert all(call.ended for call in calls)
         assert len(test.notifications) == 1
 
+    def test_so_many_log_messages_in_a_second_are_looked_at_and_no_more(
+        self, test: Fixture, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log, other = notification("notifications/message", level="info", data="x"), notification("notifications/other")
+        for _ in range(3):
+            test.receive(*[log] * 500)
+        test.receive(other)
+        assert len(test.notifications) == 1001, "other notifications are none of them"
+        assert caplog.text.count("server_logs_dropped") == 1
+        test.clock.advance(1.0)
+        test.receive(log)
+        assert len(test.notifications) == 1002
+
 
 class TestServersRequests:
     def test_ping_is_answered(self, test: Fixture) -> None:

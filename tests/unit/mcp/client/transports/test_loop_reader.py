@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,7 +16,8 @@ import pytest
 from gaia import log
 from gaia.handover import on_engine_thread
 from gaia.locks import Latch
-from gaia.mcp.client.transports.loop_reader import LoopReader
+from gaia.mcp.client.protocol.framing import LineFramer
+from gaia.mcp.client.transports.loop_reader import SLICE_SECONDS, LoopReader
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
 from tests.unit.mcp.client.transports.conftest import Listener
@@ -26,7 +29,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="loops do not re
 class Read:
     """A reader of a pipe, and what has come of it."""
 
-    def __init__(self, on_chunk: Callable[[bytes], object] | None = None) -> None:
+    def __init__(
+        self,
+        on_line: Callable[[Any], object] | None = None,
+        now: Callable[[], float] = time.perf_counter,
+        lines: Callable[[bytes], Iterator[Any]] = lambda chunk: iter([chunk]),
+    ) -> None:
         reading, self.writing = os.pipe()
         loop = running_pipe_loop()
         assert loop is not None
@@ -37,7 +45,14 @@ class Read:
         pipe = os.fdopen(reading, "rb", buffering=0)
         self.pipe = pipe
         self.reader = LoopReader(
-            pipe, "mcp-x-reader", loop, lambda: os.read(reading, 100), on_chunk or self._take, self.ended.set
+            pipe,
+            "mcp-x-reader",
+            loop,
+            lambda: os.read(reading, 100),
+            lines,
+            on_line or self._take,
+            self.ended.set,
+            now,
         )
         assert self.reader.start()
 
@@ -83,6 +98,72 @@ def test_an_exception_ends_the_reading_and_not_the_loop(caplog: pytest.LogCaptur
     asyncio.run(use())
     log.flush()
     assert "a mistake of ours" in caplog.text
+
+
+def test_one_turn_of_the_loop_takes_a_slice_of_what_a_server_writes_at_once() -> None:
+    async def use() -> None:
+        loop, taken, turns = asyncio.get_running_loop(), list[bytes](), list[int]()
+        seconds = 0.0
+
+        def take(line: bytes) -> None:
+            nonlocal seconds
+            seconds += SLICE_SECONDS / 4
+            taken.append(line)
+
+        def turn() -> None:
+            turns.append(len(taken))
+            if not read.ended.is_set():
+                loop.call_soon(turn)
+
+        read = Read(take, lambda: seconds, LineFramer().lines)
+        os.write(read.writing, b"".join(b"%d\n" % number for number in range(60)) + b"the")
+        os.write(read.writing, b" end\n")
+        loop.call_soon(turn)
+        await read.close()
+        assert taken == [*(b"%d" % number for number in range(60)), b"the end"], "all of it, in its order"
+        # One for the slice, and one for what becomes readable in the same turn.
+        assert max(after - before for before, after in itertools.pairwise(turns)) <= 8
+
+    asyncio.run(use())
+
+
+def test_servers_that_write_at_once_are_read_by_turns() -> None:
+    async def use() -> None:
+        order, seconds = list[bytes](), 0.0
+
+        def take(line: bytes) -> None:
+            nonlocal seconds
+            seconds += SLICE_SECONDS
+            order.append(line)
+
+        reads = [Read(take, lambda: seconds, LineFramer().lines) for _ in range(3)]
+        for read, line in zip(reads, (b"a\n", b"b\n", b"c\n"), strict=True):
+            os.write(read.writing, line * 20)
+        for read in reads:
+            await read.close()
+        assert sorted(order) == [b"a"] * 20 + [b"b"] * 20 + [b"c"] * 20
+        assert {*order[15:18]} == {b"a", b"b", b"c"}
+
+    asyncio.run(use())
+
+
+def test_an_exception_in_a_later_slice_ends_the_reading_too() -> None:
+    async def use() -> None:
+        taken: list[bytes] = []
+
+        def fail_at_the_third(line: bytes) -> None:
+            taken.append(line)
+            if len(taken) == 3:
+                raise ValueError("a mistake of ours")
+
+        read = Read(fail_at_the_third, lambda: len(taken) * SLICE_SECONDS, LineFramer().lines)
+        os.write(read.writing, b"x\n" * 10)
+        await asyncio.wait_for(read.ended.wait(), PATIENCE)
+        assert len(taken) == 3
+        assert read.pipe.closed
+        os.close(read.writing)
+
+    asyncio.run(use())
 
 
 def test_what_the_application_raises_in_a_signal_handler_reaches_it() -> None:

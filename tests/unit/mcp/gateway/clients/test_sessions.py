@@ -123,6 +123,21 @@ def test_of_too_many_one_ends_of_the_principal_that_has_the_most(clock: Clock) -
     assert newest in sessions
 
 
+def test_a_principal_whose_sessions_are_all_in_use_takes_none_of_another_and_makes_room(clock: Clock) -> None:
+    sessions = Sessions(cast("Changes", NoChanges()), clock, most=3, idle_seconds=60)
+    quiet = sessions.open(VIEW, BOB)
+    assert quiet is not None
+    busy = [opened(sessions) for _ in range(2)]
+    for session in busy:
+        session.open_stream(Stream())
+    assert sessions.open(VIEW, ADA) is None, "the idle one is not hers"
+    assert quiet in sessions
+    quiet.open_stream(Stream())
+    another = sessions.open(VIEW, BOB)
+    assert another is not None
+    assert list(sessions) == [quiet, busy[1], another]
+
+
 def test_those_that_are_in_use_stay(sessions: Sessions) -> None:
     for session in (opened(sessions), opened(sessions)):
         session.open_stream(Stream())

@@ -35,6 +35,10 @@ class Response:
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
         self.unsent = 0
+        self.unread = 0
+        self.connections: int | None = None
+        """How many the client has, if they are too many."""
+        self.identified: list[tuple[str, int | None]] = []
         self.over = asyncio.Event()
 
     def finish(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
@@ -49,6 +53,10 @@ class Response:
 
     def end(self) -> None:
         self.over.set()
+
+    def identify(self, client: str, most: int | None) -> int | None:
+        self.identified.append((client, most))
+        return self.connections
 
     @property
     def json(self) -> Any:
@@ -273,3 +281,92 @@ def test_wrong_tokens_and_foreign_sessions_leave_a_trace(tmp_path: Path, caplog:
     assert caplog.text.count("gateway_access_refused") == 2
     for secret in ("guessed", *tokens.values()):
         assert secret not in audit.read_text() + caplog.text
+
+
+@contextlib.asynccontextmanager
+async def limited(tmp_path: Path, **limits: int) -> AsyncIterator[tuple[Gateway, dict[bytes, bytes]]]:
+    """A gateway with one client, ann, and these limits; and her headers."""
+    file = tmp_path / "clients.json"
+    token = add_client(file, "ann")
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps({**document, "limits": limits}))
+    async with Gateway({"a": FakeServer("a", tools=[echo])}, clients=file) as gateway:
+        yield gateway, {**ACCEPT, b"authorization": f"Bearer {token}".encode()}
+
+
+def ask(gateway: Gateway, response: Response, method: str, headers: dict[bytes, bytes], message: Any = None) -> Any:
+    body = b"" if message is None else json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return gateway.endpoint.handle(method, "/mcp", headers, body, response)
+
+
+def test_a_client_with_too_many_connections_or_unread_bytes_is_told_the_limit(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with limited(tmp_path, connectionsPerClient=7, unreadBytesPerClient=100) as (gateway, headers):
+            crowded, full, good = Response(), Response(), Response()
+            crowded.connections, full.unread, good.unread = 7, 101, 100
+            for response in (crowded, full, good):
+                ask(gateway, response, "POST", headers, {"id": 0, "method": "initialize", "params": OPENING})
+            assert crowded.identified == [("ann", 7)]
+            await asyncio.wait_for(good.over.wait(), PATIENCE)
+            assert [one.status for one in (crowded, full, good)] == [429, 429, 200]
+            assert crowded.headers[b"retry-after"] == b"1"
+            assert "'connectionsPerClient'" in crowded.json["error"]["message"]
+            assert "'unreadBytesPerClient'" in full.json["error"]["message"]
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_a_client_has_as_many_streams_as_it_may_have(tmp_path: Path, era: str) -> None:
+    async def use() -> None:
+        async with limited(tmp_path, streamsPerClient=2) as (gateway, headers):
+            opened = Response()
+            ask(gateway, opened, "POST", headers, {"id": 0, "method": "initialize", "params": OPENING})
+            await asyncio.wait_for(opened.over.wait(), PATIENCE)
+            session = {**headers, b"mcp-session-id": opened.headers[b"mcp-session-id"]}
+            listening = {**headers, b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"subscriptions/listen"}
+            message = {
+                "id": 1,
+                "method": "subscriptions/listen",
+                "params": {"notifications": {"toolsListChanged": True}, "_meta": STATELESS},
+            }
+
+            def begin() -> tuple[Response, Any]:
+                response = Response()
+                if era == "handshake":
+                    return response, ask(gateway, response, "GET", session)
+                return response, ask(gateway, response, "POST", listening, message)
+
+            streams = [begin() for _ in range(3)]
+            assert [response.status for response, _ in streams] == [200, 200, 429]
+            streams[0][1].client_gone()
+            assert begin()[0].status == 200
+            assert begin()[0].status == 429
+            gateway.drain()
+            assert gateway._servers.checks.shares.used("ann", "streams") == 0
+
+    asyncio.run(use())
+
+
+def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with limited(tmp_path, bodyBytesPerClient=1000) as (gateway, headers):
+            held: list[Any] = []
+            refusal, large = gateway.endpoint.refusal, {**headers, b"content-length": b"600"}
+            assert refusal("POST", "/mcp", large, None, held) is None
+            refused = refusal("POST", "/mcp", large, None, held)
+            assert refused is not None
+            assert (refused.status, refused.headers) == (429, ((b"retry-after", b"1"),))
+            assert len(held) == 1
+            held.pop()()
+            assert refusal("POST", "/mcp", large, None, held) is None
+            # Without a length, it may become as large as is allowed.
+            assert refusal("POST", "/mcp", headers, None, held) is not None
+            unknown = refusal("POST", "/mcp", ACCEPT, None, held)
+            assert unknown is not None
+            assert unknown.status == 401
+            page = refusal("POST", "/health", large, None, held)
+            assert page is not None
+            assert page.status == 413, "no token is needed there"
+
+    asyncio.run(use())

@@ -15,8 +15,8 @@ class Time:
         self.now = 0.0
         self.ended: list[Handle] = []
 
-    def handles(self, most: int = 3) -> Handles:
-        return Handles(lambda: self.now, self.ended.append, most=most, idle_seconds=100.0)
+    def handles(self, most: int = 3, most_each: int = 3) -> Handles:
+        return Handles(lambda: self.now, self.ended.append, most=most, most_each=lambda: most_each, idle_seconds=100.0)
 
 
 def test_a_handle_is_for_the_client_that_got_it() -> None:
@@ -77,6 +77,25 @@ def test_another_one_ends_the_one_that_was_not_used_for_longest() -> None:
     assert len(handles) == 2
     handles.end(other)
     assert time.ended == [other], "it has ended only once"
+
+
+def test_a_client_that_asks_for_many_loses_its_own() -> None:
+    time = Time()
+    handles = time.handles(most=4, most_each=2)
+    of_ann = handles.use("new", "ann")
+    handles.done(of_ann)
+    of_bob = [handles.use("new", "bob") for _ in range(2)]
+    with pytest.raises(RequestRefused, match="too many"):
+        handles.use("new", "bob")
+    for handle in of_bob:
+        handles.done(handle)
+    of_bob += [handles.use("new", "bob") for _ in range(2)]
+    assert time.ended == of_bob[:2]
+    handles.done(of_bob[2])
+    for client in ("cleo", "dan"):
+        handles.use("new", client)
+    assert time.ended == of_bob[:3], "the client with the most makes room for others"
+    assert handles.use(of_ann.text, "ann") is of_ann
 
 
 @pytest.mark.parametrize(

@@ -186,3 +186,21 @@ def test_figures_of_instances_count_also_when_they_have_ended(make_pool: MakePoo
     assert ended.recyclings == found.recyclings
     assert pool.owner_of(other) == "other"
     assert pool.owner_of(one) is None
+
+
+@pytest.mark.parametrize(("most", "expected"), [(None, 2), (1, 1)])
+def test_a_client_has_half_of_the_instances_or_what_it_may_have(
+    make_pool: MakePool, most: int | None, expected: int
+) -> None:
+    pool, _ = make_pool(maxInstances=4)
+    pool._identity_of, pool._most_each = lambda owner: str(owner).partition("/")[0], lambda: most
+    clients = [pool.upstream(f"ann/{number}").client for number in range(expected)]
+    for client in clients:
+        assert works(client)
+    with pytest.raises(Overloaded, match=rf"client 'ann' has {expected} instances .* raise \"instancesPerClient\""):
+        pool.upstream("ann/more")
+    assert works(pool.upstream("bob/1").client)
+    clients[0].disconnect()
+    assert pool.upstream("ann/more"), "its own that does not run makes room"
+    with pytest.raises(Overloaded):
+        pool.upstream("ann/0")

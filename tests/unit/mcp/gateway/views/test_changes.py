@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
+from gaia.mcp.aio.loop_turns import LoopTurns
+from gaia.mcp.client.supervision.events import ResourceUpdated, ServerLog
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
@@ -21,6 +24,8 @@ from tests.waiting import PATIENCE
 
 
 class Audience:
+    owner = None
+
     def __init__(self, server: str) -> None:
         self.server = server
         self.kinds: list[str] = []
@@ -246,3 +251,139 @@ def test_a_process_that_runs_already_is_told_of_another_level() -> None:
             assert await heard(lines, "now") == ["now"]
 
     asyncio.run(use())
+
+
+def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over HTTP, the answer to one request lets in the one that was pipelined after it."""
+    features = Features()
+
+    async def run(_: object, what: str) -> None:
+        await features.answer_of(what)
+
+    monkeypatch.setattr(changes_module, "run", run)
+
+    async def use() -> None:
+        changes: Any = Changes(Mock())
+        client: Any = Mock(features=features, trips=Mock(is_stateless=False))
+        audience, outcomes = Audience("a"), list[object]()
+        changes.add(audience)
+
+        def answered(outcome: object) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) < 4:
+                changes.watch(audience, client, "x:1", answered)
+
+        changes.watch(audience, client, "x:1", answered)
+        (await features.next())[1].set_result(None)
+        async with asyncio.timeout(PATIENCE):
+            while len(outcomes) < 4:
+                await asyncio.sleep(0)
+        assert outcomes == [None] * 4
+        assert features.asked.empty(), "the server was asked once"
+        changes.unwatch(audience, "x:1")
+        assert (await features.next())[0] == "unsubscribe"
+        changes.stop()
+
+    asyncio.run(use())
+
+
+class SlowToTell(Audience):
+    """Telling it takes as long as a turn of the loop may take."""
+
+    seconds = 0.0
+
+    def resource_updated(self, uri: str) -> None:
+        super().resource_updated(uri)
+        SlowToTell.seconds += 1.0
+
+    def server_log(self, message: dict[str, Any]) -> None:
+        self.resource_updated(message["data"])
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time passes only while slow audiences are told."""
+    monkeypatch.setattr(
+        changes_module,
+        "running_loop_turns",
+        lambda: turns_of(asyncio.get_running_loop()),
+    )
+    turns: dict[Any, LoopTurns] = {}
+
+    def turns_of(loop: Any) -> LoopTurns:
+        return turns.setdefault(loop, LoopTurns(loop, lambda: SlowToTell.seconds))
+
+
+def known_as(name: str) -> Mock:
+    server = Mock(client=name, logs_by_request=False)
+    server.name = name
+    return server
+
+
+def log_of(server: str, text: str) -> ServerLog:
+    return ServerLog(server, "info", None, text)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("kind", ["log", "update"])
+def test_many_audiences_are_told_in_slices_and_other_servers_events_meanwhile(kind: str) -> None:
+    async def use() -> None:
+        servers: Any = Mock()
+        servers.get.side_effect = known_as
+        changes: Any = Changes(servers)
+        crowd, other = [SlowToTell("a") for _ in range(50)], SlowToTell("b")
+        for audience in (*crowd, other):
+            changes.add(audience)
+        if kind == "log":
+            changes._happened(log_of("a", "x:1"))
+        else:
+            watch = Mock()
+            watch.audiences.return_value = crowd
+            changes._watched["a", "x:1"] = watch
+            changes._happened(ResourceUpdated("a", "x:1"))
+        told = [sum(len(audience.uris) for audience in crowd)]
+        changes._happened(log_of("b", "x:2"))
+        while told[-1] < 50:
+            await asyncio.sleep(0)
+            told.append(sum(len(audience.uris) for audience in crowd))
+            if other.uris and told[-1] < 40:
+                other.is_dismissed = True
+        assert max(after - before for before, after in itertools.pairwise(told)) == 1
+        assert other.is_dismissed, "the other server's event did not wait for all of them"
+        assert all(audience.uris == ["x:1"] for audience in crowd)
+
+    asyncio.run(use())
+
+
+@pytest.mark.usefixtures("slow")
+def test_events_that_come_faster_than_audiences_can_be_told_are_told_once_or_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def use() -> SlowToTell:
+        servers: Any = Mock()
+        servers.get.side_effect = known_as
+        changes: Any = Changes(servers)
+        audience = SlowToTell("a")
+        changes.add(audience)
+        watch = Mock()
+        watch.audiences.return_value = [audience]
+        changes._watched["a", "x:"] = watch
+        for _ in range(1000):
+            changes._happened(ResourceUpdated("a", "x:same"))
+        for number in range(1000):
+            changes._happened(log_of("a", f"x:{number}"))
+        last = -1
+        while last < len(audience.uris):
+            last = len(audience.uris)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        changes._happened(log_of("a", "x:later"))
+        return audience
+
+    audience = asyncio.run(use())
+    # The one that was being told when the others came, and one for all of these.
+    assert audience.uris.count("x:same") == 2
+    assert audience.uris[2:] == [*(f"x:{number}" for number in range(255)), "x:later"]
+    assert caplog.text.count("gateway_events_dropped") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from gaia.engine_thread import with_pauses
 from gaia.http_client import ProtocolBroken, Response
 
 __all__ = ["EventStream", "InvalidEvents", "content_type"]
@@ -57,7 +58,7 @@ class EventStream:
             raise InvalidEvents(f"the server sends {content_type(response) or 'no content type'} instead of events")
         lines, fields = _Lines(), _Fields()
         for chunk in response.chunks():
-            for line in lines.feed(chunk):
+            for line in with_pauses(lines.feed(chunk)):
                 if line:
                     fields.add(line)
                     self._check_size(fields.size)
