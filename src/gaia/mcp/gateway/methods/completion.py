@@ -19,7 +19,7 @@ def complete(request: PendingRequest) -> None:
     reference: dict[str, Any] = member(request.params, "ref", dict) or {}
     match reference:
         case {"type": "ref/prompt", "name": str(name)}:
-            request.view.when_prompts_known(later(request, lambda: _complete_prompt(request, reference, name)))
+            request.view.when_prompts_known(later(request, lambda: _complete_prompt(request, name)))
         case {"type": "ref/resource", "uri": str(uri)}:
             request.view.when_resources_known(later(request, lambda: _complete_resource(request, uri)))
         case _:
@@ -28,13 +28,14 @@ def complete(request: PendingRequest) -> None:
             )
 
 
-def _complete_prompt(request: PendingRequest, reference: dict[str, Any], name: str) -> None:
+def _complete_prompt(request: PendingRequest, name: str) -> None:
     found = request.view.prompts().routes.get(name)
     if found is None:
         refuse_unknown(request, "prompt", name)
         return
     server, own_name = found
-    relay(request, server, request.forwarded(ref={**reference, "name": own_name}), Target(server.name, own_name))
+    reference = {"type": "ref/prompt", "name": own_name}
+    relay(request, server, request.forwarded(ref=reference), Target(server.name, own_name))
 
 
 def _complete_resource(request: PendingRequest, uri: str) -> None:
@@ -42,4 +43,5 @@ def _complete_resource(request: PendingRequest, uri: str) -> None:
     if found is None:
         refuse_unknown(request, "resource template", shown_uri(uri))
     else:
-        relay(request, found[0], request.forwarded(), Target(found[0].name, shown_uri(uri)))
+        reference = {"type": "ref/resource", "uri": uri}
+        relay(request, found[0], request.forwarded(ref=reference), Target(found[0].name, shown_uri(uri)))

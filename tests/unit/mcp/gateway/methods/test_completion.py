@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.testing import FakeServer
 from tests.gateway.lines import asking
+from tests.waiting import PATIENCE
 
 
 def test_references_are_checked() -> None:
@@ -21,6 +24,49 @@ def test_references_are_checked() -> None:
             assert message == "Unknown resource template: x:{y}"
 
     asyncio.run(use())
+
+
+def review(code: str) -> str:
+    """Review code."""
+    return f"Review {code}"
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (
+            '"type":"ref/prompt","name":"f_secret","name":"f_review","Name":"secret"',
+            {"type": "ref/prompt", "name": "review"},
+        ),
+        (
+            '"type":"ref/resource","uri":"file:///b","uri":"file:///a","Uri":"file:///b"',
+            {"type": "ref/resource", "uri": "file:///a"},
+        ),
+    ],
+)
+def test_the_server_gets_the_reference_that_was_checked(
+    monkeypatch: pytest.MonkeyPatch, given: str, sent: dict[str, str]
+) -> None:
+    relayed: list[dict[str, Any]] = []
+
+    def relay(request: PendingRequest, _server: Any, params: dict[str, Any], _target: Any) -> None:
+        relayed.append(params)
+        request.succeed(b"{}")
+
+    monkeypatch.setattr("gaia.mcp.gateway.methods.completion.relay", relay)
+
+    async def use() -> None:
+        server = FakeServer("f", prompts=[review], resources={"file:///a": "a"})
+        async with asking({"f": server}, stateless=False) as lines:
+            lines.client.received(
+                f'{{"jsonrpc":"2.0","id":99,"method":"completion/complete","params":{{"ref":{{{given}}}}}}}'.encode()
+            )
+            async with asyncio.timeout(PATIENCE):
+                while not relayed:
+                    await asyncio.sleep(0)
+
+    asyncio.run(use())
+    assert relayed == [{"ref": sent}]
 
 
 @pytest.mark.slow
