@@ -283,7 +283,8 @@ class Endpoint:
             return _NOTHING
         if not _takes(headers, b"text/event-stream"):
             return _refuse(responder, 406, "Accept has to name text/event-stream")
-        stream = HttpStream(responder, self._keep_alive)
+        stream = HttpStream(responder, self._keep_alive, owner)
+        stream.on_end = lambda: session.close_stream(stream)
         if not session.open_stream(stream):
             stream.end()
 

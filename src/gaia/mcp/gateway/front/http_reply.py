@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
 __all__ = ["HttpReply", "HttpStream", "KeepAlive"]
@@ -100,9 +103,13 @@ class HttpReply:
 class HttpStream:
     """See `MessageStream`. Ended if its client does not read: what it missed it finds when it lists anew."""
 
-    __slots__ = ("_is_over", "_keep_alive", "_responder")
+    __slots__ = ("_is_over", "_keep_alive", "_responder", "on_end", "owner")
 
-    def __init__(self, responder: Responder, keep_alive: KeepAlive) -> None:
+    def __init__(self, responder: Responder, keep_alive: KeepAlive, owner: Principal | None = None) -> None:
+        self.owner = owner
+        """The client that has opened it, with the token of that request."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when the gateway ends it."""
         self._responder = responder
         self._keep_alive = keep_alive
         self._is_over = False
@@ -123,6 +130,7 @@ class HttpStream:
         if not self._is_over:
             self.forget()
             self._responder.end()
+            self.on_end()
 
     def forget(self) -> None:
         """The client has closed the connection."""
