@@ -76,6 +76,22 @@ class TestFiles:
         assert probe.result(f"result = open({str(places['home'] / 'file')!r}).read()") == "home"
         assert denied(probe.attempt(f"open({str(places['home'] / '.ssh' / 'id_x')!r})"))
 
+    def test_nor_is_a_secret_that_is_replaced_while_the_server_runs(self, engine: str, tmp_path: Path) -> None:
+        """What is mounted over a file is gone then, as with `npm login`."""
+        home = tmp_path.resolve()
+        (home / ".npmrc").write_text(KEY)
+        (home / "notes").write_text("notes")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", str(home))
+            started = Probe(home, read=[str(home)])
+        try:
+            (home / "new").write_text(KEY)
+            (home / "new").rename(home / ".npmrc")
+            assert denied(started.attempt(f"open({str(home / '.npmrc')!r})"))
+            assert started.result(f"result = open({str(home / 'notes')!r}).read()") == "notes"
+        finally:
+            started.close()
+
     def test_the_key_is_not_reached_by_a_link_of_its_own(self, probe: Probe, places: dict[str, Path]) -> None:
         key, link = places["home"] / ".ssh" / "id_x", places["shared"] / "link"
         assert probe.attempt(f"import os; os.symlink({str(key)!r}, {str(link)!r})").get("error") is None

@@ -73,7 +73,7 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
         arguments.append("--disable-userns")
     if profile.network:
         arguments.remove("--unshare-net")
-    partly = sorted({os.path.dirname(file) for file in profile.own})
+    partly = sorted({os.path.dirname(file) for file in profile.left_out})
     arguments += ["--ro-bind", "/", "/"] if "/" not in partly else []
     steps = [*_partly_shown(profile, partly), *_hidden(profile, scratch), *_shown(profile, partly)]
     steps.sort(key=lambda step: (step[0].count("/") - (step[0] == "/"), step[0]))
@@ -90,11 +90,11 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
 
 
 def _partly_shown(profile: Profile, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Directories that hold files of this program, entry by entry; an outer one first."""
+    """Directories with files that are left out, entry by entry; an outer one first."""
     for directory in directories:
         if directory != "/":
             yield directory, ["--tmpfs"]
-        for path in entries_without(directory, [*profile.own, "/proc", "/dev"]):
+        for path in entries_without(directory, [*profile.left_out, "/proc", "/dev"]):
             # One that has gone meanwhile is no loss.
             yield path, ["--symlink", os.readlink(path)] if islink(path) else ["--ro-bind-try", path]
 

@@ -51,15 +51,15 @@ def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
     Landlock only permits, and with a directory all that is in it; so of a directory with hidden places each other entry
     is named.
     """
-    closed = [*profile.hidden, *profile.masked, *profile.own, "/proc", "/dev"]
+    closed = [*profile.hidden, *profile.masked, *profile.left_out, "/proc", "/dev"]
     for path in _without("/", closed):
         yield path, READ
     for place in profile.read:
-        for path in _without(place, [one for one in (*profile.masked, *profile.own) if is_below(one, place)]):
+        for path in _without(place, [one for one in (*profile.masked, *profile.left_out) if is_below(one, place)]):
             yield path, READ
     for place in (*profile.write, scratch):
         yield place, WRITE
-    for directory in {os.path.dirname(file) for file in profile.own}:
+    for directory in {os.path.dirname(file) for file in profile.left_out}:
         # Of which only the entries were named. The right holds for all that is in it.
         if not any(is_below(place, directory) for place in (*profile.hidden, *profile.masked)):
             yield directory, LIST

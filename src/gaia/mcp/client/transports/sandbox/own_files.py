@@ -15,7 +15,7 @@ from gaia.mcp.client.transports.sandbox.places import is_below
 from gaia.mcp.errors import StartFailed
 from gaia.private_files import private_files
 
-__all__ = ["entries_without", "hidden_files"]
+__all__ = ["can_be_left_out", "entries_without", "hidden_files"]
 
 _MOUNTS = "/proc/self/mountinfo"
 _MAX_ENTRIES = 500
@@ -41,6 +41,12 @@ def hidden_files(named: Iterable[str], opened: Iterable[str], is_shown: Callable
     return sorted(path for path in found if path not in named and is_shown(path))
 
 
+def can_be_left_out(file: str) -> bool:
+    """Whether there is such a file, in a directory that may be shown entry by entry."""
+    directory = os.path.dirname(file)
+    return os.path.isfile(file) and os.access(directory, os.R_OK) and len(os.listdir(directory)) <= _MAX_ENTRIES
+
+
 def entries_without(directory: str, hidden: Iterable[str]) -> list[str]:
     """The paths of what is in a directory, but for the hidden ones. Raises StartFailed if there are too many."""
     hidden = set(hidden)
@@ -50,8 +56,8 @@ def entries_without(directory: str, hidden: Iterable[str]) -> list[str]:
         return []
     if len(entries) > _MAX_ENTRIES:
         raise StartFailed(
-            f"{directory} has files that this program is configured with among {len(entries)} others; "
-            "for a server in a sandbox, keep them in a directory of their own"
+            f"{directory} holds files that this program is configured with among {len(entries)} entries; "
+            "for servers in a sandbox, keep them in a directory of their own"
         )
     return [path for path in entries if path not in hidden]
 

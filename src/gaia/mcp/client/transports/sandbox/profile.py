@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gaia.mcp.client.transports.sandbox.own_files import hidden_files
+from gaia.mcp.client.transports.sandbox.own_files import can_be_left_out, hidden_files
 from gaia.mcp.client.transports.sandbox.places import (
     PRIVATE,
     hidden_places,
@@ -41,8 +41,9 @@ class Profile:
     """Places that the server can change, within hidden ones or not."""
     masked: tuple[str, ...]
     """Secrets that are not shown although they lie in a place that is."""
-    own: tuple[str, ...]
-    """Files of this program in places that are shown. Each stays hidden, also when it is replaced or made anew."""
+    left_out: tuple[str, ...]
+    """Files in places that are shown: those of this program, and secrets. The directory around one is shown entry by
+    entry, so that it stays hidden when it is replaced or made anew."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links in hidden places that lead to places that are shown, and what they say."""
     cwd: str
@@ -64,7 +65,7 @@ class Profile:
         deepest = max(
             (
                 place
-                for place in (*self.hidden, *self.masked, *self.own, *self.read, *self.write)
+                for place in (*self.hidden, *self.masked, *self.left_out, *self.read, *self.write)
                 if is_below(real, place)
             ),
             key=len,
@@ -115,6 +116,15 @@ def profile_of(
 
     own = hidden_files(named, opened, is_shown)
     _refuse_writing_around(own, [real for _, real in write])
+    # Secrets are replaced too, as `npm login` does. Where the server may write, they can only be masked.
+    lasting = [
+        secret
+        for secret in masked
+        if any(is_below(secret, place) for place in opened)
+        and not any(is_below(secret, place) for _, place in write)
+        and can_be_left_out(secret)
+    ]
+    masked = [secret for secret in masked if secret not in lasting]
     read = {real for _, real in (*shown, *listed)} - {real for _, real in write} - set(masked)
     visible = [*read, *(real for _, real in write)]
     links = {
@@ -126,7 +136,7 @@ def profile_of(
         read=tuple(sorted(read)),
         write=tuple(sorted({real for _, real in write})),
         masked=tuple(sorted(masked)),
-        own=tuple(own),
+        left_out=tuple(sorted({*own, *lasting})),
         links=tuple(sorted(links.items())),
         cwd=directory,
         network=sandbox.network,

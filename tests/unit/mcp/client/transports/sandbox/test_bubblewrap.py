@@ -20,7 +20,7 @@ pytestmark = linux
 
 
 def profile(**values: Any) -> Profile:
-    nothing: dict[str, Any] = dict.fromkeys(("read", "write", "masked", "links", "hidden", "private", "own"), ())
+    nothing: dict[str, Any] = dict.fromkeys(("read", "write", "masked", "links", "hidden", "private", "left_out"), ())
     numbers: dict[str, Any] = dict.fromkeys(("memory", "processes", "cpu_seconds"))
     return Profile(**{**nothing, **numbers, "cwd": "/usr", "network": False, **values})
 
@@ -64,7 +64,7 @@ def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_pat
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("a")
     own = (f"{base}/own", f"{base}/inner/own")
-    argv = wrapped(profile(read=(base, f"{base}/inner"), write=(f"{base}/a",), own=own), "bwrap", True)
+    argv = wrapped(profile(read=(base, f"{base}/inner"), write=(f"{base}/a",), left_out=own), "bwrap", True)
     assert f"{base}/own" not in argv
     assert follows(argv, "--symlink", "a", f"{base}/link")
     assert not follows(argv, "--ro-bind", base, base)
@@ -76,7 +76,7 @@ def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_pat
 
 
 def test_the_root_itself_can_be_shown_entry_by_entry() -> None:
-    argv = wrapped(profile(own=("/none.json",)), "bwrap", True)
+    argv = wrapped(profile(left_out=("/none.json",)), "bwrap", True)
     assert not follows(argv, "--ro-bind", "/", "/")
     assert follows(argv, "--ro-bind-try", "/usr", "/usr") or follows(argv, "--ro-bind-try", "/etc", "/etc")
     assert not follows(argv, "--ro-bind-try", "/proc", "/proc")

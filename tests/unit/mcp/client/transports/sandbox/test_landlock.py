@@ -47,7 +47,7 @@ def test_a_directory_with_a_file_of_this_program_can_be_listed(tmp_path: Path) -
     base = str(tmp_path.resolve())
     (tmp_path / "file").touch()
     own = (os.path.join(base, "servers.json"), "/none.json")
-    rules = list(landlock.rules_of(profile(hidden=("/home", "/tmp"), read=(base,), own=own), "/tmp/scratch"))
+    rules = list(landlock.rules_of(profile(hidden=("/home", "/tmp"), read=(base,), left_out=own), "/tmp/scratch"))
     assert (os.path.join(base, "file"), landlock.READ) in rules
     assert (base, landlock.LIST) in rules
     assert (base, landlock.READ) not in rules

@@ -13,7 +13,7 @@ from tests.sandboxes import linux
 
 pytest.importorskip("pwd")
 from gaia.mcp.client.transports.sandbox import own_files
-from gaia.mcp.client.transports.sandbox.own_files import entries_without, hidden_files
+from gaia.mcp.client.transports.sandbox.own_files import can_be_left_out, entries_without, hidden_files
 
 pytestmark = linux
 
@@ -101,6 +101,8 @@ def test_the_entries_of_a_directory(folder: Path, monkeypatch: pytest.MonkeyPatc
     make(folder, "b", "a", "c")
     assert entries_without(str(folder), [str(folder / "b")]) == [str(folder / "a"), str(folder / "c")]
     assert entries_without(str(folder / "none"), []) == []
+    assert can_be_left_out(str(folder / "a"))
     monkeypatch.setattr(own_files, "_MAX_ENTRIES", 2)
+    assert not can_be_left_out(str(folder / "a"))
     with pytest.raises(StartFailed, match="keep them in a directory of their own"):
         entries_without(str(folder), [])

@@ -119,10 +119,10 @@ def test_files_of_this_program_are_not_shown(work: Path, monkeypatch: pytest.Mon
         file.write_text("{}")
         keep_private(file)
     found = profile(work, write=["data"])
-    assert found.own == (str(work / "servers.json"),)
+    assert found.left_out == (str(work / "servers.json"),)
     assert not found.shows(str(work / "servers.json"))
     assert found.shows(str(work / "data"))
-    assert profile(work, read=["servers.json"]).own == ()
+    assert profile(work, read=["servers.json"]).left_out == ()
 
 
 def test_a_server_that_could_replace_one_is_not_started(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_server_that_could_replace_one_is_not_started(work: Path, monkeypatch:
         profile(work, write=["."])
     (work / "data").mkdir()
     (work / "data" / "servers.json").write_text("{}")
-    assert profile(work, write=["."], read=["data/servers.json"]).own == ()
+    assert profile(work, write=["."], read=["data/servers.json"]).left_out == ()
 
 
 def test_a_link_in_what_is_shown_is_not_made_again(work: Path) -> None:
