@@ -82,8 +82,8 @@ def _form_of(uri: str) -> _Form | None:
     if text is None or not text.isprintable() or "\\" in text or _ESCAPE.search(text):
         return None
     # Some systems take characters for others that look like them, such as those of full width.
-    alike = unicodedata.normalize("NFKC", text)
-    if any(alike.count(mark) != text.count(mark) for mark in "/\\%"):
+    alike = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    if alike != text and any(alike.count(mark) != text.count(mark) for mark in "/\\%"):
         return None
     # Spaces, because Windows drops them at the end of a name.
     if any("." in part and not part.strip(". ") for part in _SEPARATORS.split(alike)):
@@ -140,23 +140,25 @@ def _form_of_pattern(pattern: str) -> _Form:
 
 
 def _is_denied(filtered: ToolFilter, form: _Form) -> bool:
-    readings = list(dict.fromkeys(_readings(form)))
-    return any(
-        fnmatchcase(reading, pattern)
-        for text in filtered.deny
-        for pattern in {_folded(text), _folded(str(_with_single_slashes(_form_of_pattern(text))))}
-        for reading in readings
-    )
+    patterns = _folded_patterns(tuple(filtered.deny))
+    return any(fnmatchcase(reading, pattern) for reading in _readings(form) for pattern in patterns)
+
+
+@functools.lru_cache(maxsize=64)
+def _folded_patterns(deny: tuple[str, ...]) -> list[str]:
+    own = (each for text in deny for each in (text, str(_with_single_slashes(_form_of_pattern(text)))))
+    return list(dict.fromkeys(map(_folded, own)))
 
 
 def _readings(form: _Form) -> Iterator[str]:
     """What a deny list is compared with: in small letters, and without what a server may leave out."""
-    single = _with_single_slashes(form)
-    for rest in (single.rest, *(single.rest.partition(end)[0] for end in "#?;")):
-        reading = _folded(str(single._replace(rest=rest)))
+    whole = _folded(str(_with_single_slashes(form)))
+    for reading in dict.fromkeys((whole, *(whole.partition(end)[0] for end in "#?;"))):
         yield reading
         # Windows drops dots and spaces at the end of a name.
-        yield _ENDS_OF_NAMES.sub("", reading).rstrip("/")
+        short = _ENDS_OF_NAMES.sub("", reading).rstrip("/")
+        if short != reading:
+            yield short
 
 
 def _permits(pattern: str, form: _Form) -> bool:
@@ -178,4 +180,4 @@ def _with_single_slashes(form: _Form) -> _Form:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()

@@ -35,7 +35,7 @@ def hidden_files(named: Iterable[str], opened: Iterable[str], is_shown: Callable
         real = os.path.realpath(file)
         if real not in named:
             link = os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
-            for path in (*_places_of(real, mounts), *_places_of(link, mounts)):
+            for path in (place for one in dict.fromkeys((real, link)) for place in _places_of(one, mounts)):
                 if is_shown(path):
                     found.update(dict.fromkeys((path, *_beside(path, opened))))
     return sorted(path for path in found if path not in named and is_shown(path))
