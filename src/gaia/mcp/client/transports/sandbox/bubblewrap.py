@@ -73,7 +73,7 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
         arguments.append("--disable-userns")
     if profile.network:
         arguments.remove("--unshare-net")
-    partly = sorted({os.path.dirname(file) for file in profile.left_out})
+    partly = sorted({place for file in profile.left_out if isdir(place := os.path.dirname(file))})
     arguments += ["--ro-bind", "/", "/"] if "/" not in partly else []
     steps = [*_partly_shown(profile, partly), *_hidden(profile, scratch), *_shown(profile, partly)]
     steps.sort(key=lambda step: (step[0].count("/") - (step[0] == "/"), step[0]))

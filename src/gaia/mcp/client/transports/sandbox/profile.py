@@ -110,7 +110,8 @@ def profile_of(
 
     def is_shown(path: str) -> bool:
         is_hidden = any(is_below(path, place) for place in hidden)
-        return not any(is_below(path, place) for place in masked) and (
+        # A program may be given /dev/fd/3, of which the sandbox has another one.
+        return not any(is_below(path, place) for place in (*masked, *_KERNEL)) and (
             not is_hidden or any(is_below(path, place) for place in opened)
         )
 

@@ -76,11 +76,12 @@ def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_pat
 
 
 def test_the_root_itself_can_be_shown_entry_by_entry() -> None:
-    argv = wrapped(profile(left_out=("/none.json",)), "bwrap", True)
+    argv = wrapped(profile(left_out=("/none.json", "/none/a.json")), "bwrap", True)
     assert not follows(argv, "--ro-bind", "/", "/")
     assert follows(argv, "--ro-bind-try", "/usr", "/usr") or follows(argv, "--ro-bind-try", "/etc", "/etc")
     assert not follows(argv, "--ro-bind-try", "/proc", "/proc")
     assert follows(argv, "--remount-ro", "/")
+    assert "/none" not in argv, "there is no such directory"
 
 
 def test_links_are_made_as_they_are() -> None:

@@ -118,6 +118,8 @@ def test_files_of_this_program_are_not_shown(work: Path, monkeypatch: pytest.Mon
     for file in (work / "servers.json", work.parent / "elsewhere.json", work.parent / ".ssh" / "key"):
         file.write_text("{}")
         keep_private(file)
+    keep_private("/dev/fd/3")
+    keep_private("/proc/self/fd/3")
     found = profile(work, write=["data"])
     assert found.left_out == (str(work / "servers.json"),)
     assert not found.shows(str(work / "servers.json"))
