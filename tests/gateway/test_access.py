@@ -258,6 +258,32 @@ class TestTokens:
 
 
 class TestSubscriptions:
+    @pytest.mark.parametrize("way", ["replaced", "expired"])
+    def test_the_stream_of_a_session_ends_with_its_token(self, clients: Clients, way: str) -> None:
+        ann = clients.add("ann")
+        document = json.loads(clients.file.read_text())
+        document["clients"]["ann"]["expires"] = "2999-01-01T00:00:00Z"
+        clients.file.write_text(json.dumps(document))
+
+        async def use() -> None:
+            gateway = Gateway(servers(), clients=clients.read(), keep_alive_interval=0.05)
+            async with running(gateway) as url, httpx2.AsyncClient(timeout=PATIENCE) as http:
+                session = (await post(f"{url}/mcp", ann)).headers["mcp-session-id"]
+                headers = {"Authorization": f"Bearer {ann}", "Mcp-Session-Id": session, "Accept": "text/event-stream"}
+                async with http.stream("GET", f"{url}/mcp", headers=headers) as response:
+                    assert response.status_code == 200
+                    assert gateway.access is not None
+                    if way == "replaced":
+                        add_client(clients.file, "ann", replace=True)
+                        gateway.change_clients(clients.read())
+                    else:
+                        gateway.access._now = lambda: 1e11
+                    async for _ in response.aiter_bytes():
+                        pass
+                assert len(gateway.status().sessions) == 1
+
+        asyncio.run(use())
+
     def test_a_subscription_ends_with_its_client(self, clients: Clients) -> None:
         ann = clients.add("ann")
 
@@ -405,6 +431,23 @@ class Gate:
 
     async def wait_entered(self) -> None:
         assert await asyncio.to_thread(self.entered.acquire, timeout=PATIENCE)
+
+
+def test_tightened_limits_of_a_profile_reach_an_open_session(clients: Clients) -> None:
+    token, gate = clients.add("ann", "narrow"), Gate()
+
+    async def use() -> None:
+        gateway = Gateway({"gate": FakeServer("gate", tools=[gate.hold])}, clients=clients.read())
+        async with running(gateway) as url, connected(url, token, "legacy") as client:
+            document = json.loads(clients.file.read_text())
+            document["profiles"]["narrow"]["limits"]["answerBytes"] = 10
+            clients.file.write_text(json.dumps(document))
+            gateway.change_clients(clients.read())
+            gate.open.set()
+            with pytest.raises(MCPError, match="answerBytes"):
+                await client.call_tool("gate_hold", {"who": "ann"})
+
+    asyncio.run(use())
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,12 @@ import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import MCPError
+from gaia.mcp.gateway.access.audit_file import AuditFile
+from gaia.mcp.gateway.access.clients_file import add_client
+from gaia.mcp.gateway.upstream.sealing import read_state_key
+from gaia.private_files import keep_private
 from tests.sandboxes import ENGINES, Probe, probing, require, without_bubblewrap
 from tests.servers.processes import wait_for_end
 from tests.waiting import wait_until
@@ -70,6 +76,22 @@ class TestFiles:
         assert probe.result(f"result = open({str(places['home'] / 'file')!r}).read()") == "home"
         assert denied(probe.attempt(f"open({str(places['home'] / '.ssh' / 'id_x')!r})"))
 
+    def test_nor_is_a_secret_that_is_replaced_while_the_server_runs(self, engine: str, tmp_path: Path) -> None:
+        """What is mounted over a file is gone then, as with `npm login`."""
+        home = tmp_path.resolve()
+        (home / ".npmrc").write_text(KEY)
+        (home / "notes").write_text("notes")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", str(home))
+            started = Probe(home, read=[str(home)])
+        try:
+            (home / "new").write_text(KEY)
+            (home / "new").rename(home / ".npmrc")
+            assert denied(started.attempt(f"open({str(home / '.npmrc')!r})"))
+            assert started.result(f"result = open({str(home / 'notes')!r}).read()") == "notes"
+        finally:
+            started.close()
+
     def test_the_key_is_not_reached_by_a_link_of_its_own(self, probe: Probe, places: dict[str, Path]) -> None:
         key, link = places["home"] / ".ssh" / "id_x", places["shared"] / "link"
         assert probe.attempt(f"import os; os.symlink({str(key)!r}, {str(link)!r})").get("error") is None
@@ -115,6 +137,123 @@ class TestFiles:
         probe.result("open('/dev/null', 'w').write('x'); open('/dev/urandom', 'rb').read(1)")
         for device in ("/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/fuse", "/dev/kvm"):
             assert denied(probe.attempt(f"open({device!r}, 'rb')")), device
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No files of the program are known yet."""
+    monkeypatch.setattr("gaia.private_files._files", {})
+
+
+@pytest.mark.usefixtures("registry", "engine")
+class TestFilesOfTheProgram:
+    """The directory that they lie in was opened for the server, or is its working directory."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path.resolve() / "folder"
+        (folder / "inner").mkdir(parents=True)
+        (folder / "inner" / "deep").write_text("deep")
+        (folder / "file").write_text("file")
+        (folder / "link").symlink_to("file")
+        return folder
+
+    @staticmethod
+    def reads(probe: Probe, path: Path) -> bool:
+        outcome = probe.attempt(f"result = len(open({str(path)!r}).read())")
+        assert denied(outcome) or outcome.get("result", 0) > 0, outcome
+        return "result" in outcome
+
+    @pytest.mark.parametrize("way", ["cwd", "read"])
+    def test_what_it_is_configured_with_is_not_read(self, folder: Path, way: str) -> None:
+        config, clients, key, audit = (folder / name for name in ("servers.json", "clients.json", "key", "audit.jsonl"))
+        MCPConfig(config, create=True).add_server("other", {"command": "true", "env": {"TOKEN": KEY}})
+        add_client(clients, "ann")
+        key.write_text(KEY * 2)
+        key.chmod(0o600)
+        read_state_key(key)
+        full = folder / "audit.jsonl.1"
+        full.write_text(KEY)
+        record = AuditFile(audit)
+        try:
+            record.write(b"{}")
+            started = Probe(folder) if way == "cwd" else Probe(folder / "inner", read=[str(folder)])
+            try:
+                for file in (config, clients, key, audit, full, folder / ".audit.jsonl.lock"):
+                    assert file.exists()
+                    assert not self.reads(started, file), file
+                for file in (folder / "file", folder / "link", folder / "inner" / "deep"):
+                    assert self.reads(started, file), file
+                assert "file" in started.result(f"import os; result = os.listdir({str(folder)!r})")
+                assert denied(started.attempt(f"open({str(folder / 'new')!r}, 'w')"))
+            finally:
+                started.close()
+        finally:
+            record.close()
+
+    def test_nor_when_it_is_replaced_or_made_while_the_server_runs(self, folder: Path) -> None:
+        clients, later = folder / "clients.json", folder / "later.json"
+        add_client(clients, "ann")
+        keep_private(later)
+        started = Probe(folder)
+        try:
+            add_client(clients, "bob")
+            later.write_text(KEY)
+            (folder / "later.json.1").write_text(KEY)
+            assert not any(self.reads(started, file) for file in (clients, later, folder / "later.json.1"))
+        finally:
+            started.close()
+
+    def test_nor_by_a_link_and_not_what_the_link_says_later(self, folder: Path) -> None:
+        """As in a volume of Kubernetes."""
+        for version in ("..1", "..2"):
+            (folder / version).mkdir()
+            (folder / version / "clients.json").write_text("{}" + KEY)
+        (folder / "..data").symlink_to("..1")
+        (folder / "clients.json").symlink_to("..data/clients.json")
+        keep_private(folder / "clients.json")
+        started = Probe(folder)
+        try:
+            (folder / "..3").mkdir()
+            (folder / "..3" / "clients.json").write_text(KEY)
+            (folder / "..data").unlink()
+            (folder / "..data").symlink_to("..3")
+            for file in ("clients.json", "..1/clients.json", "..3/clients.json"):
+                assert not self.reads(started, folder / file), file
+        finally:
+            started.close()
+
+    def test_one_that_the_entry_names_is_read(self, folder: Path) -> None:
+        (folder / "pins.json").write_text("{}")
+        (folder / "other.json").write_text("{}")
+        keep_private(folder / "pins.json")
+        keep_private(folder / "other.json")
+        started = Probe(folder, read=[str(folder / "pins.json")])
+        try:
+            assert self.reads(started, folder / "pins.json")
+            assert not self.reads(started, folder / "other.json")
+        finally:
+            started.close()
+
+    @pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="makes a directory that is shown by default")
+    def test_it_is_not_read_where_everything_is_shown(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="gaia-test-", dir="/srv") as name:
+            folder = Path(name).resolve()
+            folder.chmod(0o755)
+            for file, mode in (("servers.json", 0o644), ("environment", 0o600), ("readme", 0o644)):
+                (folder / file).write_text(KEY)
+                (folder / file).chmod(mode)
+            (folder / "tool").mkdir(mode=0o700)
+            (folder / "tool" / "file").write_text("file")
+            keep_private(folder / "servers.json")
+            started = Probe(folder / "tool")
+            try:
+                assert not self.reads(started, folder / "servers.json")
+                assert not self.reads(started, folder / "environment"), "which others could not read either"
+                assert self.reads(started, folder / "readme")
+                assert self.reads(started, folder / "tool" / "file")
+            finally:
+                started.close()
 
 
 class TestProcesses:

@@ -24,7 +24,7 @@ from gaia.serving.client_address import ClientAddress
 from gaia.serving.cors import Cors
 from gaia.serving.direct_connections import DirectConnections
 from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
-from gaia.serving.guards import Guard, Refused, repeated
+from gaia.serving.guards import Guard, Refused
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 
@@ -112,10 +112,8 @@ class DirectProtocol(HttpToolsProtocol):
         """Bytes since the head has begun, or since the last part of the body."""
         self._is_refused = False
         self._keeps_alive = True
-        self._passed: tuple[object, ...] | None = None
-        """The headers on which the guard's answer depends, of the last request that it let pass."""
-        self._passed_whole: tuple[object, ...] | None = None
-        """All of its head, which many clients repeat."""
+        self._passed: tuple[str, str, list[tuple[bytes, bytes]]] | None = None
+        """Method, path and headers of the last request that the guard let pass. Many clients repeat all of them."""
         self.responder: DirectResponder | None = None
         """Of the request that is being answered."""
         self._queue: deque[_Request] = deque()
@@ -391,30 +389,13 @@ class DirectProtocol(HttpToolsProtocol):
         self.headers = []
 
     def _refusal(self, method: str, path: str) -> Refused | None:
-        """What the guard says. It is not asked again about what it let pass on this connection just before."""
-        whole = (method, path, self._head)
-        if whole == self._passed_whole:
+        """What the guard says. It is not asked again about the head that it let pass on this connection just before."""
+        head = (method, path, self._head)
+        if head == self._passed:
             return None
-        size, total, about = 0, 0, []
-        for name, value in self._head:
-            total += len(name) + len(value)
-            if name == b"content-length":
-                # The parser refuses what is no number.
-                size = int(value)
-            elif name in _GUARDED:
-                about.append(value)
-        passed = (method, path, len(self._head), total // _HEADER_STEP, *about)
-        if passed == self._passed:
-            if (refused := repeated(self._head)) is not None:
-                return refused
-        else:
-            refused = self._guard.refusal(method, path, self._head)
-            if refused is not None:
-                return refused
-            self._passed = passed
-        refused = self._guard.too_large(size)
+        refused = self._guard.refusal(method, path, self._head)
         if refused is None:
-            self._passed_whole = whole
+            self._passed = head
         return refused
 
     def _refuse(self, refused: Refused) -> None:
@@ -475,13 +456,6 @@ class DirectProtocol(HttpToolsProtocol):
                 self._handle(request)
         finally:
             self._is_answering = False
-
-
-_GUARDED = frozenset((b"host", b"origin", b"authorization", b"content-type"))
-"""Headers of which the guard looks at the values."""
-
-_HEADER_STEP = 1024
-"""Bytes. Headers that are as many, and of about this length, are not counted again."""
 
 
 def _release(held: list[Callable[[], None]]) -> None:

@@ -5,6 +5,7 @@ Written as plain ASGI middleware, because it also has to count the bytes of bodi
 
 from __future__ import annotations
 
+import functools
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -26,6 +27,8 @@ _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 32 * 1024
 _ONCE = frozenset((b"host", b"origin", b"authorization", b"content-type", b"content-length"))
 """Headers that count; besides those of the protocol, whose names begin with ``mcp-``."""
+_HOSTS = 16
+"""Values of the header Host of which the guard remembers whether they are allowed."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -52,6 +55,8 @@ class Guard:
     def __init__(self, app: App, options: HttpOptions, open_paths: frozenset[str] = frozenset()) -> None:
         self._app = app
         self._options = options
+        # Parsing a URL takes as long as all other checks, and clients send one of a few values.
+        self._allows_host = functools.lru_cache(_HOSTS)(options.allows_host)
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,14 +75,15 @@ class Guard:
     def refusal(self, method: str, path: str, given: Sequence[tuple[bytes, bytes]]) -> Refused | None:
         """Why a request with these headers is refused before its body is read; None if it is not."""
         headers = {name.lower(): value for name, value in given}
-        if (twice := repeated(given)) is not None:
+        # What is there twice is missing among the keys.
+        if len(headers) < len(given) and (twice := repeated(given)) is not None:
             return twice
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # A proxy in front may have taken another end of the body for true (RFC 9112, section 6.1).
             text = "A request may have Content-Length or Transfer-Encoding"
             return Refused(400, text, ((b"connection", b"close"),))
         host = _text(headers.get(b"host"))
-        if not self._options.allows_host(host):
+        if not self._allows_host(host):
             return Refused(421, "This host name is not served here; see --allow-host")
         if _are_too_large(given):
             return Refused(431, f"There may be {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES} bytes of them")

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from gaia.locks import reentrant_lock
+from gaia.private_files import keep_private
 from gaia.untrusted_text import escaped
 
 __all__ = ["JsonLinesExporter", "readable_line"]
@@ -25,6 +26,7 @@ class JsonLinesExporter(SpanExporter):
     def __init__(self, path: Path) -> None:
         self._lock = reentrant_lock()
         """Owns `_descriptor`."""
+        keep_private(path)
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

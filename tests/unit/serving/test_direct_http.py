@@ -8,9 +8,11 @@ import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
+from hypothesis import given, strategies
 from uvicorn.server import ServerState
 
 from gaia.serving.cors import Cors
@@ -314,6 +316,58 @@ def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: 
         assert len(handler.seen) == 1
 
     run(test, token="right", max_body=100)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        (["Authorization: https://evil.example"], ["Origin: https://evil.example"], 403),
+        (["Authorization: text/plain"], ["Content-Type: text/plain", "Authorization: application/json"], 415),
+        (["Authorization: evil.example"], ["Host: evil.example", "Authorization: localhost"], 421),
+        (["X-Long: " + "x" * 32_650], ["X-Long: " + "x" * 32_750], 431),
+    ],
+)
+def test_a_value_counts_for_the_header_that_it_came_in(first: list[str], second: list[str], status: int) -> None:
+    """Whatever the guard has let pass before on the same connection."""
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"{}", *first)
+        assert (await client.answer())[0] == 200
+        client.post("/mcp", b"{}", *second)
+        assert (await client.answer())[0] == status
+
+    run(test)
+
+
+def _heads() -> strategies.SearchStrategy[list[tuple[bytes, bytes]]]:
+    values = ["localhost", "evil.example", "http://localhost", "application/json", "text/plain", "Bearer right", "7"]
+    value = strategies.sampled_from([text.encode() for text in values]) | strategies.binary(max_size=3)
+    names = [b"host", b"origin", b"authorization", b"content-type", b"mcp-name", b"x-host"]
+    header = strategies.tuples(strategies.sampled_from(names), value)
+    length = strategies.tuples(strategies.just(b"content-length"), strategies.sampled_from([b"2", b"101"]))
+    long = strategies.tuples(
+        strategies.just(b"x-long"), strategies.integers(32_000, 33_000).map(lambda size: b"x" * size)
+    )
+    usual = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", b"Bearer right")]
+    changed = strategies.lists(header | length | long, max_size=4).map(lambda added: [*usual, *added])
+    return strategies.lists(header | length | long, max_size=6) | changed | strategies.permutations(usual)
+
+
+@given(strategies.lists(strategies.tuples(strategies.sampled_from(["GET", "POST"]), _heads()), max_size=4))
+def test_what_is_remembered_of_a_connection_changes_no_answer_of_the_guard(
+    requests: list[tuple[str, list[tuple[bytes, bytes]]]],
+) -> None:
+    options = HttpOptions(token="right", max_body=100)
+    config = uvicorn.Config(usual, log_config=None)
+    config.load()
+    connection = direct_protocol(options, Guard(usual, options), Handler())(
+        config=config, server_state=ServerState(), app_state={}, _loop=Mock()
+    )
+    assert isinstance(connection, DirectProtocol)
+    for method, head in requests:
+        connection._head = head
+        assert connection._refusal(method, "/mcp") == Guard(usual, options).refusal(method, "/mcp", head)
 
 
 def test_a_body_that_grows_too_large_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Files that hold one JSON object and belong to people: read with care, replaced at once or not at all.
 
-What cannot be understood raises ConfigError with file, line and column, and is never overwritten.
+What cannot be understood raises ConfigError with file, line and column, and is never overwritten. Servers in a sandbox
+see none of these files.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gaia.mcp.errors import ConfigError
+from gaia.private_files import keep_private
 
 __all__ = [
     "broken",
@@ -63,11 +65,13 @@ def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
 def read_bytes(file: Path) -> bytes:
     """What is in the file; nothing if there is none. Raises ConfigError."""
     try:
-        return file.read_bytes()
+        data = file.read_bytes()
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
+    keep_private(file)
+    return data
 
 
 def who_else_writes(file: Path) -> str | None:
@@ -172,6 +176,7 @@ def write(target: Path, document: dict[str, Any]) -> bytes:
             stream.flush()
             os.fsync(descriptor)
         os.replace(temporary, target)
+        keep_private(target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -22,7 +22,7 @@ from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
-from gaia.mcp.gateway.clients.sessions import Sessions
+from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.front.asgi import Receive, Scope, Send, serve_request
 from gaia.mcp.gateway.front.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.front.http_reply import KeepAlive
@@ -200,6 +200,17 @@ class Gateway:
         for session in [session for session in self._sessions if has_changed(session)]:
             self._sessions.end(session)
         self._changes.dismiss(has_changed)
+        self._end_refused_streams(access)
+
+    def _end_refused_streams(self, access: Access) -> None:
+        """End streams whose tokens are not accepted any more. Sessions go on: each of their requests has a token."""
+
+        def is_refused(owner: Principal | None) -> bool:
+            return owner is None or not access.admits(owner)
+
+        for stream in [stream for stream in self._keep_alive.streams if is_refused(stream.owner)]:
+            stream.end()
+        self._changes.dismiss(lambda one: not isinstance(one, Session) and is_refused(one.owner))
 
     def _is_current(self, path: str, profile: Profile, view: View) -> bool:
         """Whether clients with this profile still see the same at a path."""
@@ -261,6 +272,8 @@ class Gateway:
 
     def _tick(self) -> None:
         self._ticking = asyncio.get_running_loop().call_later(self._keep_alive_interval, self._tick)
+        if self.access is not None:
+            self._end_refused_streams(self.access)
         self._keep_alive.sweep()
         self._sessions.end_idle()
         self._servers.end_unused()

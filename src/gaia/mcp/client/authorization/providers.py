@@ -32,6 +32,7 @@ from pydantic import BaseModel, Field, field_serializer
 
 from gaia.mcp.client.authorization.config import ClientCredentials, OAuth, PrivateKeyJwt, WorkloadIdentity
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
+from gaia.private_files import keep_private
 
 __all__ = ["LoginStorage", "PersonProvider", "credentials_provider"]
 
@@ -267,8 +268,10 @@ class _WorkloadIdentityProvider(_Scoped):
     def _assertion(self) -> str:
         if self._config.assertion_file is None:
             return self._config.assertion or ""
+        file = Path(self._config.assertion_file).expanduser()
+        keep_private(file)
         try:
-            return Path(self._config.assertion_file).expanduser().read_text("utf-8").strip()
+            return file.read_text("utf-8").strip()
         except OSError as error:
             raise OAuthFlowError(f"{self._config.assertion_file}: cannot be read: {error.strerror or error}") from error
 

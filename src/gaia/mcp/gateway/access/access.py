@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hmac
 import time
 from collections.abc import Callable, Mapping
@@ -94,21 +95,43 @@ class Access:
 
         A rule for an issuer's claims that gives another profile counts from the next request on.
         """
+        return self._profile_of(principal) == principal.profile
+
+    def admits(self, principal: Principal) -> bool:
+        """Whether the token that a stream was opened with would still be accepted, for what it sees."""
+        issuer, _, subject = principal.name.partition("/")
+        if not self.is_current(principal):
+            return False
+        if subject:
+            is_accepted, expires = principal.grant == self._clients.issuers[issuer], principal.expires
+        elif principal == ANONYMOUS:
+            return True
+        else:
+            entry = self._clients.clients[principal.name]
+            is_accepted = principal.grant == entry.token
+            expires = None if entry.expires is None else entry.expires.timestamp()
+        return is_accepted and (expires is None or self._now() < expires)
+
+    def _profile_of(self, principal: Principal) -> Profile | None:
+        """The profile of a client as it is now; None if there is no such client."""
         clients = self._clients
         issuer, _, subject = principal.name.partition("/")
         if principal == ANONYMOUS:
-            profile = clients.anonymous
-        elif subject:
-            profile = clients.profiles.get(principal.profile.name) if issuer in clients.issuers else None
-        else:
-            entry = clients.clients.get(principal.name)
-            profile = None if entry is None else clients.profiles[entry.profile]
-        return profile == principal.profile
+            return clients.anonymous
+        if subject:
+            return clients.profiles.get(principal.profile.name) if issuer in clients.issuers else None
+        entry = clients.clients.get(principal.name)
+        return None if entry is None else clients.profiles[entry.profile]
+
+    def _renewed(self, principal: Principal) -> Principal | None:
+        """The client with the limits that it has now; None if there is no such client, or it may see other things."""
+        profile = self._profile_of(principal)
+        return None if profile != principal.profile else dataclasses.replace(principal, profile=profile)
 
     def change(self, clients: ClientsFile) -> None:
         """Continue with other clients, profiles and limits. Keys of issuers that stay the same are kept."""
         self._set(clients)
-        self.limits.change(clients.limits)
+        self.limits.change(clients.limits, self._renewed)
 
     def close(self) -> None:
         """End the threads that fetch keys. Requests that wait for keys get no answer any more."""
@@ -118,7 +141,7 @@ class Access:
     def _set(self, clients: ClientsFile) -> None:
         self._clients = clients
         self._by_hash: dict[str, tuple[Principal, ClientEntry]] = {
-            entry.token: (Principal(name, clients.profiles[entry.profile]), entry)
+            entry.token: (Principal(name, clients.profiles[entry.profile], entry.token), entry)
             for name, entry in clients.clients.items()
         }
         self._anonymous = None if clients.anonymous is None else Principal(ANONYMOUS.name, clients.anonymous)

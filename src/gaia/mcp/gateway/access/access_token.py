@@ -9,9 +9,9 @@ import jwt
 
 from gaia.mcp.gateway.access.issuer_settings import IssuerSettings
 
-__all__ = ["BadToken", "claimed_issuer", "signing_key_id", "verified_claims"]
+__all__ = ["LEEWAY_SECONDS", "BadToken", "claimed_issuer", "signing_key_id", "verified_claims"]
 
-_LEEWAY_SECONDS = 30.0
+LEEWAY_SECONDS = 30.0
 """How far the clocks of issuer and gateway may differ."""
 
 _TYPES = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
@@ -68,7 +68,7 @@ def verified_claims(
                 algorithms=[algorithm],
                 issuer=settings.issuer,
                 audience=audiences,
-                leeway=_LEEWAY_SECONDS,
+                leeway=LEEWAY_SECONDS,
                 options={"require": ["iss", "aud", "exp"]},
             )
             # Times may be numbers that no clock has.

@@ -8,6 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from gaia.mcp.errors import ConfigError
+from gaia.private_files import keep_private
 
 __all__ = ["AuditFile"]
 
@@ -32,6 +33,7 @@ class AuditFile:
         """Whether half a line is at the end, which could not be taken back."""
         if not path.name:
             raise ConfigError(f"{path}: the audit cannot be written: it is a folder")
+        keep_private(path)
         self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, mode=_PRIVATE)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

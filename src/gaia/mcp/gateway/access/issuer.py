@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gaia.mcp.gateway.access.access_token import BadToken, signing_key_id, verified_claims
+from gaia.mcp.gateway.access.access_token import LEEWAY_SECONDS, BadToken, signing_key_id, verified_claims
 from gaia.mcp.gateway.access.issuer_keys import IssuerKeys
 from gaia.mcp.gateway.access.issuer_settings import IssuerSettings, claim_values
 from gaia.mcp.gateway.access.principal import Principal
@@ -85,4 +85,5 @@ class Issuer:
         profile = self.settings.profile_of(claims)
         if profile is None:
             raise NoProfile
-        return Principal(f"{self.name}/{names[0]}", self._profiles[profile])
+        expires = float(claims["exp"]) + LEEWAY_SECONDS
+        return Principal(f"{self.name}/{names[0]}", self._profiles[profile], self.settings, expires)

@@ -164,8 +164,13 @@ class Limits:
         settings = self._settings
         return bool(principal.profile.limits or settings.per_client or settings.per_server or settings.per_tool)
 
-    def change(self, settings: GatewayLimits) -> None:
-        """Continue with other limits, and with profiles that may have changed; calls that wait do so for these."""
+    def change(
+        self, settings: GatewayLimits, renewed: Callable[[Principal], Principal | None] = lambda principal: principal
+    ) -> None:
+        """Continue with other limits, and with profiles that may have changed; calls that wait do so for these.
+
+        `renewed` gives a client with its profile of now. Calls of one for which it gives None are refused.
+        """
         waiting = [call for plan in self._plans.values() for call in plan.calls]
         self._settings = settings
         self._plans.clear()
@@ -180,6 +185,11 @@ class Limits:
         for call in sorted(waiting, key=lambda each: each._since):
             if call._timer is not None:
                 call._timer.cancel()
+            principal, server, tool = call._route
+            if (client := renewed(principal)) is None:
+                self._refuse(call, Overloaded("what the client may do has changed while the call waited; try again"))
+                continue
+            call._route = (client, server, tool)
             self._enter(call, now)
 
     def figures(self) -> list[GateFigures]:

@@ -19,6 +19,11 @@ class Principal:
     """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics,
     which need few values, have only the issuer of the latter."""
     profile: Profile = field(default=EVERYTHING, compare=False)
+    grant: object = field(default=None, compare=False, repr=False)
+    """What its token was accepted by, for `Access.admits`: the token's hash in the clients file, or the settings of its
+    issuer. None without a token."""
+    expires: float | None = field(default=None, compare=False)
+    """When an issuer's token expires, in seconds since the epoch."""
 
 
 def metric_name(client: str | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.gateway.access.limit_settings import ClientLimits
-from gaia.mcp.gateway.access.resource_uri import has_detour, plain_uri
+from gaia.mcp.gateway.access.resource_uri import allows_template, allows_uri
 
 __all__ = ["EVERYTHING", "Profile"]
 
@@ -64,24 +64,20 @@ class Profile:
         )
 
     def allows_resource(self, server: str, uri: str) -> bool:
-        """Whether a resource, or the template whose text is `uri`, may be listed, read, watched and completed."""
+        """Whether a resource may be listed, read and watched. With a filter, its URI has to have one meaning only."""
         return (
             self.allows_server(server)
-            and self.resources.allows(server, uri)
-            and self._allows_plain(server, uri)
+            and allows_uri(self.resources, server, uri)
             and (self.within is None or self.within.allows_resource(server, uri))
         )
 
-    def _allows_plain(self, server: str, uri: str) -> bool:
-        """Whether a URI is allowed that means the same, so that another spelling does not pass by a filter."""
-        filtered = self.resources
-        if filtered.allow is None and not filtered.deny:
-            return True
-        plain = plain_uri(uri)
-        if plain == uri:
-            return True
-        # A list of what is allowed may have the escapes of the URI, but says nothing of where a detour leads.
-        return (filtered if has_detour(uri) else ToolFilter(None, filtered.deny)).allows(server, plain)
+    def allows_template(self, server: str, template: str) -> bool:
+        """Whether a template of this text may be listed and completed."""
+        return (
+            self.allows_server(server)
+            and allows_template(self.resources, server, template)
+            and (self.within is None or self.within.allows_template(server, template))
+        )
 
     def narrowed_to(self, other: Profile) -> Profile:
         """What both allow, for ``/mcp/@<other>``: named like `other`, with the limits of this one."""

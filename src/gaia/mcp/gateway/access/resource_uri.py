@@ -1,49 +1,183 @@
-"""URIs of resources that mean the same as others, as far as filters have to know it."""
+"""URIs of resources as the filters of profiles compare them: in one form, whatever the spelling.
+
+Servers differ in how they read a URI: some decode escapes once, some twice, some resolve ``..`` in the query too. A
+filter must hold for all of them. So it compares a canonical form, and a URI that has none passes no filter. What passes
+goes to the server as it was compared.
+"""
 
 from __future__ import annotations
 
-import posixpath
-from urllib.parse import unquote, urlsplit
+import functools
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+from urllib.parse import unquote
 
-__all__ = ["has_detour", "plain_uri"]
+from gaia.mcp.client.tool_filter import ToolFilter
 
+__all__ = ["allows_template", "allows_uri"]
 
-def plain_uri(uri: str) -> str:
-    """A URI as a server may understand it: without escapes, detours (``..``, ``//``), capitals of scheme and host.
-
-    It serves for comparing only. What is no URI stays as it is.
-    """
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        return uri
-    if not parts.scheme:
-        return uri
-    host = parts.netloc.lower()
-    if parts.scheme == "file" and host == "localhost":
-        host = ""
-    path = unquote(parts.path).replace("\\", "/")
-    if _is_detour(path):
-        end = "/" if path.endswith("/") else ""
-        path = posixpath.normpath(path).removesuffix("/") + end
-        if path.startswith("//"):
-            path = path[1:]
-    rest = uri[len(parts.scheme) + 1 :]
-    plain = f"{parts.scheme}:{'//' if rest.startswith('//') else ''}{host}{path}"
-    if parts.query:
-        plain += f"?{unquote(parts.query)}"
-    return plain + (f"#{unquote(parts.fragment)}" if parts.fragment else "")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_REST = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|[^\x00-\x7f]|%[0-9A-Fa-f]{2})*")
+"""RFC 3986; and the characters of other alphabets (RFC 3987)."""
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_SEPARATORS = re.compile("[/?#;&=]")
+_AUTHORITY = re.compile(r"//([^/?#]*)(.*)", re.DOTALL)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:%]+)(?::([0-9]*))?")
+_QUERY = re.compile(r"\[?[?#;]")
+_ENDS_OF_NAMES = re.compile("[. ]+(?=/|$)")
+_WILD = re.compile(r"[*?\[{]")
+_WILD_ESCAPE = re.compile("%(?:2[Aa]|3[Ff]|5[Bb])")
+_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
+"""Schemes whose URIs have a host, and its usual port."""
 
 
-def has_detour(uri: str) -> bool:
-    """Whether the path does not say by its beginning where it leads."""
-    try:
-        return _is_detour(unquote(urlsplit(uri).path).replace("\\", "/"))
-    except ValueError:
+class _Form(NamedTuple):
+    """A URI for comparing."""
+
+    scheme: str
+    """In small letters; "" for a pattern whose scheme is matched by a wildcard."""
+    rest: str
+    """What follows, decoded and without slashes at its beginning."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.rest}" if self.scheme else self.rest
+
+
+def allows_uri(filtered: ToolFilter, server: str, uri: str) -> bool:
+    """Whether a filter lets a URI pass, in each way that a server may read it."""
+    if filtered.allow is None and not filtered.deny:
+        return True
+    if not filtered.allows(server, uri):
         return False
+    form = _form_of(uri)
+    if form is None or _is_denied(filtered, form):
+        return False
+    return filtered.allow is None or any(_permits(pattern, form) for pattern in filtered.allow)
 
 
-def _is_detour(path: str) -> bool:
-    first, *others = path.split("/")
-    inner = others[:-1]
-    return any(segment in (".", "..") for segment in (first, *others)) or "" in inner
+def allows_template(filtered: ToolFilter, server: str, template: str) -> bool:
+    """Whether a filter lets the text of a template pass. What is read by it has to pass `allows_uri` by itself."""
+    return filtered.allows(server, template) and not _is_denied(filtered, _form_of_pattern(template))
+
+
+def _form_of(uri: str) -> _Form | None:
+    """What all spellings of a URI have in common; None if servers may read it differently.
+
+    It has no escapes, no userinfo, no usual port, and no slashes at the beginning. There is none for a URI that is not
+    well-formed, or has, decoded: another escape, a backslash, a control or invisible character, or a segment ``.`` or
+    ``..``, even in its query or fragment.
+    """
+    scheme, colon, rest = uri.partition(":")
+    if not colon or _SCHEME.fullmatch(scheme) is None or _REST.fullmatch(rest) is None:
+        return None
+    placed = _with_host(scheme.lower(), rest)
+    try:
+        text = None if placed is None else unquote(placed, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    if text is None or not text.isprintable() or "\\" in text or _ESCAPE.search(text):
+        return None
+    # Some systems take characters for others that look like them, such as those of full width.
+    alike = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    if alike != text and any(alike.count(mark) != text.count(mark) for mark in "/\\%"):
+        return None
+    # Spaces, because Windows drops them at the end of a name.
+    if any("." in part and not part.strip(". ") for part in _SEPARATORS.split(alike)):
+        return None
+    return _Form(scheme.lower(), text.lstrip("/"))
+
+
+def _with_host(scheme: str, rest: str) -> str | None:
+    """`rest` with its authority in canonical form, if it has one."""
+    found = _AUTHORITY.fullmatch(rest)
+    if scheme == "file":
+        if found is None:
+            return rest
+        return found[2] if found[1].lower() in ("", "localhost") else None
+    if found is None:
+        return None if scheme in _PORTS else rest
+    authority, path = found[1].rpartition("@")[2], found[2]
+    if scheme not in _PORTS:
+        return f"//{authority}{path}"
+    host = _host_of(authority, _PORTS[scheme])
+    return None if host is None else f"//{host}{path if path.startswith('/') else '/' + path}"
+
+
+def _host_of(authority: str, usual_port: str) -> str | None:
+    parts = _HOST.fullmatch(authority)
+    if parts is None:
+        return None
+    name, port = parts[1].lower(), (parts[2] or "").lstrip("0")
+    try:
+        if name.startswith("["):
+            name = f"[{ipaddress.IPv6Address(name[1:-1]).compressed}]"
+        else:
+            name = name.encode("idna").decode("ascii").lower().removesuffix(".")
+            if re.fullmatch("[0-9]+|0x[0-9a-f]*", name.rpartition(".")[2]):
+                # There are many spellings of an address.
+                name = str(ipaddress.IPv4Address(name))
+    except ValueError:
+        return None
+    return name if port in ("", usual_port) else f"{name}:{port}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _form_of_pattern(pattern: str) -> _Form:
+    """The same form of a glob, or of a template, as far as it goes: nothing is known of what a wildcard stands for."""
+    scheme, colon, rest = pattern.partition(":")
+    if not colon or _SCHEME.fullmatch(scheme) is None:
+        return _Form("", pattern)
+    scheme = scheme.lower()
+    found = _AUTHORITY.fullmatch(rest)
+    if found is not None and _WILD.search(found[1]) is None:
+        rest = _with_host(scheme, rest) or rest
+    rest = _WILD_ESCAPE.sub(lambda escape: f"[{unquote(escape[0])}]", rest)
+    return _Form(scheme, unquote(rest).lstrip("/"))
+
+
+def _is_denied(filtered: ToolFilter, form: _Form) -> bool:
+    patterns = _folded_patterns(tuple(filtered.deny))
+    return any(fnmatchcase(reading, pattern) for reading in _readings(form) for pattern in patterns)
+
+
+@functools.lru_cache(maxsize=64)
+def _folded_patterns(deny: tuple[str, ...]) -> list[str]:
+    own = (each for text in deny for each in (text, str(_with_single_slashes(_form_of_pattern(text)))))
+    return list(dict.fromkeys(map(_folded, own)))
+
+
+def _readings(form: _Form) -> Iterator[str]:
+    """What a deny list is compared with: in small letters, and without what a server may leave out."""
+    whole = _folded(str(_with_single_slashes(form)))
+    for reading in dict.fromkeys((whole, *(whole.partition(end)[0] for end in "#?;"))):
+        yield reading
+        # Windows drops dots and spaces at the end of a name.
+        short = _ENDS_OF_NAMES.sub("", reading).rstrip("/")
+        if short != reading:
+            yield short
+
+
+def _permits(pattern: str, form: _Form) -> bool:
+    """Whether an allow list's pattern means all of a URI: also what is left if a server drops its query."""
+    own = _form_of_pattern(pattern)
+    if not fnmatchcase(str(form), str(own)) or ("//" in form.rest and "//" not in own.rest):
+        # After an empty segment, a server may begin at the root.
+        return False
+    path = _without_query(form)
+    return path == form or any(fnmatchcase(str(path), str(each)) for each in (own, _without_query(own)))
+
+
+def _without_query(form: _Form) -> _Form:
+    return form._replace(rest=_QUERY.split(form.rest, maxsplit=1)[0])
+
+
+def _with_single_slashes(form: _Form) -> _Form:
+    return form._replace(rest=re.sub("//+", "/", form.rest))
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()

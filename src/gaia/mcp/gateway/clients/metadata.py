@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,8 +79,8 @@ def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], 
     `marks` are those of the tool's schema (`request_headers.marks`). Raises `RequestRefused`.
     """
     try:
-        values = None if arguments is None else msgspec.json.decode(arguments)
-    except msgspec.DecodeError as error:
+        values = None if arguments is None else json.loads(bytes(arguments), object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
         raise RequestRefused(INVALID_PARAMS, f"arguments: {error}", status=400) from None
     for path, mark in marks.items():
         name = f"Mcp-Param-{mark}"
@@ -88,6 +89,14 @@ def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], 
         if value is None and given is not None:
             raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} has no value in the body", status=400)
         _compare(name, given, value)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Of two values of one key, the server may take the other one, which no header names.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice in one object")
+    return found
 
 
 def _compare(name: str, header: bytes | None, expected: Any) -> None:

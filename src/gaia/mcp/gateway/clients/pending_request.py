@@ -33,8 +33,18 @@ logger = get_logger(__name__)
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _MAX_TEXT = 64 * 1024
 """Characters of a name or a URI, which may be kept for long."""
-_OWN_KEYS = frozenset({"_meta"})
-_OWN_META = frozenset({"progressToken", HANDLE_KEY})
+_ROUND = ("inputResponses", "requestState")
+_FORWARDED: Mapping[str, tuple[str, ...]] = {
+    "tools/call": ("name", "arguments", *_ROUND),
+    "prompts/get": ("name", "arguments", *_ROUND),
+    "resources/read": ("uri", *_ROUND),
+    "completion/complete": ("ref", "argument", "context", *_ROUND),
+}
+"""The members of params that servers get. Some would take an unknown one, such as ``Name``, for the one of that name in
+other capitals (as Go's `encoding/json` does), which no profile was asked about."""
+_OWN_META = frozenset({"progresstoken", HANDLE_KEY})
+"""In small letters."""
+_TRACE_META = frozenset({"traceparent", "tracestate", "baggage"})
 
 
 class Reply(Protocol):
@@ -150,13 +160,13 @@ class PendingRequest:
         return value
 
     def forwarded(self, **changed: Any) -> dict[str, Any]:
-        """The params for a server: `changed` members, the others as they came, and of ``_meta`` what is not ours."""
+        """The params for a server: `changed` members, the other known ones as they came, and of ``_meta`` the rest."""
+        given = self.params
         params: dict[str, Any] = {
-            key: fragment(raw) for key, raw in self.params.items() if key not in _OWN_KEYS and key not in changed
+            key: fragment(given[key]) for key in _FORWARDED[self.method] if key in given and key not in changed
         }
         params.update(changed)
-        meta = {key: value for key, value in self.meta.items() if key not in _OWN_META and not key.startswith(META)}
-        if meta:
+        if meta := {key: value for key, value in self.meta.items() if _is_for_servers(key)}:
             params["_meta"] = meta
         return params
 
@@ -250,6 +260,13 @@ class PendingRequest:
         withdraw = self.session.ask(method, params, answer, self._reply.send)
         self._withdrawals.append(withdraw)
         return withdraw
+
+
+def _is_for_servers(key: str) -> bool:
+    """Whether a member of ``_meta`` is passed on."""
+    folded = key.casefold()
+    is_own = folded in _OWN_META or folded.startswith(META)
+    return not is_own and (key == folded or folded not in _TRACE_META)
 
 
 def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:

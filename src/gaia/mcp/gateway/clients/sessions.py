@@ -105,7 +105,7 @@ class Session:
         return True
 
     def close_stream(self, stream: MessageStream) -> None:
-        """Its client has closed it."""
+        """It has ended."""
         if stream in self._streams:
             self._streams.remove(stream)
 
@@ -158,9 +158,9 @@ class Session:
             answer(result, refusal)
 
     def dismiss(self) -> None:
-        for stream in self._streams:
+        streams, self._streams = self._streams, []
+        for stream in streams:
             stream.end()
-        self._streams.clear()
 
     def end(self) -> None:
         """Cancel what is under way, and end the streams."""
@@ -237,6 +237,8 @@ class Sessions:
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:
             return None
+        # With the limits that it has now.
+        session.owner = owner
         self._use(session)
         return session
 

@@ -336,15 +336,16 @@ class Endpoint:
         if not _takes(headers, b"text/event-stream"):
             return _refuse(responder, 406, "Accept has to name text/event-stream")
         release = self._take_stream(owner, request.address)
-        stream = HttpStream(responder, self._keep_alive, release)
-        if not session.open_stream(stream):
-            stream.end()
+        stream = HttpStream(responder, self._keep_alive, owner)
 
-        def gone() -> None:
-            stream.forget()
+        def over() -> None:
+            release()
             session.close_stream(stream)
 
-        return HttpExchange(gone)
+        stream.on_over = over
+        if not session.open_stream(stream):
+            stream.end()
+        return HttpExchange(stream.forget)
 
 
 def _headers_of(refused: Refused) -> tuple[tuple[bytes, bytes], ...]:

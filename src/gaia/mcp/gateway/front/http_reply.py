@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
 __all__ = ["HttpReply", "HttpStream", "KeepAlive"]
@@ -106,15 +107,15 @@ class HttpReply:
 class HttpStream:
     """See `MessageStream`. Ended if its client does not read: what it missed it finds when it lists anew."""
 
-    __slots__ = ("_is_over", "_keep_alive", "_on_over", "_responder")
+    __slots__ = ("_is_over", "_keep_alive", "_responder", "on_over", "owner")
 
-    def __init__(
-        self, responder: Responder, keep_alive: KeepAlive, on_over: Callable[[], object] = lambda: None
-    ) -> None:
-        """`on_over` is called once it has ended."""
+    def __init__(self, responder: Responder, keep_alive: KeepAlive, owner: Principal | None = None) -> None:
+        self.owner = owner
+        """The client that has opened it, with the token of that request."""
+        self.on_over: Callable[[], None] = lambda: None
+        """Called once, when the gateway ends it or its client has closed the connection."""
         self._responder = responder
         self._keep_alive = keep_alive
-        self._on_over = on_over
         self._is_over = False
         keep_alive.streams[self] = None
         responder.open_stream(STREAM)
@@ -139,4 +140,4 @@ class HttpStream:
         if not self._is_over:
             self._is_over = True
             self._keep_alive.streams.pop(self, None)
-            self._on_over()
+            self.on_over()

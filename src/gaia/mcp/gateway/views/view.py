@@ -176,24 +176,28 @@ class View:
         """Under their URIs. Of several servers with one URI, the first has it."""
         merged = self._resources
         if merged is None or merged.version != self._servers.version:
-            merged = self._resources = self._merge_resources("resources", "uri", lambda server: server.resources)
+            merged = self._resources = self._merge_resources(
+                "resources", "uri", lambda server: server.resources, self.profile.allows_resource
+            )
         return merged
 
     def templates(self) -> MergedList:
         merged = self._templates
         if merged is None or merged.version != self._servers.version:
             merged = self._templates = self._merge_resources(
-                "resourceTemplates", "uriTemplate", lambda server: server.templates
+                "resourceTemplates", "uriTemplate", lambda server: server.templates, self.profile.allows_template
             )
         return merged
 
-    def _merge_resources(self, member: str, key: str, part: Callable[[KnownServer], KnownList]) -> MergedList:
+    def _merge_resources(
+        self, member: str, key: str, part: Callable[[KnownServer], KnownList], allows: Callable[[str, str], bool]
+    ) -> MergedList:
         merged = MergedList(member, self._servers.version)
         for server in self.servers():
             merged.note(part(server))
             for item in part(server).items:
                 uri = item[key]
-                if uri not in merged.routes and self.profile.allows_resource(server.name, uri):
+                if uri not in merged.routes and allows(server.name, uri):
                     merged.add(uri, server, uri, item)
         return merged
 

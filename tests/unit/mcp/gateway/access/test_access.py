@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.access import OPEN, Access
 from gaia.mcp.gateway.access.client_token import hash_of, new_token
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
@@ -144,6 +145,56 @@ class TestChange:
         assert not access.is_current(ANONYMOUS)
         assert not access.is_current(Principal("corp/ann"))
         assert isinstance(access.authenticate(bearer(OTHER), "/mcp"), Refused), "its token was replaced"
+
+    def test_a_stream_needs_a_token_that_would_be_accepted_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = [NOON]
+        access = Access(clients(ann=entry(TOKEN), bob=entry(OTHER)), loop, lambda: now[0])
+        ann, bob = access.authenticate(bearer(TOKEN), "/mcp"), access.authenticate(bearer(OTHER), "/mcp")
+        assert isinstance(ann, Principal)
+        assert isinstance(bob, Principal)
+        assert access.admits(ann)
+        assert Access(OPEN, loop).admits(ANONYMOUS)
+        assert not access.admits(ANONYMOUS)
+        expires = datetime.fromtimestamp(NOON + 60, UTC)
+        access.change(clients(ann=entry(TOKEN, expires=expires), bob=entry(new_token())))
+        assert access.is_current(bob)
+        assert not access.admits(bob), "its token was replaced"
+        assert access.admits(ann)
+        now[0] += 60
+        assert not access.admits(ann), "its token has expired"
+
+    def test_a_stream_of_an_issuer_needs_the_same_issuer_and_a_token_that_has_not_expired(
+        self, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        access = TestIssuers().access(loop)
+        settings = access._clients.issuers["corp"]
+        ann = Principal("corp/ann", READER, settings, NOON + 60)
+        access._now = lambda: NOON
+        assert access.admits(ann)
+        assert not access.admits(Principal("corp/ann", READER, settings, NOON))
+        assert not access.admits(Principal("corp/ann", READER, None, NOON + 60))
+
+    def test_calls_that_wait_do_so_for_the_limits_that_the_profile_has_now(
+        self, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        def limited(concurrent: int, **others: bool) -> ClientsFile:
+            profile = Profile("reader", limits=ClientLimits(concurrent=concurrent), **others)
+            return ClientsFile(clients={"ann": entry(TOKEN, "reader")}, profiles={"reader": profile})
+
+        access = Access(limited(1), loop)
+        ann = access.authenticate(bearer(TOKEN), "/mcp")
+        assert isinstance(ann, Principal)
+        started: list[object] = []
+        refused: list[MCPError] = []
+        for _ in range(4):
+            access.limits.admit(ann, "time", "now", None, started.append, refused.append)
+        assert len(started) == 1
+        access.change(limited(2))
+        assert len(started) == 2
+        assert not refused
+        access.change(limited(9, read_only=True))
+        assert len(started) == 2, "they were allowed what the client may do no more"
+        assert [error.delivery for error in refused] == ["not_sent"] * 2
 
     def test_limits_change_too(self, loop: asyncio.AbstractEventLoop) -> None:
         access = Access(clients(), loop)

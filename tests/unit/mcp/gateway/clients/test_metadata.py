@@ -99,3 +99,13 @@ def test_arguments_that_do_not_are_refused(arguments: dict[str, Any], headers: d
     with pytest.raises(RequestRefused) as refused:
         check_parameters(headers, MARKS, msgspec.Raw(msgspec.json.encode(arguments)))
     assert (refused.value.code, refused.value.status) == (-32020, 400)
+
+
+@pytest.mark.parametrize(
+    "arguments", [b'{"region":"eu","region":"us"}', b'{"region":"us","at":{"level":3,"level":4}}', b"[" * 99999]
+)
+def test_arguments_with_two_values_of_one_key_are_refused(arguments: bytes) -> None:
+    """A server may take the one that no header names."""
+    with pytest.raises(RequestRefused) as refused:
+        check_parameters({b"mcp-param-region": b"us"}, {("region",): "Region"}, msgspec.Raw(arguments))
+    assert (refused.value.code, refused.value.status) == (-32602, 400)

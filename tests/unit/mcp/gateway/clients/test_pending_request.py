@@ -51,12 +51,12 @@ def replies() -> Replies:
     return Replies()
 
 
-def pending(replies: Replies, meta: dict[str, Any] | None = None, **params: Any) -> PendingRequest:
+def pending(
+    replies: Replies, meta: dict[str, Any] | None = None, *, method: str = "tools/call", **params: Any
+) -> PendingRequest:
     encoded = {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in params.items()}
     view = cast("View", object())
-    return PendingRequest(
-        1, "tools/call", encoded, {**STATELESS, **(meta or {})}, replies, view, None, Principal("ada")
-    )
+    return PendingRequest(1, method, encoded, {**STATELESS, **(meta or {})}, replies, view, None, Principal("ada"))
 
 
 def test_it_is_answered_once(replies: Replies) -> None:
@@ -87,6 +87,32 @@ def test_a_server_gets_the_params_without_what_is_the_protocols(replies: Replies
     assert forwarded == {"name": "b", "arguments": {"c": 1}, "_meta": {"vendor/x": 1}}
     assert request.identity == "ada"
     assert request.log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("method", "known"),
+    [
+        ("tools/call", ("name", "arguments")),
+        ("prompts/get", ("name", "arguments")),
+        ("resources/read", ("uri",)),
+        ("completion/complete", ("ref", "argument", "context")),
+    ],
+)
+def test_a_server_gets_the_known_params_only_and_those_in_no_other_capitals(
+    replies: Replies, method: str, known: tuple[str, ...]
+) -> None:
+    """A server in Go would take ``Name`` for ``name``, and the Kelvin sign for a k."""
+    known = (*known, "inputResponses", "requestState")
+    names = [variant for name in known for variant in (name, name.upper(), name.title(), name.replace("s", "\u017f"))]
+    request = pending(replies, method=method, **{key: {} for key in ["_Meta", "_META", "other", *names]})
+    assert set(request.forwarded()) == set(known)
+
+
+def test_a_server_gets_no_key_of_the_protocol_in_other_capitals(replies: Replies) -> None:
+    passed = {"vendor/X": 1, "Vendor": 2, "traceparent": "00-1", "other.io/progressToken": 3}
+    stopped = ["ProgressToken", "progressto\u212aen", "IO.modelcontextprotocol/logLevel", "TraceParent", "Baggage"]
+    request = pending(replies, {**passed, **dict.fromkeys([*stopped, "GAIA.mcp/instances"], 1)}, name="a")
+    assert request.forwarded(name="b")["_meta"] == passed
 
 
 def test_progress_has_the_token_of_the_client(replies: Replies) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gaia.mcp.client.protocol.messages import Refusal
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.view import View
@@ -66,6 +67,13 @@ def test_one_exists_for_its_client_at_its_path_only(sessions: Sessions) -> None:
     assert sessions.find(session.id, OTHER_VIEW, ADA) is None
     sessions.end(session)
     assert sessions.find(session.id, VIEW, ADA) is None
+
+
+def test_its_requests_come_from_the_client_as_it_is_now(sessions: Sessions) -> None:
+    """With other limits perhaps."""
+    session, now = opened(sessions), Principal("ada", Profile("other"))
+    assert sessions.find(session.id, VIEW, now) is session
+    assert session.owner is now
 
 
 def test_the_time_of_an_idle_session_begins_when_its_last_call_ends(sessions: Sessions, clock: Clock) -> None:

@@ -91,6 +91,10 @@ def test_a_stream_whose_client_does_not_read_ends() -> None:
     response, keep_alive = Response(), KeepAlive()
     stream = HttpStream(response, keep_alive)
     response.unsent = 1 << 30
+    ends: list[str] = []
+    stream.on_over = lambda: ends.append("told")
     stream.send(b"1")
+    stream.end()
     assert response.is_over
     assert not keep_alive.streams
+    assert ends == ["told"], "its session has one stream less"

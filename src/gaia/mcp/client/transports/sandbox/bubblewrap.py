@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from os.path import isdir
+from collections.abc import Container, Iterable, Iterator
+from os.path import isdir, islink
 
+from gaia.mcp.client.transports.sandbox.own_files import entries_without
 from gaia.mcp.client.transports.sandbox.profile import Profile
 
 __all__ = ["Unusable", "find_bubblewrap", "wrapped"]
@@ -71,17 +73,30 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
         arguments.append("--disable-userns")
     if profile.network:
         arguments.remove("--unshare-net")
-    # The kernel lets root set what is in /proc/sys from any namespace, such as the program that it runs after a crash.
-    arguments += ["--ro-bind", "/", "/", "--proc", "/proc", "--ro-bind", _SETTINGS, _SETTINGS, "--dev", "/dev"]
-    arguments += ["--perms", "1777", "--size", scratch, "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"]
-    steps = sorted([*_hidden(profile, scratch), *_shown(profile)], key=lambda step: (step[0].count("/"), step[0]))
+    partly = sorted({place for file in profile.left_out if isdir(place := os.path.dirname(file))})
+    arguments += ["--ro-bind", "/", "/"] if "/" not in partly else []
+    steps = [*_partly_shown(profile, partly), *_hidden(profile, scratch), *_shown(profile, partly)]
+    steps.sort(key=lambda step: (step[0].count("/") - (step[0] == "/"), step[0]))
     for place, step in steps:
         arguments += [*step, place]
+    # The kernel lets root set what is in /proc/sys from any namespace, such as the program that it runs after a crash.
+    arguments += ["--proc", "/proc", "--ro-bind", _SETTINGS, _SETTINGS, "--dev", "/dev"]
+    arguments += ["--perms", "1777", "--size", scratch, "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"]
     # Only now, because places within them had to be made.
-    for place in (*profile.hidden, *profile.masked):
+    for place in (*profile.hidden, *profile.masked, *partly):
         if place not in profile.private and isdir(place):
             arguments += ["--remount-ro", place]
     return [*arguments, "--chdir", profile.cwd, "--"]
+
+
+def _partly_shown(profile: Profile, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Directories with files that are left out, entry by entry; an outer one first."""
+    for directory in directories:
+        if directory != "/":
+            yield directory, ["--tmpfs"]
+        for path in entries_without(directory, [*profile.left_out, "/proc", "/dev"]):
+            # One that has gone meanwhile is no loss.
+            yield path, ["--symlink", os.readlink(path)] if islink(path) else ["--ro-bind-try", path]
 
 
 def _hidden(profile: Profile, scratch: str) -> Iterator[tuple[str, list[str]]]:
@@ -92,9 +107,10 @@ def _hidden(profile: Profile, scratch: str) -> Iterator[tuple[str, list[str]]]:
         yield place, ["--tmpfs"] if isdir(place) else ["--ro-bind", "/dev/null"]
 
 
-def _shown(profile: Profile) -> Iterator[tuple[str, list[str]]]:
+def _shown(profile: Profile, partly: Container[str]) -> Iterator[tuple[str, list[str]]]:
     for place in profile.read:
-        yield place, ["--ro-bind", place]
+        if place not in partly:
+            yield place, ["--ro-bind", place]
     for place in profile.write:
         yield place, ["--bind", place]
     for link, target in profile.links:

@@ -10,10 +10,10 @@ from gaia.mcp.client.transports.sandbox.bubblewrap import Unusable
 from gaia.mcp.client.transports.sandbox.places import is_below
 from gaia.mcp.client.transports.sandbox.profile import Profile
 
-__all__ = ["READ", "USE", "WRITE", "landlock_version", "require_landlock", "rules_of"]
+__all__ = ["LIST", "READ", "USE", "WRITE", "landlock_version", "require_landlock", "rules_of"]
 
-READ, WRITE, USE = "read", "write", "use"
-"""What a rule permits: to read and run; to change as well; to read from a device and write to it."""
+READ, WRITE, USE, LIST = "read", "write", "use", "list"
+"""What a rule permits: to read and run; to change as well; to read from a device and write to it; to list names."""
 
 _CREATE_RULESET = 444
 _VERSION_FLAG = 1
@@ -46,19 +46,23 @@ def require_landlock(profile: Profile) -> None:
 
 
 def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
-    """What is permitted, as pairs of a path and READ, WRITE or USE. `scratch` is the server's private directory.
+    """What is permitted, as pairs of a path and READ, WRITE, USE or LIST. `scratch` is the server's private directory.
 
     Landlock only permits, and with a directory all that is in it; so of a directory with hidden places each other entry
     is named.
     """
-    closed = [*profile.hidden, *profile.masked, "/proc", "/dev"]
+    closed = [*profile.hidden, *profile.masked, *profile.left_out, "/proc", "/dev"]
     for path in _without("/", closed):
         yield path, READ
     for place in profile.read:
-        for path in _without(place, [secret for secret in profile.masked if is_below(secret, place)]):
+        for path in _without(place, [one for one in (*profile.masked, *profile.left_out) if is_below(one, place)]):
             yield path, READ
     for place in (*profile.write, scratch):
         yield place, WRITE
+    for directory in {os.path.dirname(file) for file in profile.left_out}:
+        # Of which only the entries were named. The right holds for all that is in it.
+        if not any(is_below(place, directory) for place in (*profile.hidden, *profile.masked)):
+            yield directory, LIST
     for name in _DEVICES:
         yield f"/dev/{name}", USE
     for name in _FACTS:

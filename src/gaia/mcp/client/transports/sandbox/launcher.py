@@ -31,6 +31,7 @@ _RIGHTS = {
     "read": 1 << 0 | 1 << 2 | 1 << 3,
     "write": _ALL & ~_DEVICES_MADE,
     "use": 1 << 1 | 1 << 2 | 1 << 14,
+    "list": 1 << 3,
 }
 _OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 """Rights that mean something for what is no directory; the kernel refuses the others there."""

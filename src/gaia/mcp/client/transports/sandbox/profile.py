@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gaia.mcp.client.transports.sandbox.own_files import can_be_left_out, hidden_files
 from gaia.mcp.client.transports.sandbox.places import (
     PRIVATE,
     hidden_places,
@@ -40,6 +41,9 @@ class Profile:
     """Places that the server can change, within hidden ones or not."""
     masked: tuple[str, ...]
     """Secrets that are not shown although they lie in a place that is."""
+    left_out: tuple[str, ...]
+    """Files in places that are shown: those of this program, and secrets. The directory around one is shown entry by
+    entry, so that it stays hidden when it is replaced or made anew."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links in hidden places that lead to places that are shown, and what they say."""
     cwd: str
@@ -59,7 +63,11 @@ class Profile:
         """Whether the server can see what is at an absolute path."""
         real = os.path.realpath(path)
         deepest = max(
-            (place for place in (*self.hidden, *self.masked, *self.read, *self.write) if is_below(real, place)),
+            (
+                place
+                for place in (*self.hidden, *self.masked, *self.left_out, *self.read, *self.write)
+                if is_below(real, place)
+            ),
             key=len,
             default="",
         )
@@ -99,6 +107,25 @@ def profile_of(
         if secret not in named
         and (any(is_below(secret, place) for place in opened) or not any(is_below(secret, place) for place in hidden))
     ]
+
+    def is_shown(path: str) -> bool:
+        is_hidden = any(is_below(path, place) for place in hidden)
+        # A program may be given /dev/fd/3, of which the sandbox has another one.
+        return not any(is_below(path, place) for place in (*masked, *_KERNEL)) and (
+            not is_hidden or any(is_below(path, place) for place in opened)
+        )
+
+    own = hidden_files(named, opened, is_shown)
+    _refuse_writing_around(own, [real for _, real in write])
+    # Secrets are replaced too, as `npm login` does. Where the server may write, they can only be masked.
+    lasting = [
+        secret
+        for secret in masked
+        if any(is_below(secret, place) for place in opened)
+        and not any(is_below(secret, place) for _, place in write)
+        and can_be_left_out(secret)
+    ]
+    masked = [secret for secret in masked if secret not in lasting]
     read = {real for _, real in (*shown, *listed)} - {real for _, real in write} - set(masked)
     visible = [*read, *(real for _, real in write)]
     links = {
@@ -110,6 +137,7 @@ def profile_of(
         read=tuple(sorted(read)),
         write=tuple(sorted({real for _, real in write})),
         masked=tuple(sorted(masked)),
+        left_out=tuple(sorted({*own, *lasting})),
         links=tuple(sorted(links.items())),
         cwd=directory,
         network=sandbox.network,
@@ -140,6 +168,18 @@ def _listed(key: str, paths: Iterable[str], directory: str) -> list[tuple[str, s
 
 def _absolute(path: str, directory: str) -> str:
     return os.path.join(directory, os.path.expanduser(path))
+
+
+def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
+    """A server that may write around a file of this program could put another one into its place."""
+    writable = list(writable)
+    for file in own:
+        for place in writable:
+            if is_below(file, place):
+                raise StartFailed(
+                    f"sandbox.write: {place} holds {file}, which this program is configured with; name single "
+                    'directories, keep the file elsewhere, or name it in "read" if the server may see it'
+                )
 
 
 def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: list[str]) -> None:

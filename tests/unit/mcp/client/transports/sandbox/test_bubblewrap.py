@@ -20,7 +20,7 @@ pytestmark = linux
 
 
 def profile(**values: Any) -> Profile:
-    nothing: dict[str, Any] = dict.fromkeys(("read", "write", "masked", "links", "hidden", "private"), ())
+    nothing: dict[str, Any] = dict.fromkeys(("read", "write", "masked", "links", "hidden", "private", "left_out"), ())
     numbers: dict[str, Any] = dict.fromkeys(("memory", "processes", "cpu_seconds"))
     return Profile(**{**nothing, **numbers, "cwd": "/usr", "network": False, **values})
 
@@ -56,6 +56,32 @@ def test_what_is_private_has_a_size_and_can_be_written_to() -> None:
 
 def test_secrets_that_are_files_are_empty() -> None:
     assert follows(wrapped(profile(masked=("/etc/passwd",)), "bwrap", True), "--ro-bind", "/dev/null", "/etc/passwd")
+
+
+def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_path: Path) -> None:
+    base = str(tmp_path.resolve())
+    for name in ("a", "own", "inner"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("a")
+    own = (f"{base}/own", f"{base}/inner/own")
+    argv = wrapped(profile(read=(base, f"{base}/inner"), write=(f"{base}/a",), left_out=own), "bwrap", True)
+    assert f"{base}/own" not in argv
+    assert follows(argv, "--symlink", "a", f"{base}/link")
+    assert not follows(argv, "--ro-bind", base, base)
+    steps = ["--tmpfs", base], ["--ro-bind-try", f"{base}/a", f"{base}/a"], ["--bind", f"{base}/a", f"{base}/a"]
+    places = [next(n for n in range(len(argv)) if argv[n : n + len(step)] == step) for step in steps]
+    assert places == sorted(places)
+    inner = [argv[n - 1] for n in range(len(argv)) if argv[n] == f"{base}/inner" and argv[n - 1].startswith("--")]
+    assert inner == ["--ro-bind-try", "--tmpfs", "--remount-ro"]
+
+
+def test_the_root_itself_can_be_shown_entry_by_entry() -> None:
+    argv = wrapped(profile(left_out=("/none.json", "/none/a.json")), "bwrap", True)
+    assert not follows(argv, "--ro-bind", "/", "/")
+    assert follows(argv, "--ro-bind-try", "/usr", "/usr") or follows(argv, "--ro-bind-try", "/etc", "/etc")
+    assert not follows(argv, "--ro-bind-try", "/proc", "/proc")
+    assert follows(argv, "--remount-ro", "/")
+    assert "/none" not in argv, "there is no such directory"
 
 
 def test_links_are_made_as_they_are() -> None:

@@ -43,6 +43,17 @@ def test_the_rules_of_a_profile(tmp_path: Path) -> None:
     assert not permitted & {"/", "/home", "/tmp", "/proc", "/dev", os.path.join(base, "key"), base}
 
 
+def test_a_directory_with_a_file_of_this_program_can_be_listed(tmp_path: Path) -> None:
+    base = str(tmp_path.resolve())
+    (tmp_path / "file").touch()
+    own = (os.path.join(base, "servers.json"), "/none.json")
+    rules = list(landlock.rules_of(profile(hidden=("/home", "/tmp"), read=(base,), left_out=own), "/tmp/scratch"))
+    assert (os.path.join(base, "file"), landlock.READ) in rules
+    assert (base, landlock.LIST) in rules
+    assert (base, landlock.READ) not in rules
+    assert ("/", landlock.LIST) not in rules, "other names are not told"
+
+
 @pytest.mark.parametrize(("version", "said"), [(0, "has none"), (5, "has version 5")])
 def test_a_kernel_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch, version: int, said: str) -> None:
     monkeypatch.setattr(landlock, "landlock_version", lambda: version)

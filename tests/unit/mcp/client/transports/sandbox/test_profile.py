@@ -9,6 +9,7 @@ import pytest
 
 from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.errors import StartFailed
+from gaia.private_files import keep_private
 from tests.sandboxes import linux
 
 pytest.importorskip("pwd")
@@ -109,6 +110,31 @@ def test_a_link_that_the_server_may_replace_is_refused(work: Path) -> None:
     (work / "data" / "link").symlink_to(work.parent)
     with pytest.raises(StartFailed, match="which the server may change"):
         profile(work, write=["data"], read=["data/link"])
+
+
+def test_files_of_this_program_are_not_shown(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.private_files._files", {})
+    (work / "data").mkdir()
+    for file in (work / "servers.json", work.parent / "elsewhere.json", work.parent / ".ssh" / "key"):
+        file.write_text("{}")
+        keep_private(file)
+    keep_private("/dev/fd/3")
+    keep_private("/proc/self/fd/3")
+    found = profile(work, write=["data"])
+    assert found.left_out == (str(work / "servers.json"),)
+    assert not found.shows(str(work / "servers.json"))
+    assert found.shows(str(work / "data"))
+    assert profile(work, read=["servers.json"]).left_out == ()
+
+
+def test_a_server_that_could_replace_one_is_not_started(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.private_files._files", {})
+    keep_private(work / "data" / "servers.json")
+    with pytest.raises(StartFailed, match=r"holds .*/data/servers\.json, which this program is configured with"):
+        profile(work, write=["."])
+    (work / "data").mkdir()
+    (work / "data" / "servers.json").write_text("{}")
+    assert profile(work, write=["."], read=["data/servers.json"]).left_out == ()
 
 
 def test_a_link_in_what_is_shown_is_not_made_again(work: Path) -> None:
