@@ -46,7 +46,8 @@ def login(
     def show_address(request: AuthorizationRequest) -> None:
         asked.append(request.url)
         # On standard error, because a program may read the document on standard output.
-        terminal.say(f"Log in at\n\n{request.url}\n", console=terminal.err())
+        terminal.say("Log in at", console=terminal.err())
+        terminal.show("", terminal.text(request.url), "", console=terminal.err())
         if browser:
             webbrowser.open(request.url)
 

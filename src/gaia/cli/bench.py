@@ -163,11 +163,13 @@ def _show(title: str, report: _Report, callers: int) -> None:
     most = max(bucket.calls for bucket in buckets)
     edges = [microseconds(bucket.low) for bucket in buckets]
     width = max(map(len, edges))
-    terminal.say("\nOne caller, calls by how long they took, from:")
+    terminal.show()
+    terminal.say("One caller, calls by how long they took, from:")
     for edge, bucket in zip(edges, buckets, strict=True):
         terminal.say(f"{edge:>{width}}  {bar(bucket.calls / most, _BAR_WIDTH)} {bucket.calls or ''}")
     if (overhead := report.overhead) is not None:
-        terminal.say(f"\nSupervised next to a bare pipe, medians of {overhead.calls} calls each, taken in turns:")
+        terminal.show()
+        terminal.say(f"Supervised next to a bare pipe, medians of {overhead.calls} calls each, taken in turns:")
         terminal.say(f"bare pipe   {microseconds(overhead.raw.median)}")
         terminal.say(
             f"supervised  {microseconds(overhead.managed.median)}, which is {microseconds(overhead.added)} more, or "

@@ -174,4 +174,8 @@ def _show(result: ToolResult) -> None:
     if not blocks and "structuredContent" in result:
         blocks = [json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)]
     for block in blocks:
-        terminal.say(block, console=console)
+        if result.is_error:
+            # Next to what this command says itself.
+            terminal.say(f"  {block}", console=console)
+        else:
+            terminal.show(terminal.text(block))

@@ -75,7 +75,8 @@ def get_prompt(
     for message in found if isinstance(found, list) else []:
         fields = message if isinstance(message, Mapping) else {}
         terminal.say(f"{terminal.one_line(fields.get('role', 'unknown'))}:", "bold")
-        terminal.say(readable(fields.get("content", message)))
+        # Indented, so that no line of it looks like a role.
+        terminal.say(f"  {readable(fields.get('content', message))}")
 
 
 def _check(server: str, prompt: str, given: dict[str, str], prompts: list[dict[str, Any]]) -> None:

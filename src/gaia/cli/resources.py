@@ -87,7 +87,7 @@ def read_resource(
         terminal.print_json(result)
     else:
         for content in contents:
-            terminal.say(readable_resource(content))
+            terminal.show(terminal.text(readable_resource(content)))
 
 
 def _save(contents: list[Any], file: Path, uri: str) -> int:

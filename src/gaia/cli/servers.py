@@ -112,8 +112,8 @@ def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
     if options.json or options.debug or not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(terminal.text(f"{what} …")) as status:
-        yield lambda what: status.update(terminal.text(f"{what} …"))
+    with console.status(terminal.text(f"{terminal.one_line(what)} …")) as status:
+        yield lambda what: status.update(terminal.text(f"{terminal.one_line(what)} …"))
 
 
 def complete_name(incomplete: str) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from gaia.untrusted_text import clean, one_line
+from gaia.untrusted_text import clean, indented, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,8 +52,11 @@ def show(*renderables: RenderableType, console: Console | None = None) -> None:
 
 
 def say(words: object, style: str = "", *, console: Console | None = None) -> None:
-    """`show` untrusted text."""
-    show(text(words, style), console=console)
+    """`show` a sentence of ours, which may repeat untrusted text: it goes on in indented lines.
+
+    What is no sentence of ours, such as the result of a tool, is shown as `text`.
+    """
+    show(text(indented(words), style), console=console)
 
 
 def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:

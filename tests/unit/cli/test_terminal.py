@@ -48,6 +48,12 @@ def test_line_breaks_and_tabs_stay_in_text_and_go_in_a_line() -> None:
     assert terminal.one_line("a\n\t b") == "a b"
 
 
+def test_what_is_said_goes_on_in_indented_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("Error: it ended\nAll is well\x1b[2J\r\nAnd again")
+
+    assert capsys.readouterr().out == "Error: it ended\n  All is well\n  And again\n"
+
+
 def test_markup_is_shown_as_the_text_that_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.show(terminal.text("[bold]not bold[/bold] [/] :smile:"))
 
