@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.options import CallTimeoutOption, Options, with_options
 from gaia.cli.servers import complete_name, entry_of
 
 __all__ = ["AddCommand", "add", "disable", "enable", "remove"]
@@ -51,7 +51,7 @@ class AddCommand(TyperCommand):
         for word in reversed(command):
             del before[len(before) - 1 - before[::-1].index(word)]
         message = f"there is no program named {command[0]!r}"
-        hint = "If this is a program with arguments, write them as words of their own:\n  "
+        hint = "If this is a program with arguments, write them as words of their own:\n"
         return CommandFailed(message, exit_code=USAGE, hint=hint + _apart(ctx, before, command), error_type="usage")
 
     def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
@@ -77,7 +77,7 @@ class AddCommand(TyperCommand):
         else:
             before, command = given[: words[1]], given[words[1] :]
             apart = _apart(ctx, before, command)
-            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {apart}"
+            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n{apart}"
         return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
 
 
@@ -124,7 +124,7 @@ def add(
         list[str] | None,
         typer.Option("--deny", metavar="TOOL", help="Never offer this tool, or those like delete_*. Repeatable."),
     ] = None,
-    timeout: TimeoutOption = None,
+    timeout: CallTimeoutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
     """Add a server to the configuration, without starting it.

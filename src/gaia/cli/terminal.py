@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
+from gaia.cli import time_limit
 from gaia.untrusted_text import clean, indented, one_line
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def ask(question: str) -> str | None:
     indent = " " * (len(question) - len(question.lstrip(" ")))
     sys.stderr.write(f"{indent}{one_line(question)} ")
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    with time_limit.paused():
+        line = sys.stdin.readline()
     if not line:
         sys.stderr.write("\n")
         return None
