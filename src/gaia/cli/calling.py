@@ -89,6 +89,8 @@ def call(
         terminal.print_json(result)
     else:
         _show(result)
+        if result.get("error_type") == "denied":
+            terminal.say(f"Its entry is in {servers.source_of(name)}", console=terminal.err())
         if result.is_error and "error_type" not in result and servers.get_server(name).get("sandbox"):
             terminal.say(_SANDBOXED, console=terminal.err())
     if result.is_error:
