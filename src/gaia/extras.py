@@ -60,7 +60,8 @@ def install_command(extra: str) -> str:
         command = ["uv", "pip", "install", "--python", sys.executable]
     else:
         command = [sys.executable, "-m", "pip", "install"]
-    return shlex.join([*command, *EXTRAS[extra]])
+    # A marker is for systems that gaia-mcp does not run on.
+    return shlex.join([*command, *(requirement.partition(";")[0] for requirement in EXTRAS[extra])])
 
 
 def not_installed(extra: str, *modules: str) -> str:

@@ -9,6 +9,7 @@ import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperCommand
@@ -282,7 +283,7 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
 
 def _doubt(server: ServerConfig) -> str | None:
     """Why this server cannot be started or reached as things are here; None if nothing is known against it."""
-    from gaia.http_client import Url
+    from gaia.extras import missing
     from gaia.mcp.client.transports.command import argument_vector, find_executable
     from gaia.mcp.client.transports.environment import server_environment
     from gaia.mcp.errors import MCPError
@@ -291,11 +292,11 @@ def _doubt(server: ServerConfig) -> str | None:
     if "${" in target:
         return None
     if server.url is not None or _SCHEME.match(target):
-        try:
-            Url.parse(target)
-        except ValueError as error:
-            return f"{target} is no address of a server: {str(error).removeprefix('url: ')}"
-        return None
+        parts = urlsplit(target)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            return f"{target} is no address of a server: it must begin with http:// or https:// and name a host"
+        lack = missing("http", "httptools")
+        return None if lack is None else f"a server over HTTP needs {lack}"
     try:
         program, *_ = argument_vector(target, server.args)
         find_executable(program, server_environment(server.env, inherit_all=server.inherit_env), server.cwd)

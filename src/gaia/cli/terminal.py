@@ -41,23 +41,25 @@ def err() -> Console:
     return _console(stderr=True)
 
 
-def show(*renderables: RenderableType, console: Console | None = None) -> None:
+def show(*renderables: RenderableType, console: Console | None = None, wrap: bool = True) -> None:
     """Print what rich can draw; to a pipe without wrapping and without blanks at the ends of lines."""
     console = out() if console is None else console
     if console.is_terminal:
-        console.print(*renderables)
+        console.print(*renderables, soft_wrap=not wrap)
         return
     with console.capture() as capture:
-        console.print(*renderables)
+        console.print(*renderables, soft_wrap=not wrap)
     console.file.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
 def say(words: object, style: str = "", *, console: Console | None = None) -> None:
     """`show` a sentence of ours, which may repeat untrusted text: it goes on in indented lines.
 
-    What is no sentence of ours, such as the result of a tool, is shown as `text`.
+    What is no sentence of ours, such as the result of a tool, is shown as `text`. Where there is a command to copy,
+    only the terminal breaks the line: what is copied from there is still the command.
     """
-    show(text(indented(words), style), console=console)
+    shown = indented(words)
+    show(text(shown, style), console=console, wrap="; run: " not in shown)
 
 
 def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:

@@ -214,6 +214,15 @@ class TestNamedFiles:
         assert json.loads(file.read_text()) == {"mcpServers": {"time": {"command": "x", "args": []}}}
         assert list(home.iterdir()) == []
 
+    def test_a_missing_extra_is_said(self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "httptools", None)
+        monkeypatch.setattr("gaia.extras.missing", lambda *_: "httptools, which is not installed")
+        result = invoke("add", "it", "http://example.com/mcp")
+        assert (result.exit_code, result.stderr) == (
+            0,
+            "Warning: a server over HTTP needs httptools, which is not installed\n",
+        )
+
     @pytest.mark.parametrize(
         "words",
         [
@@ -414,8 +423,8 @@ class TestDoubts:
         [
             (["no-such-program mcp-server-time"], "the command 'no-such-program' was not found on the server's PATH"),
             (["--", "./no-such-file", "a"], "./no-such-file does not exist"),
-            (["htp://example.com/mcp"], "htp://example.com/mcp is no address of a server: must begin with http://"),
-            (["--url", "htp://example.com/mcp"], "htp://example.com/mcp is no address of a server: must begin with"),
+            (["htp://example.com/mcp"], "htp://example.com/mcp is no address of a server: it must begin with http://"),
+            (["--url", "htp://example.com/mcp"], "htp://example.com/mcp is no address of a server: it must begin"),
             (["--url", "https://"], "is no address of a server"),
         ],
     )

@@ -7,6 +7,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from gaia.cli import terminal
 
@@ -95,3 +96,12 @@ def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> Non
     assert written.isascii()
     assert "\x1b" not in written
     assert json.loads(written) == value
+
+
+def test_a_command_to_copy_is_not_broken() -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, width=40, force_terminal=True, color_system=None)
+    command = "pip install 'httptools>=0.6.4,<1' 'cryptography>=42' 'pyjwt>=2.13,<3'"
+    terminal.say(f"httptools, which is not installed; run: {command}", console=console)
+
+    assert command in shown.getvalue()

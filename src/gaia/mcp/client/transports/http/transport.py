@@ -129,7 +129,7 @@ class HttpTransport(StandaloneTransport):
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
             lack = not_installed("http", str(error.name))
-            raise ConfigError(f"server {name!r} is reached over HTTP, which needs {lack}") from error
+            raise ConfigError(f"a server over HTTP, such as {name!r}, needs {lack}") from error
         url, headers, secrets = self._expand()
         try:
             _checked_url(url)
