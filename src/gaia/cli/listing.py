@@ -34,8 +34,8 @@ _LIST_SECONDS = 5.0
 _OWN_SECONDS = 0.5
 """Of these, what the interpreter needs to start, and the command to write its answer."""
 
-_ANSWER_SECONDS = 1.0
-"""What the command may take beyond the time for the servers, to write its answer."""
+_ANSWER_SECONDS = 5.0
+"""What a command with --timeout may take beyond that, to write its answer."""
 
 _MIN_SECONDS = 0.1
 """What the servers get in any case, however long the command took to begin."""
@@ -90,17 +90,15 @@ def list_servers(
     spent = _OWN_SECONDS + time.monotonic() - options.started
     # Here a person may be asked, whose time does not count.
     servers = load_to_start(options)
-    is_limited = "timeout" in options.given
-    time_limit.begin(timeout + _ANSWER_SECONDS if is_limited else None, time.monotonic())
+    limit = timeout + _ANSWER_SECONDS if "timeout" in options.given else None
+    time_limit.begin(limit, time.monotonic())
     manager = MCPClientManager(servers, debug=options.debug)
     try:
         # The answer does not wait until the servers have been stopped, which some of them delay.
         _show(servers, _rows_connected(manager, timeout, spent, options), options)
         sys.stdout.flush()
-        if is_limited:
-            time_limit.begin(timeout, time.monotonic() - timeout)
     finally:
-        with waiting_for("Stopping the servers", options), time_limit.closing():
+        with time_limit.closing(waits=False), waiting_for("Stopping the servers", options):
             manager.disconnect_all()
 
 

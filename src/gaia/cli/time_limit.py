@@ -84,12 +84,15 @@ def paused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def closing() -> Iterator[None]:
-    """Servers are stopped. What has not ended when the time has passed is left to `leave`."""
+def closing(*, waits: bool = True) -> Iterator[None]:
+    """Servers are stopped. What has not ended when the time has passed is left to `leave`.
+
+    With `waits` False that is done soon, although there is time left.
+    """
     if _Limit.seconds is None:
         yield
         return
-    left = _Limit.deadline - time.monotonic()
+    left = _Limit.deadline - time.monotonic() if waits else 0.0
     _arm(max(left, _CLOSE_SECONDS))
     try:
         yield
