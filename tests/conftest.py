@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the seeds: the same for each run, or new ones with ``--hypothesis-profile random``."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job begins so, and with it all that the tests start. Ctrl-C must mean what it does.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
     is_random = option.hypothesis_profile == "random"
     if option.chaos_seed is None:

@@ -47,6 +47,9 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """The requirements of each extra, as pyproject.toml has them (a test compares them)."""
 
+_PACKAGES: Final = {"jwt": "pyjwt", "opentelemetry.sdk": "opentelemetry-sdk", "prometheus_client": "prometheus-client"}
+"""Modules whose packages have other names."""
+
 
 def install_command(extra: str) -> str:
     """The command line, quoted for a shell, that installs the packages of `extra` for this Python.
@@ -57,12 +60,16 @@ def install_command(extra: str) -> str:
         command = ["uv", "pip", "install", "--python", sys.executable]
     else:
         command = [sys.executable, "-m", "pip", "install"]
-    return shlex.join([*command, *EXTRAS[extra]])
+    # A marker is for systems that gaia-mcp does not run on.
+    return shlex.join([*command, *(requirement.partition(";")[0] for requirement in EXTRAS[extra])])
 
 
-def not_installed(package: str, extra: str) -> str:
-    """The end of a sentence about what needs `package` of `extra`: that it is missing, and the command for it."""
-    return f"{package}, which is not installed (extra {extra!r} of gaia-mcp); run: {install_command(extra)}"
+def not_installed(extra: str, *modules: str) -> str:
+    """The end of a sentence about what needs `modules` of `extra`: which packages are missing, and the command."""
+    *first, last = dict.fromkeys(_PACKAGES.get(module, module.partition(".")[0]) for module in modules)
+    named = f"{', '.join(first)} and {last}" if first else last
+    verb = "are" if first else "is"
+    return f"{named}, which {verb} not installed (extra {extra!r} of gaia-mcp); run: {install_command(extra)}"
 
 
 def missing(extra: str, *packages: str) -> str | None:
@@ -73,7 +80,7 @@ def missing(extra: str, *packages: str) -> str | None:
     """
     absent = [name for name in packages if importlib.util.find_spec(name) is None]
     if absent:
-        return not_installed(", ".join(absent), extra)
+        return not_installed(extra, *absent)
     for requirement in EXTRAS[extra]:
         name = re.match(r"[\w-]+", requirement)
         if name is not None and name[0] in packages and (found := _excluded(name[0], requirement)) is not None:

@@ -6,7 +6,7 @@ import functools
 import re
 import unicodedata
 
-__all__ = ["clean", "escaped", "escaped_line", "one_line"]
+__all__ = ["clean", "escaped", "escaped_line", "indented", "one_line"]
 
 # Patterns are compiled when first used (`re` caches them): most programs that import this module never use them.
 # Each is linear: what may be long is either possessive, or ends where the next match could begin.
@@ -52,6 +52,11 @@ def one_line(untrusted: object) -> str:
     """`clean`, and everything on one line of at most 2,000 characters."""
     line = " ".join(clean(untrusted).split())
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
+
+
+def indented(untrusted: object) -> str:
+    """`clean`, with every line but the first one indented: none of them looks like a line of this program."""
+    return "\n  ".join(clean(untrusted).split("\n"))
 
 
 def escaped(untrusted: object) -> str:

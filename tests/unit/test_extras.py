@@ -62,6 +62,13 @@ def test_what_is_missing_is_named_with_the_extra_and_the_command(monkeypatch: py
     )
 
 
+def test_several_are_named_as_packages_and_in_the_plural(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
+    lack = missing("gateway", "uvicorn", "jwt", "prometheus_client", "opentelemetry.sdk")
+    assert lack is not None
+    assert lack.startswith("uvicorn, pyjwt, prometheus-client and opentelemetry-sdk, which are not installed (extra ")
+
+
 @pytest.mark.parametrize(
     ("version", "is_usable"),
     [

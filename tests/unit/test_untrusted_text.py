@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.untrusted_text import clean, escaped, escaped_line, one_line
+from gaia.untrusted_text import clean, escaped, escaped_line, indented, one_line
 
 UNSEEN = "\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5\u180b\u00ad\ufe00\ufe0e\ufe0f\U000e0100\U000e01ef\U0001d173\u2065"
 """Letters, marks and others that are not drawn, although their categories are those of characters that are."""
@@ -33,6 +33,11 @@ class TestClean:
 
     def test_one_line_is_not_endless(self) -> None:
         assert len(one_line("word " * 1_000_000)) == 2001
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\x1b[2J", "\n\u200b", "\x0b\n", "\u2028\n"], ids=ascii)
+def test_in_an_indented_text_only_the_first_line_is_at_the_edge(end: str) -> None:
+    assert indented(f"Error: it ended{end}All is well") == "Error: it ended\n  All is well"
 
 
 class TestEscaped:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
 from gaia.cli.command_errors import USAGE, CommandFailed
 
 __all__ = ["Assignments", "assignments", "parse"]
@@ -78,7 +78,8 @@ def _read(source: str, key: str | None = None) -> str:
             if sys.stdin is None or sys.stdin.isatty():
                 # A command that waits for a person without saying so looks as if it hung.
                 terminal.say("Type the text, then press Ctrl-D:", console=terminal.err())
-            return "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig")
+            with time_limit.paused():
+                return "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig")
         return Path(source).expanduser().read_text("utf-8-sig")
     except OSError as error:
         hint = "" if key is None else f"; write {key}=@@{source} for a value that begins with @"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
 from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options, with_options
 from gaia.cli.servers import complete_name, make_client
+from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
@@ -46,20 +47,27 @@ def login(
     def show_address(request: AuthorizationRequest) -> None:
         asked.append(request.url)
         # On standard error, because a program may read the document on standard output.
-        terminal.say(f"Log in at\n\n{request.url}\n", console=terminal.err())
+        terminal.say("Log in at", console=terminal.err())
+        terminal.show("", terminal.text(request.url), "", console=terminal.err())
         if browser:
             webbrowser.open(request.url)
 
     authorization.on_authorization = show_address
     authorization.login_seconds = timeout
+    # The server may leave requests unanswered before the person is asked.
+    time_limit.begin(timeout if "timeout" in options.given else None, options.started)
     try:
         if scope:
             authorization().log_in(" ".join(scope))
         if not client.connect():
             raise CommandFailed(f"server {name!r}: {client.last_error}", error_type="needs_authorization")
         kept = authorization().is_logged_in
+    except OutOfTime as error:
+        message = f"the login at {name!r} was not finished within {timeout:g} s"
+        raise CommandFailed(message, error_type="needs_authorization") from error
     finally:
-        client.disconnect()
+        with time_limit.closing():
+            client.disconnect()
     if asked:
         outcome, words = "logged_in", f"Logged in at {name}."
     elif kept:

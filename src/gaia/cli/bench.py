@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gaia.cli import arguments, terminal
+from gaia.cli import arguments, terminal, time_limit
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.options import CallTimeoutOption, Options, with_options
 from gaia.cli.servers import complete_name, connected, waiting_for
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def bench(
     calls: Annotated[int, typer.Option("--calls", min=1, help="So many calls at most, each way.")] = 1000,
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="No call begins later than this.")] = 5.0,
     callers: Annotated[int, typer.Option("--callers", min=1, max=256, help="How many call at once.")] = 8,
-    timeout: TimeoutOption = None,
+    timeout: CallTimeoutOption = None,
 ) -> None:
     """Measure how quick the calls of a tool are: one after the other, and by several callers at once.
 
@@ -67,7 +67,10 @@ def bench(
         )
     wanted = _DEMO_ARGUMENTS if server is None else _object(given or "{}")
     name, tool = server or "demo", tool or "echo"
+    time_limit.begin(timeout, options.started)
     with _client(server, options) as (client, raw_call), waiting_for(f"Calling {tool} of {name}", options):
+        # From here on it limits each call.
+        time_limit.end()
         report = _measure(_checked(client, tool, wanted, timeout), raw_call, calls, seconds, callers)
     if options.json:
         terminal.print_json({"server": name, "tool": tool, "arguments": wanted, "callers": callers, **_facts(report)})
@@ -163,11 +166,13 @@ def _show(title: str, report: _Report, callers: int) -> None:
     most = max(bucket.calls for bucket in buckets)
     edges = [microseconds(bucket.low) for bucket in buckets]
     width = max(map(len, edges))
-    terminal.say("\nOne caller, calls by how long they took, from:")
+    terminal.show()
+    terminal.say("One caller, calls by how long they took, from:")
     for edge, bucket in zip(edges, buckets, strict=True):
         terminal.say(f"{edge:>{width}}  {bar(bucket.calls / most, _BAR_WIDTH)} {bucket.calls or ''}")
     if (overhead := report.overhead) is not None:
-        terminal.say(f"\nSupervised next to a bare pipe, medians of {overhead.calls} calls each, taken in turns:")
+        terminal.show()
+        terminal.say(f"Supervised next to a bare pipe, medians of {overhead.calls} calls each, taken in turns:")
         terminal.say(f"bare pipe   {microseconds(overhead.raw.median)}")
         terminal.say(
             f"supervised  {microseconds(overhead.managed.median)}, which is {microseconds(overhead.added)} more, or "

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from gaia.cli import arguments, terminal
+from gaia.cli import arguments, terminal, time_limit
 from gaia.cli.command_errors import FAILED, unknown_name
 from gaia.cli.content import readable
-from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected
+from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 from gaia.locks import reentrant_lock
 
@@ -38,7 +39,7 @@ _ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
 """Errors that leave no doubt about what happened to the call."""
 
 
-@with_options("trust", "config", "as_json", "trace", "debug")
+@with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def call(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
@@ -50,7 +51,6 @@ def call(
             help="key=value, as often as needed; or one JSON object: in quotes, @FILE, or - for standard input.",
         ),
     ] = None,
-    timeout: TimeoutOption = None,
 ) -> None:
     """Call a tool of a server and print its result.
 
@@ -79,13 +79,18 @@ def call(
             on_progress = report if progress.is_shown or entry.reset_timeout_on_progress else None
             return client.call_tool(tool, resolved, timeout=seconds, on_progress=on_progress)
 
-        result = questions.run(request, timeout=timeout, limit=entry.timeout, quiet=progress.paused)
+        try:
+            result = questions.run(request, timeout=time_limit.remaining(), limit=entry.timeout, quiet=progress.paused)
+        except OutOfTime as error:
+            result = ToolResult({"error": str(error), "error_type": "timeout", "delivery": "unknown"})
         if questions.timed_out and result.get("error_type") == "cancelled":
             result = ToolResult({"error": questions.late, "error_type": "timeout", "delivery": result["delivery"]})
     if options.json:
         terminal.print_json(result)
     else:
         _show(result)
+        if result.get("error_type") == "denied":
+            terminal.say(f"Its entry is in {servers.source_of(name)}", console=terminal.err())
         if result.is_error and "error_type" not in result and servers.get_server(name).get("sandbox"):
             terminal.say(_SANDBOXED, console=terminal.err())
     if result.is_error:
@@ -174,4 +179,8 @@ def _show(result: ToolResult) -> None:
     if not blocks and "structuredContent" in result:
         blocks = [json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)]
     for block in blocks:
-        terminal.say(block, console=console)
+        if result.is_error:
+            # Next to what this command says itself.
+            terminal.say(f"  {block}", console=console)
+        else:
+            terminal.show(terminal.text(block))

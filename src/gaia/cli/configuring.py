@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperCommand
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.options import CallTimeoutOption, Options, with_options
 from gaia.cli.servers import complete_name, entry_of
 
+if TYPE_CHECKING:
+    from gaia.mcp.client.server_config import ServerConfig
+
 __all__ = ["AddCommand", "add", "disable", "enable", "remove"]
+
+_SCHEME = re.compile(r"\w+://")
 
 
 class AddCommand(TyperCommand):
@@ -51,7 +58,7 @@ class AddCommand(TyperCommand):
         for word in reversed(command):
             del before[len(before) - 1 - before[::-1].index(word)]
         message = f"there is no program named {command[0]!r}"
-        hint = "If this is a program with arguments, write them as words of their own:\n  "
+        hint = "If this is a program with arguments, write them as words of their own:\n"
         return CommandFailed(message, exit_code=USAGE, hint=hint + _apart(ctx, before, command), error_type="usage")
 
     def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
@@ -77,7 +84,7 @@ class AddCommand(TyperCommand):
         else:
             before, command = given[: words[1]], given[words[1] :]
             apart = _apart(ctx, before, command)
-            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {apart}"
+            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n{apart}"
         return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
 
 
@@ -124,7 +131,7 @@ def add(
         list[str] | None,
         typer.Option("--deny", metavar="TOOL", help="Never offer this tool, or those like delete_*. Repeatable."),
     ] = None,
-    timeout: TimeoutOption = None,
+    timeout: CallTimeoutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
     """Add a server to the configuration, without starting it.
@@ -147,7 +154,7 @@ def add(
         _refuse(header, "--header", "a command")
         entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
     entry |= _present(timeout=timeout, sandbox=sandbox or None, enabledTools=allow, disabledTools=deny)
-    ServerConfig.from_dict(name, entry)
+    server = ServerConfig.from_dict(name, entry)
     servers = options.load_config(create=True)
     replaced = servers.server_exists(name)
     if replaced and not force:
@@ -162,6 +169,9 @@ def add(
     if replaced:
         # What has this name now is another server, whose tools have not been approved.
         pins_of(servers, name).forget()
+    if (doubt := _doubt(server)) is not None:
+        # It may be installed later, or be there where the server is used.
+        terminal.say(f"Warning: {doubt}", "yellow", console=terminal.err())
     if options.json:
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
@@ -269,6 +279,32 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
         # The server may be used from anywhere, so a path relative to here would be another one there.
         entry["cwd"] = os.path.abspath(os.path.expanduser(cwd))
     return entry
+
+
+def _doubt(server: ServerConfig) -> str | None:
+    """Why this server cannot be started or reached as things are here; None if nothing is known against it."""
+    from gaia.extras import missing
+    from gaia.mcp.client.transports.command import argument_vector, find_executable
+    from gaia.mcp.client.transports.environment import server_environment
+    from gaia.mcp.errors import MCPError
+
+    target = server.command or server.url or ""
+    if "${" in target:
+        return None
+    if server.url is not None or _SCHEME.match(target):
+        parts = urlsplit(target)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            return f"{target} is no address of a server: it must begin with http:// or https:// and name a host"
+        lack = missing("http", "httptools")
+        return None if lack is None else f"a server over HTTP needs {lack}"
+    try:
+        program, *_ = argument_vector(target, server.args)
+        find_executable(program, server_environment(server.env, inherit_all=server.inherit_env), server.cwd)
+    except MCPError as error:
+        from gaia.mcp.doctor.diagnosis import for_missing_program
+
+        return ". ".join(filter(None, [error.message, for_missing_program(target)]))
+    return None
 
 
 def _headers(lines: list[str] | None) -> dict[str, str]:

@@ -30,11 +30,20 @@ _MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "
 """Of the extra, but for uvloop, which uvicorn can do without."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 
+_SUMMARY = "Put all servers that are not disabled behind one MCP endpoint, until the process is told to end."
+_HELP = f"""{_SUMMARY}
+
+\b
+Examples:
+  gaia mcp gateway
+  gaia mcp gateway --stdio --config team.json
+  gaia mcp gateway --print-client-config claude
+  gaia mcp gateway --host 0.0.0.0 --clients clients.json --audit audit.jsonl
+  gaia mcp gateway add-client ci --clients clients.json
+"""
+
 app = typer.Typer(
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Put all servers that are not disabled behind one MCP endpoint, until the process is told to end.",
+    invoke_without_command=True, add_completion=False, rich_markup_mode=None, help=_HELP, short_help=_SUMMARY
 )
 
 ClientsOption = Annotated[

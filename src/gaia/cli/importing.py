@@ -167,11 +167,11 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
         for line in row["description"].split("\n"):
             terminal.say(f"    {line}")
         if row["problem"] is not None:
-            terminal.say(f"    {row['problem']}")
+            terminal.say(f"    {escaped_line(row['problem'])}")
         for variable in row["needs"]:
             terminal.say(f"    needs a value: set the environment variable {variable}")
         if row["dropped"]:
-            terminal.say(f"    left out: {', '.join(row['dropped'])}")
+            terminal.say(f"    left out: {', '.join(map(escaped_line, row['dropped']))}")
     if any(row["status"] in ("imported", "replaced") for row in rows):
         terminal.say(f"Saved in {servers.config_file}")
     for message in broken:

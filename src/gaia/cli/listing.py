@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
 from gaia.cli.cluster import RayOption, list_placed
 from gaia.cli.command_errors import unknown_name
 from gaia.cli.offerings import tool_details, tool_sections
@@ -33,6 +33,9 @@ __all__ = ["list_servers", "list_tools", "say_that_there_are_none"]
 _LIST_SECONDS = 5.0
 _OWN_SECONDS = 0.5
 """Of these, what the interpreter needs to start, and the command to write its answer."""
+
+_ANSWER_SECONDS = 5.0
+"""What a command with --timeout may take beyond that, to write its answer."""
 
 _MIN_SECONDS = 0.1
 """What the servers get in any case, however long the command took to begin."""
@@ -72,7 +75,7 @@ def list_servers(
         list_placed(ray, options)
         return
     if url is not None:
-        _list_gateway(url, token, options)
+        _list_gateway(url, token, timeout if "timeout" in options.given else None, options)
         return
     if not connect:
         if "timeout" in options.given:
@@ -87,16 +90,20 @@ def list_servers(
     spent = _OWN_SECONDS + time.monotonic() - options.started
     # Here a person may be asked, whose time does not count.
     servers = load_to_start(options)
-    with MCPClientManager(servers, debug=options.debug) as manager:
+    limit = timeout + _ANSWER_SECONDS if "timeout" in options.given else None
+    time_limit.begin(limit, time.monotonic())
+    manager = MCPClientManager(servers, debug=options.debug)
+    try:
         # The answer does not wait until the servers have been stopped, which some of them delay.
         _show(servers, _rows_connected(manager, timeout, spent, options), options)
         sys.stdout.flush()
-        with waiting_for("Stopping the servers", options):
+    finally:
+        with time_limit.closing(waits=False), waiting_for("Stopping the servers", options):
             manager.disconnect_all()
 
 
-def _list_gateway(url: str, token: str | None, options: Options) -> None:
-    status = fetch_status(url, token)
+def _list_gateway(url: str, token: str | None, timeout: float | None, options: Options) -> None:
+    status = fetch_status(url, token) if timeout is None else fetch_status(url, token, timeout)
     rows = rows_of(status)
     if options.json:
         terminal.print_json({"servers": rows})
@@ -220,7 +227,7 @@ def _row(
     return {**found, "waited": waited, **kept, "node": None}
 
 
-@with_options("trust", "config", "as_json", "trace", "debug")
+@with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def list_tools(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],

@@ -11,9 +11,11 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from gaia import __version__
+from gaia.cli import time_limit
 from gaia.cli.command_errors import INTERRUPTED, CommandFailed, report
 from gaia.cli.lazy_group import LazyGroup, LazySubgroup, Offers
 from gaia.cli.options import Options
+from gaia.cli.time_limit import OutOfTime
 from gaia.mcp.errors import MCPError
 
 __all__ = ["app", "main"]
@@ -30,10 +32,14 @@ class RootGroup(LazyGroup):
             return super().invoke(ctx)
         except (CommandFailed, MCPError) as error:
             raise typer.Exit(report(error, options)) from error
+        except OutOfTime as error:
+            raise typer.Exit(report(CommandFailed(str(error), error_type="timeout"), options)) from error
         except KeyboardInterrupt as error:
             # The servers are stopped by now. A second Ctrl-C ends the process at once.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             raise typer.Exit(INTERRUPTED) from error
+        finally:
+            time_limit.end()
 
 
 # Plain help is twice as fast as rich's panels, and examples in it need no escaping.
@@ -63,7 +69,11 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     # A command says itself what went wrong; --debug shows the log too.
     logging.getLogger("gaia").addHandler(logging.NullHandler())
-    app(prog_name="gaia")
+    try:
+        app(prog_name="gaia")
+    except SystemExit as ended:
+        time_limit.leave(ended.code)
+        raise
 
 
 if __name__ == "__main__":

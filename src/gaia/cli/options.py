@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from gaia.cli import time_limit
+
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["Options", "TimeoutOption", "add_command", "say_warnings", "with_options"]
+__all__ = ["CallTimeoutOption", "Options", "add_command", "say_warnings", "with_options"]
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
@@ -31,8 +33,14 @@ TraceOption = Annotated[
     str | None,
     typer.Option("--trace", metavar="console|otlp|PATH.jsonl", help="Record spans, and send them there (extra otel)."),
 ]
-TimeoutOption = Annotated[
+CallTimeoutOption = Annotated[
     float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0.001, metavar="SECONDS", help="How long all of it may take, the server's start too."
+    ),
 ]
 
 _EXPORT_SECONDS = 2.0
@@ -64,13 +72,15 @@ class Options:
         as_json: JsonOption = False,
         trace: TraceOption = None,
         debug: DebugOption = False,
+        timeout: TimeoutOption = None,
     ) -> None:
-        """Add what was asked for at another level. The innermost ``--config`` counts.
+        """Add what was asked for at another level. The innermost ``--config`` counts. The `timeout` runs from now on.
 
         Raises ConfigError if spans cannot be sent to where `trace` says.
         """
         self.config_file = config or self.config_file
         self.json |= as_json
+        time_limit.begin(timeout, self.started)
         self.trust |= trust
         if debug and not self.debug:
             import logging

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gaia.cli import arguments, terminal
+from gaia.cli import arguments, terminal, time_limit
 from gaia.cli.command_errors import USAGE, CommandFailed, unknown_name
 from gaia.cli.content import readable
 from gaia.cli.offerings import prompt_sections
-from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected, timeout_of
 from gaia.cli.trusting import load_to_start
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["get_prompt", "list_prompts"]
 
 
-@with_options("trust", "config", "as_json", "trace", "debug")
+@with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def list_prompts(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
@@ -42,7 +42,7 @@ def _prompts(client: MCPClient) -> list[dict[str, Any]]:
     return client.list_prompts() if "prompts" in client.capabilities else []
 
 
-@with_options("trust", "config", "as_json", "trace", "debug")
+@with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def get_prompt(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
@@ -50,7 +50,6 @@ def get_prompt(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="ARGUMENTS", help="key=value, as often as needed; key=@FILE.")
     ] = None,
-    timeout: TimeoutOption = None,
 ) -> None:
     """Get a prompt of a server, filled in with arguments, and print its messages.
 
@@ -67,7 +66,7 @@ def get_prompt(
         def request(seconds: float | None) -> dict[str, Any]:
             return client.request("prompts/get", {"name": prompt, "arguments": given}, timeout=seconds)
 
-        result = questions.run(request, timeout=timeout, limit=timeout_of(name, servers))
+        result = questions.run(request, timeout=time_limit.remaining(), limit=timeout_of(name, servers))
     if options.json:
         terminal.print_json(result)
         return
@@ -75,7 +74,8 @@ def get_prompt(
     for message in found if isinstance(found, list) else []:
         fields = message if isinstance(message, Mapping) else {}
         terminal.say(f"{terminal.one_line(fields.get('role', 'unknown'))}:", "bold")
-        terminal.say(readable(fields.get("content", message)))
+        # Indented, so that no line of it looks like a role.
+        terminal.say(f"  {readable(fields.get('content', message))}")
 
 
 def _check(server: str, prompt: str, given: dict[str, str], prompts: list[dict[str, Any]]) -> None:

@@ -62,39 +62,64 @@ def difference_text(lines: Iterable[str]) -> Text:
 
 
 def status_table(
-    looks: Iterable[tuple[ServerStatus, Sequence[float | None]]], *, live: bool = False, ascii_only: bool = False
+    looks: Iterable[tuple[ServerStatus, Sequence[float | None]]],
+    *,
+    width: int,
+    live: bool = False,
+    ascii_only: bool = False,
 ) -> Table:
     """One line for each server: how it is, what it does, how fast it is, what went wrong last.
 
-    With the status come the last round trips. For a `live` display they are drawn, each server keeps to one line, and
-    what does not fit is cut off.
+    In `width` columns there is always room for what went wrong: figures that do not fit beside it are left out. With
+    the status come the last round trips. For a `live` display they are drawn, each server keeps to one line, and what
+    does not fit is cut off.
     """
-    figures_of = ("generation", "restarts", "in flight", "queued", "p50", "p95")
     looks = list(looks)
-    # Most programs place no server.
-    are_placed = any(status.placement is not None for status, _ in looks)
-    table = plain_table("name", "state", *(["node"] if are_placed else []), *figures_of, right=figures_of)
+    rows = [_cells(status, round_trips, ascii_only=ascii_only) for status, round_trips in looks]
+    left_out = set() if live else {"round trips"}
+    if all(status.placement is None for status, _ in looks):
+        # Most programs place no server.
+        left_out.add("node")
+    needed = {name: 2 + max(len(name), *(row[name].cell_len for row in rows)) if rows else 0 for name in _COLUMNS}
+    room = width - min(needed["last error"], _MIN_ERROR)
+    for name in _DISPENSABLE:
+        if sum(needed[kept] for kept in _COLUMNS if kept not in left_out) - needed["last error"] > room:
+            left_out.add(name)
+    names = [name for name in _COLUMNS if name not in left_out]
+    table = plain_table(*names, right=_FIGURES)
     table.expand = live
+    for name, column in zip(names, table.columns, strict=True):
+        column.no_wrap = live
+        if live and name in ("name", "last error"):
+            column.overflow = "ellipsis"
     if live:
-        table.add_column("round trips", no_wrap=True, min_width=_SPARKS)
-        table.add_column("last error", no_wrap=True, overflow="ellipsis", ratio=1)
-        for column in table.columns:
-            column.no_wrap = True
-    else:
-        table.add_column("last error", overflow="fold")
-    for status, round_trips in looks:
-        figures = (status.generation, status.restarts, status.in_flight, status.queued)
-        latencies = (milliseconds(status.latency_p50), milliseconds(status.latency_p95))
-        drawn = [text(sparkline(round_trips, ascii_only=ascii_only), "cyan")] if live else []
-        table.add_row(
-            text(one_line(status.name)),
-            text(status.state.value, _style_of(status.state.value)),
-            *([text(one_line(_node_of(status)))] if are_placed else []),
-            *(text(figure) for figure in (*figures, *latencies)),
-            *drawn,
-            text(one_line(_or_nothing(status.last_error))),
-        )
+        table.columns[-1].ratio = 1
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
     return table
+
+
+_FIGURES = ("generation", "restarts", "in flight", "queued", "p50", "p95")
+_COLUMNS = ("name", "state", "node", *_FIGURES, "round trips", "last error")
+
+_DISPENSABLE = ("round trips", "p50", "queued", "generation", "in flight", "node", "p95", "restarts")
+"""What is left out of a narrow terminal, in this order."""
+
+_MIN_ERROR = 30
+"""Columns for the last error, if there is one as long."""
+
+
+def _cells(status: ServerStatus, round_trips: Sequence[float | None], *, ascii_only: bool) -> dict[str, Text]:
+    figures = (status.generation, status.restarts, status.in_flight, status.queued)
+    latencies = (milliseconds(status.latency_p50), milliseconds(status.latency_p95))
+    return {
+        "name": text(one_line(status.name)),
+        "state": text(status.state.value, _style_of(status.state.value)),
+        "node": text(one_line(_node_of(status))),
+        **dict(zip(_FIGURES, map(text, (*figures, *latencies)), strict=True)),
+        "round trips": text(sparkline(round_trips, ascii_only=ascii_only).ljust(_SPARKS), "cyan"),
+        "last error": text(one_line(_or_nothing(status.last_error))),
+    }
 
 
 def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:

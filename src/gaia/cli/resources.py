@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
 from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.content import readable_resource
 from gaia.cli.offerings import resource_table
-from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected, timeout_of
 from gaia.cli.trusting import load_to_start
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["list_resources", "read_resource"]
 
 
-@with_options("trust", "config", "as_json", "trace", "debug")
+@with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def list_resources(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
@@ -51,7 +51,7 @@ def _templates(client: MCPClient) -> list[dict[str, Any]]:
     return client.list_resource_templates() if "resources" in client.capabilities else []
 
 
-@with_options("trust", "config", "as_json", "trace", "debug")
+@with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def read_resource(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
@@ -59,7 +59,6 @@ def read_resource(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save it there, byte for byte.")
     ] = None,
-    timeout: TimeoutOption = None,
 ) -> None:
     """Read a resource of a server and print its text.
 
@@ -75,7 +74,7 @@ def read_resource(
         def request(seconds: float | None) -> dict[str, Any]:
             return client.request("resources/read", {"uri": uri}, timeout=seconds)
 
-        result = questions.run(request, timeout=timeout, limit=timeout_of(name, servers))
+        result = questions.run(request, timeout=time_limit.remaining(), limit=timeout_of(name, servers))
     found = result.get("contents")
     contents = found if isinstance(found, list) else []
     if output is not None:
@@ -87,7 +86,7 @@ def read_resource(
         terminal.print_json(result)
     else:
         for content in contents:
-            terminal.say(readable_resource(content))
+            terminal.show(terminal.text(readable_resource(content)))
 
 
 def _save(contents: list[Any], file: Path, uri: str) -> int:

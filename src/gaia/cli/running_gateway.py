@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -29,8 +31,8 @@ _SECONDS = 10.0
 _MAX_BYTES = 64 * 1024 * 1024
 
 
-def fetch_status(url: str, token: str | None) -> GatewayStatus:
-    """What the gateway at `url` says of itself. Raises CommandFailed.
+def fetch_status(url: str, token: str | None, seconds: float = _SECONDS) -> GatewayStatus:
+    """What the gateway at `url` says of itself, within so many seconds. Raises CommandFailed.
 
     Redirects are not followed: the token is for this gateway only.
     """
@@ -38,7 +40,21 @@ def fetch_status(url: str, token: str | None) -> GatewayStatus:
 
     from gaia.mcp.gateway.operations.status import GatewayStatus
 
-    status, body = _get(url, token)
+    answer: Future[tuple[int, bytes]] = Future()
+
+    def get() -> None:
+        try:
+            answer.set_result(_get(url, token, seconds))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            answer.set_exception(error)
+
+    # Looking up a name has no deadline, and a timeout of a socket begins anew with each byte.
+    threading.Thread(target=get, name="gaia-status", daemon=True).start()
+    try:
+        status, body = answer.result(seconds)
+    except TimeoutError as error:
+        message = f"{url} cannot be reached: there was no complete answer within {seconds:g} s"
+        raise CommandFailed(message, error_type="gateway_unreachable") from error
     if status in (401, 403):
         raise CommandFailed(
             f"{url} does not let this client in (status {status})",
@@ -53,13 +69,13 @@ def fetch_status(url: str, token: str | None) -> GatewayStatus:
         raise _not_a_gateway(url, str(error)) from error
 
 
-def _get(url: str, token: str | None) -> tuple[int, bytes]:
+def _get(url: str, token: str | None, seconds: float) -> tuple[int, bytes]:
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or parts.hostname is None:
             raise ValueError("a URL begins with http:// or https:// and a host")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname, parts.port, timeout=_SECONDS)
+        connection = kind(parts.hostname, parts.port, timeout=seconds)
     except ValueError as error:
         raise CommandFailed(f"{url!r} is no URL of a gateway: {error}", exit_code=USAGE, error_type="usage") from error
     with contextlib.closing(connection):

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
 from gaia.cli.command_errors import CommandFailed, unknown_name
 from gaia.cli.options import Options
 from gaia.cli.questions import Questions
+from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
@@ -92,8 +93,15 @@ def connected(
     # A command that is over soon needs no process that waits for a loss.
     client = make_client(name, servers or load_to_start(options), options, questions, standby=False, **keys)
     try:
-        with waiting_for(f"Starting {name}", options):
-            ready = client.connect()
+        try:
+            with waiting_for(f"Starting {name}", options):
+                ready = client.connect()
+        except OutOfTime as error:
+            raise CommandFailed(
+                f"server {name!r} was not ready within {error.seconds:g} s",
+                hint=f"Give it longer with --timeout; `{options.command('test-client', name)}` shows where it hangs.",
+                error_type="timeout",
+            ) from error
         if not ready:
             raise CommandFailed(
                 f"server {name!r} could not be started: {client.last_error}",
@@ -102,7 +110,8 @@ def connected(
             )
         yield client
     finally:
-        client.disconnect()
+        with time_limit.closing():
+            client.disconnect()
 
 
 @contextlib.contextmanager
@@ -112,8 +121,8 @@ def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
     if options.json or options.debug or not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(terminal.text(f"{what} …")) as status:
-        yield lambda what: status.update(terminal.text(f"{what} …"))
+    with console.status(terminal.text(f"{terminal.one_line(what)} …")) as status:
+        yield lambda what: status.update(terminal.text(f"{terminal.one_line(what)} …"))
 
 
 def complete_name(incomplete: str) -> list[str]:

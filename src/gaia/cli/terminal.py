@@ -11,7 +11,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from gaia.untrusted_text import clean, one_line
+from gaia.cli import time_limit
+from gaia.untrusted_text import clean, indented, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -40,20 +41,25 @@ def err() -> Console:
     return _console(stderr=True)
 
 
-def show(*renderables: RenderableType, console: Console | None = None) -> None:
+def show(*renderables: RenderableType, console: Console | None = None, wrap: bool = True) -> None:
     """Print what rich can draw; to a pipe without wrapping and without blanks at the ends of lines."""
     console = out() if console is None else console
     if console.is_terminal:
-        console.print(*renderables)
+        console.print(*renderables, soft_wrap=not wrap)
         return
     with console.capture() as capture:
-        console.print(*renderables)
+        console.print(*renderables, soft_wrap=not wrap)
     console.file.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
 def say(words: object, style: str = "", *, console: Console | None = None) -> None:
-    """`show` untrusted text."""
-    show(text(words, style), console=console)
+    """`show` a sentence of ours, which may repeat untrusted text: it goes on in indented lines.
+
+    What is no sentence of ours, such as the result of a tool, is shown as `text`. Where there is a command to copy,
+    only the terminal breaks the line: what is copied from there is still the command.
+    """
+    shown = indented(words)
+    show(text(shown, style), console=console, wrap="; run: " not in shown)
 
 
 def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:
@@ -82,7 +88,8 @@ def ask(question: str) -> str | None:
     indent = " " * (len(question) - len(question.lstrip(" ")))
     sys.stderr.write(f"{indent}{one_line(question)} ")
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    with time_limit.paused():
+        line = sys.stdin.readline()
     if not line:
         sys.stderr.write("\n")
         return None

@@ -24,6 +24,7 @@ __all__ = ["load_to_start", "trust_project"]
 
 _FILE_NAME = "mcp_servers.json"
 _HINT = "Look at it, then run `gaia mcp trust` here, or repeat this with --trust. With --config it is not read at all."
+_HINT_OF_TRUST = "Look at it, then repeat this with --yes, which asks nothing."
 
 
 def load_to_start(options: Options) -> MCPConfig:
@@ -79,13 +80,13 @@ def trust_project(
     project = read_project(file)
     trusted = TrustStore().trusted_files().get(file) == project.sha256
     if not trusted:
-        _decide(project, options, assume_yes=assume_yes)
+        _decide(project, options, assume_yes=assume_yes, hint=_HINT_OF_TRUST)
     document = {"file": str(file), "trusted": True, "servers": project.servers}
     terminal.answer(options.json, document, f"{file} is trusted{' already' if trusted else ''}.", "green")
 
 
-def _decide(project: ProjectFile, options: Options, *, assume_yes: bool) -> None:
-    """Have the file trusted as it was read, or raise CommandFailed."""
+def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: str = _HINT) -> None:
+    """Have the file trusted as it was read, or raise CommandFailed, with `hint` at what the user can do."""
     from gaia.mcp.client.trust import TrustStore
     from gaia.mcp.errors import ConfigError
 
@@ -97,9 +98,10 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool) -> None
         _show(project, before)
     if not assume_yes:
         if options.json or not terminal.can_ask():
-            raise _refused(project, "is not trusted" if before is None else "has changed since it was trusted")
+            why = "is not trusted" if before is None else "has changed since it was trusted"
+            raise _refused(project, why, hint)
         if not terminal.yes("Trust it, so that these servers may be started?"):
-            raise _refused(project, "is not trusted", exit_code=FAILED)
+            raise _refused(project, "is not trusted", hint, exit_code=FAILED)
     store.trust(project)
 
 
@@ -122,13 +124,13 @@ def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
         terminal.show(difference_text(changes), console=console)
 
 
-def _refused(project: ProjectFile, why: str, *, exit_code: int = USAGE) -> CommandFailed:
+def _refused(project: ProjectFile, why: str, hint: str = _HINT, *, exit_code: int = USAGE) -> CommandFailed:
     from gaia.untrusted_text import escaped_line
 
     return CommandFailed(
         f"{escaped_line(project.path)} {why}; its servers were not started",
         exit_code=exit_code,
-        hint=_HINT,
+        hint=hint,
         error_type="untrusted",
         file=str(project.path),
         servers=project.servers,

@@ -46,8 +46,9 @@ def watch(
 ) -> None:
     """Start all servers that are not disabled, and watch them until Ctrl-C, which stops them.
 
-    Shows for each its state, generation, restarts, calls in flight and queued, latencies and last error. The latencies
-    are those of a small question that each server is asked once a second. With --json every look is one line with a
+    Shows for each its state, generation, restarts, calls in flight and queued, latencies and last error; in a
+    narrow terminal those that fit beside the last error. The latencies are those of a small question that each server
+    is asked once a second. With --json every look is one line with a
     JSON object. Where standard output is no terminal, it is --once.
 
     With the URL of a gateway, its servers are shown, with the latencies of its calls, and none is started or stopped.
@@ -93,7 +94,8 @@ def _watch_gateway(url: str, token: str | None, interval: float, options: Option
             time.sleep(interval)
             first = look()
     if once:
-        terminal.show(status_table([_Look(status, []) for status in first.servers]))
+        looks = [_Look(status, []) for status in first.servers]
+        terminal.show(status_table(looks, width=terminal.out().width))
         terminal.say(summary_of(first), "dim")
         return
     from rich.console import Group
@@ -103,7 +105,7 @@ def _watch_gateway(url: str, token: str | None, interval: float, options: Option
     ascii_only = console.options.ascii_only
 
     def drawn(status: GatewayStatus) -> Group:
-        table = status_table([_Look(one, []) for one in status.servers], ascii_only=ascii_only)
+        table = status_table([_Look(one, []) for one in status.servers], width=console.width, ascii_only=ascii_only)
         return Group(table, terminal.text(summary_of(status), "dim"))
 
     with Live(drawn(first), console=console, auto_refresh=False) as live:
@@ -124,7 +126,7 @@ def _show_once(looks: list[_Look], servers: MCPConfig, options: Options) -> None
     if options.json:
         terminal.print_json(_document(looks))
     elif looks:
-        terminal.show(status_table(looks))
+        terminal.show(status_table(looks, width=terminal.out().width))
     else:
         say_that_there_are_none(servers)
 
@@ -136,7 +138,7 @@ def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float
     ascii_only = console.options.ascii_only
 
     def table() -> Table:
-        return status_table(_looks(manager, monitor), live=True, ascii_only=ascii_only)
+        return status_table(_looks(manager, monitor), width=console.width, live=True, ascii_only=ascii_only)
 
     # Drawn anew in one write when something was looked at, and never in between: nothing flickers.
     with Live(table(), console=console, auto_refresh=False) as live:

@@ -243,28 +243,37 @@ class UrlElicitationRequired(JsonRpcError):
 
     @property
     def elicitations(self) -> list[dict[str, Any]]:
-        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}``, each; without URLs that are no web pages."""
+        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}``, each; URLs as `web_page` has them.
+
+        Entries whose URL is no web page are left out.
+        """
         listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
         found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        return [one for one in found if "url" not in one or is_web_page(one["url"])]
+        pages = [(one, web_page(one["url"]) if "url" in one else None) for one in found]
+        return [one if page is None else one | {"url": page} for one, page in pages if page or "url" not in one]
 
 
-def is_web_page(url: object) -> bool:
-    r"""Whether a person can be sent to a URL of a server: https, or http on this machine, and no script, file or app.
+def web_page(url: object) -> str | None:
+    r"""A URL of a server as a person may be sent to it: https, or http on this machine, and no script, file or app.
 
-    Nor one that says in its first part where it seems to lead: ``https://bank.example@evil.example``. For browsers, a
-    backslash is a slash: ``http://evil.example\@127.0.0.1`` leads elsewhere than Python says.
+    None if the person must not be sent there. That includes a URL that seems to lead elsewhere because a user stands
+    before its host: ``https://bank.example@evil.example``. For browsers, a backslash is a slash:
+    ``http://evil.example\@127.0.0.1`` leads elsewhere than Python says. A host with letters of other alphabets is
+    written in ASCII (``xn--…``): they may look like Latin ones.
     """
     if not isinstance(url, str) or not url.isprintable() or " " in url or "\\" in url:
-        return False
+        return None
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
+        netloc = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode("ascii")
     except ValueError:
-        return False
-    if "@" in parts.netloc or "%" in parts.netloc:
-        return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
+        return None
+    if not host or "@" in netloc or "%" in netloc:
+        return None
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+        return None
+    return url if netloc == parts.netloc else parts._replace(netloc=netloc).geturl()
 
 
 def _is_loopback(host: str) -> bool:

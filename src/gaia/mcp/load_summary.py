@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.untrusted_text import one_line
+from gaia.untrusted_text import indented, one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
@@ -46,5 +46,5 @@ def load_summary(manager: MCPClientManager) -> str:
                 continue
             reason = f": {status.last_error}" if status is not None and status.last_error else ""
             again = "; it is tried again" if status is not None and status.retry_in is not None else ""
-            lines.append(f"✗ {name} failed to connect{reason}{again}")
+            lines.append(indented(f"✗ {name} failed to connect{reason}{again}"))
     return "\n".join(lines)

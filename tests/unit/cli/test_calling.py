@@ -107,7 +107,8 @@ def test_a_denied_tool_never_reaches_the_server(
     result = invoke("call", "it", "echo", "text=hello")
 
     assert result.exit_code == 1
-    assert "denied" in result.stderr
+    assert """is denied by "echo" in "disabledTools" of its entry""" in result.stderr
+    assert "mcp_servers.json" in result.stderr
     assert read_state(tmp_path / "state").calls == ()
 
 

@@ -1,6 +1,10 @@
 """How a command fails: exit status, message, hint, and the same for programs."""
 
 import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +66,15 @@ class TestReport:
             written = capsys.readouterr().err
             assert ("Traceback" in written) is debug
             assert not {char for char in written if not char.isprintable() and char != "\n"}
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize("command", ["tools", "test-client", "doctor", "list", "watch"])
+def test_no_line_of_a_server_looks_like_one_of_the_command(
+    command: str, configure: Callable[..., Path], invoke: Callable[..., Any]
+) -> None:
+    configure(it={"command": sys.executable, "args": ["-c", r"raise SystemExit('ended\nbank works.')"]})
+    result = invoke(command, *(() if command in ("list", "watch") else ("it",)))
+
+    assert "bank works." in result.output
+    assert not any(line.startswith("bank") for line in result.output.splitlines())

@@ -3,6 +3,7 @@
 import json
 import shlex
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,15 @@ class TestNamedFiles:
         assert json.loads(file.read_text()) == {"mcpServers": {"time": {"command": "x", "args": []}}}
         assert list(home.iterdir()) == []
 
+    def test_a_missing_extra_is_said(self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "httptools", None)
+        monkeypatch.setattr("gaia.extras.missing", lambda *_: "httptools, which is not installed")
+        result = invoke("add", "it", "http://example.com/mcp")
+        assert (result.exit_code, result.stderr) == (
+            0,
+            "Warning: a server over HTTP needs httptools, which is not installed\n",
+        )
+
     @pytest.mark.parametrize(
         "words",
         [
@@ -403,3 +413,42 @@ class TestDisabling:
 
         assert result.exit_code == 2
         assert "did you mean 'mine'?" in result.stderr
+
+
+class TestDoubts:
+    """What cannot work as things are here is saved, and said."""
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["no-such-program mcp-server-time"], "the command 'no-such-program' was not found on the server's PATH"),
+            (["--", "./no-such-file", "a"], "./no-such-file does not exist"),
+            (["htp://example.com/mcp"], "htp://example.com/mcp is no address of a server: it must begin with http://"),
+            (["--url", "htp://example.com/mcp"], "htp://example.com/mcp is no address of a server: it must begin"),
+            (["--url", "https://"], "is no address of a server"),
+        ],
+    )
+    def test_are_warnings(
+        self, words: list[str], said: str, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+    ) -> None:
+        result = invoke("add", "it", *words)
+
+        assert result.exit_code == 0
+        assert result.stderr.startswith("Warning: ")
+        assert said in result.stderr
+        assert "it" in saved()
+
+    def test_where_a_well_known_program_comes_from_is_said(
+        self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert "https://nodejs.org" in invoke("add", "it", "npx -y some-server").stderr
+
+    @pytest.mark.parametrize(
+        "words",
+        [["--", sys.executable, "-m", "x"], ["${HERE}/server"], ["--url", "${BASE}/mcp"], ["http://[::1]:8000/mcp"]],
+    )
+    def test_there_are_none_about_what_works_or_is_not_known_yet(
+        self, words: list[str], invoke: Callable[..., Any]
+    ) -> None:
+        assert invoke("add", "it", *words).stderr == ""

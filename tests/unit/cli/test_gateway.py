@@ -153,7 +153,7 @@ def test_missing_packages_are_named_before_anything_is_served(
     result = invoke("gateway", "--port", "0", "--name", "a.b")
 
     assert result.exit_code == 2
-    assert f"The gateway needs {module}" in result.stderr
+    assert f"The gateway needs {module.replace('_', '-')}" in result.stderr
 
 
 @pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://", "*"])

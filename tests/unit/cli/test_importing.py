@@ -114,6 +114,24 @@ def test_every_entry_is_reported(tmp_path: Path, invoke: Callable[..., Any]) -> 
     assert "command: expected a string" in result.stdout
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**SERVER, "x\nimported  bank  (trusted)": 1},
+        {**SERVER, "cwd": "${file\nimported  bank  (trusted)}"},
+        {"command": 5, "env": {"a\nimported  bank  (trusted)": 5}},
+        {**SERVER, "restart": {"x\nimported  bank  (trusted)": 1}},
+    ],
+    ids=str,
+)
+def test_no_text_of_a_file_looks_like_a_line_of_the_report(
+    entry: dict[str, Any], tmp_path: Path, invoke: Callable[..., Any]
+) -> None:
+    result = invoke("import", "--file", write(tmp_path / "team.json", {"mcpServers": {"it": entry}}))
+    assert not any(line.lstrip().startswith("imported  bank") for line in result.output.splitlines())
+    assert "imported  bank" in result.output
+
+
 def test_only_named_servers_are_taken(tmp_path: Path, invoke_json: Callable[..., Any]) -> None:
     file = write(tmp_path / "team.json", {"servers": {"a": SERVER, "b": SERVER}})
 

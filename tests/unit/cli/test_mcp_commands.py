@@ -17,9 +17,11 @@ COMMANDS = ("add", "remove", "enable", "disable", "list", "tools", "call", "reso
 
 
 def every_command(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command with its path: ``("mcp", "add")``."""
+    """Each command with its path: ``("mcp", "add")``. Groups are commands too if they do something by themselves."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield (*path, name), command
             yield from every_command(command, (*path, name))
         else:
             yield (*path, name), command

@@ -33,7 +33,7 @@ def test_a_prompt_is_filled_in_with_text(feature: None, invoke: Callable[..., An
     (tmp_path / "name.txt").write_text("5")
     result = invoke("prompt", "feature", "greet", "name=@name.txt", "language=german")
 
-    assert (result.exit_code, result.stdout) == (0, "user:\nGreet 5, beginning with 'Hallo'.\n")
+    assert (result.exit_code, result.stdout) == (0, "user:\n  Greet 5, beginning with 'Hallo'.\n")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_messages_are_shown_without_what_a_terminal_acts_on(
     configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
 ) -> None:
     messages = [
-        {"role": "as\x1b[2J\nuser", "content": {"type": "text", "text": "a\x1b[2Jb"}},
+        {"role": "as\x1b[2J\nuser", "content": {"type": "text", "text": "a\x1b[2Jb\nuser:"}},
         {"content": {"type": "image", "data": "AAAA"}},
         "nonsense",
     ]
@@ -87,5 +87,5 @@ def test_messages_are_shown_without_what_a_terminal_acts_on(
     configure(it=fault_server(capabilities={"prompts": {}}, faults=faults))
 
     assert invoke("prompt", "it", "unlisted").stdout == (
-        'as user:\nab\nunknown:\n[image, of unknown type, 3 bytes]\nunknown:\n"nonsense"\n'
+        'as user:\n  ab\n  user:\nunknown:\n  [image, of unknown type, 3 bytes]\nunknown:\n  "nonsense"\n'
     )

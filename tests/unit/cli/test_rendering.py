@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 
 from gaia.cli import rendering, terminal
@@ -92,13 +93,34 @@ class TestTables:
 
     def test_a_status_has_its_last_error_whole_unless_it_is_live(self, lines: Lines) -> None:
         status = ServerStatus(name="it", state=ServerState.FAILED, last_error="no licence " * 40, latency_p50=0.002)
-        (row,) = lines(rendering.status_table([(status, [0.1, None])]))[1:]
-        live = lines(rendering.status_table([(status, [0.1, None])], live=True, ascii_only=True))[1]
+        (row,) = lines(rendering.status_table([(status, [0.1, None])], width=200))[1:]
+        live = lines(rendering.status_table([(status, [0.1, None])], width=200, live=True, ascii_only=True))[1]
 
         assert row.count("no licence") == 40
         assert row.split()[:7] == ["it", "failed", "0", "0", "0", "0", "2.00"]
         assert "#x" in live
         assert "#x" not in row
+
+    @pytest.mark.parametrize("live", [True, False])
+    @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+    def test_a_narrow_terminal_keeps_the_last_error(
+        self, width: int, live: bool, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        looks = [
+            (
+                ServerStatus(name="filesystem", state=ServerState.READY, latency_p50=0.0012, latency_p95=0.012),
+                [0.1] * 12,
+            ),
+            (ServerStatus(name="git", state=ServerState.RESTARTING, last_error="the server exited with code 1"), []),
+        ]
+        Console(width=width).print(rendering.status_table(looks, width=width, live=live))
+        shown = capsys.readouterr().out.splitlines()
+
+        assert len(shown) == 3
+        assert "the server exited with code" in shown[2]
+        assert [word for word in ("name", "state", "last error") if word not in shown[0]] == []
+        assert "restarting" in shown[2]
+        assert ("p50" in shown[0]) == (width >= 120)
 
     def test_where_placed_servers_run_is_shown_if_there_are_any(self, lines: Lines) -> None:
         def on(*nodes: str) -> tuple[ReplicaStatus, ...]:
@@ -112,11 +134,11 @@ class TestTables:
         placed = ServerStatus(name="placed", state=ServerState.READY, placement=on("worker-1")[0].placement)
         many = ServerStatus(name="many", state=ServerState.READY, replicas=on("worker-1", "worker-2", "worker-2"))
 
-        header, *rows = lines(rendering.status_table([(status, []) for status in (here, placed, many)]))
+        header, *rows = lines(rendering.status_table([(status, []) for status in (here, placed, many)], width=200))
         assert header.split()[:3] == ["name", "state", "node"]
         assert [row.split()[2] for row in rows[:2]] == ["-", "worker-1"]
         assert "3 replicas on 2 nodes" in rows[2]
-        assert "node" not in lines(rendering.status_table([(here, [])]))[0]
+        assert "node" not in lines(rendering.status_table([(here, [])], width=200))[0]
 
     def test_a_placed_server_says_on_which_node_it_is(self, lines: Lines) -> None:
         found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "node": "worker-1"}

@@ -7,6 +7,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from gaia.cli import terminal
 
@@ -46,6 +47,12 @@ def test_no_text_can_bring_a_control_character_through(text: str) -> None:
 def test_line_breaks_and_tabs_stay_in_text_and_go_in_a_line() -> None:
     assert terminal.clean("a\n\tb") == "a\n\tb"
     assert terminal.one_line("a\n\t b") == "a b"
+
+
+def test_what_is_said_goes_on_in_indented_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("Error: it ended\nAll is well\x1b[2J\r\nAnd again")
+
+    assert capsys.readouterr().out == "Error: it ended\n  All is well\n  And again\n"
 
 
 def test_markup_is_shown_as_the_text_that_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +96,12 @@ def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> Non
     assert written.isascii()
     assert "\x1b" not in written
     assert json.loads(written) == value
+
+
+def test_a_command_to_copy_is_not_broken() -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, width=40, force_terminal=True, color_system=None)
+    command = "pip install 'httptools>=0.6.4,<1' 'cryptography>=42' 'pyjwt>=2.13,<3'"
+    terminal.say(f"httptools, which is not installed; run: {command}", console=console)
+
+    assert command in shown.getvalue()

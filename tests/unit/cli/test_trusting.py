@@ -231,6 +231,15 @@ class TestTrustCommand:
         monkeypatch.chdir(folder)
         assert invoke("list").exit_code == 0
 
+    def test_where_nobody_can_be_asked_it_says_how_to_answer_beforehand(
+        self, project: Callable[..., Path], invoke: Callable[..., Any]
+    ) -> None:
+        project()
+        result = invoke("trust")
+        assert result.exit_code == 2
+        assert "repeat this with --yes" in result.stderr
+        assert "--trust" not in result.stderr
+
     def test_nothing_there(self, invoke: Callable[..., Any]) -> None:
         result = invoke("trust")
         assert result.exit_code == 2

@@ -113,6 +113,8 @@ class TestErrorsOfAServer:
         [
             ({"elicitations": [{"url": "https://a.example"}, "junk", None]}, [{"url": "https://a.example"}]),
             ({"elicitations": [{"url": "javascript:alert(1)"}, {"url": "file:///etc/passwd"}, {"url": 5}]}, []),
+            ({"elicitations": [{"url": "https://bank.example@evil.example"}, {"message": "a"}]}, [{"message": "a"}]),
+            ({"elicitations": [{"url": "https://p\u0430y.com/a"}]}, [{"url": "https://xn--py-7kc.com/a"}]),
             ({"elicitations": {"url": "https://a.example"}}, []),
             ({}, []),
             ("junk", []),

@@ -48,13 +48,14 @@ def test_each_server_that_is_not_disabled_has_a_line() -> None:
     manager.config.get_servers.return_value = {"time": {}, "git": {}, "off": {"disabled": True}}
     manager.config.source_of.return_value = None
     manager.status.return_value = [
-        ServerStatus(name="git", state=ServerState.FAILED, last_error="exited with code 1"),
+        ServerStatus(name="git", state=ServerState.FAILED, last_error="exited with code 1\n✓ bank (3 tools)"),
         ServerStatus(name="slow", state=ServerState.STARTING),
         ServerStatus(name="unusable", state=ServerState.FAILED, last_error="it has no command"),
     ]
     assert load_summary(manager).splitlines() == [
         "✓ time (1 tool): now",
         "✗ git failed to connect: exited with code 1",
+        "  ✓ bank (3 tools)",
         "… slow is starting; its tools come when it is ready",
         "✗ unusable failed to connect: it has no command",
     ]

@@ -89,7 +89,7 @@ class OpenAIChat:
         try:
             import openai
         except ImportError as error:
-            raise LLMNotInstalled(f"Agent.run needs {not_installed('openai', 'llm')}") from error
+            raise LLMNotInstalled(f"Agent.run needs {not_installed('llm', 'openai')}") from error
         self._openai: Any = openai
         self._streams: list[Any] = []
         """The network streams of all connections, as the HTTP library has them."""

@@ -31,8 +31,8 @@ export function describeEvent(event) {
     case "state":
       return `${event.old === null ? "is" : "became"} ${event.new.replaceAll("_", " ")}${event.reason ? `: ${event.reason}` : ""}`;
     case "restarted":
-      if (event.reason) return `${event.reason}, generation ${event.generation}`;
-      return `ready again after ${duration(event.downtime)}, generation ${event.generation}`;
+      if (event.reason?.startsWith("recycled")) return `${event.reason}, generation ${event.generation}`;
+      return `ready again after ${duration(event.downtime)}, generation ${event.generation}${event.reason ? `: ${event.reason}` : ""}`;
     case "gave_up":
       return `given up: ${event.reason}${event.retry_in === null ? "" : `; tried again in ${duration(event.retry_in)}`}`;
     case "tools":

@@ -100,6 +100,7 @@ class ClientFactory:
         """What the client of a server shares with the others."""
         return msgspec.structs.replace(
             self.services,
+            source=origin.source,
             pins=lambda name: pins_in(origin.source, name, self._lock_file),
             memory=origin.memory,
             on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
@@ -146,6 +147,7 @@ class ClientFactory:
         tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
         services = msgspec.structs.replace(
             self.services,
+            source=origin.source,
             pins=lambda name: pins_in(origin.source, name, self._lock_file),
             on_event=on_event,
             memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import msgspec
@@ -64,7 +65,9 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
     """The settings in the configuration of a server, and `pins`. `own_restart`: the entry has a restart policy."""
     sse = server.transport == "sse" and server.protocol == "auto"
     return {
-        "tool_filter": ToolFilter(allow=server.enabled_tools, deny=server.disabled_tools),
+        "tool_filter": ToolFilter(
+            allow=server.enabled_tools, deny=server.disabled_tools, keys=("enabledTools", "disabledTools")
+        ),
         "pin_tools": server.pin_tools,
         "pins": pins,
         "restart_policy": server.restart if own_restart else None,
@@ -187,6 +190,8 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     rng: random.Random = msgspec.field(default_factory=random.Random)
     tool_filter: ToolFilter = ALLOW_ALL
     """A tool has to pass this filter as well as the client's own."""
+    source: Path | None = None
+    """The file of the server's entry, for messages; None if it is in none."""
     memory: ServerMemory = msgspec.field(default_factory=ServerMemory)
     """Remembers what lazy servers said at their last start."""
     pins: Callable[[str], ServerPins] = default_pins

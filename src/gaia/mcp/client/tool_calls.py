@@ -25,6 +25,7 @@ from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_catalog import SortedTools, ToolCatalog
+from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 
@@ -173,8 +174,8 @@ class ToolCalls:
 
     def refusal_of(self, tool_name: str) -> ToolDenied | None:
         """Why a tool, by the server's own name for it, must not be called; None if it may."""
-        if not self._allows(tool_name):
-            return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} is denied by a tool filter")
+        if not self._allows(tool_name) and (denial := self._denial(tool_name)) is not None:
+            return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} {denial}")
         if not self._gate.blocks or tool_name in self.catalog:
             return None
         known = self.catalog.listed or self._trips.session.is_connected()
@@ -184,6 +185,17 @@ class ToolCalls:
         """Whether the server says of a tool that a second call does no harm."""
         tool = self.catalog.get(tool_name)
         return tool is not None and tool.safe_to_repeat
+
+    def _denial(self, tool_name: str) -> str | None:
+        """Which filter denies a tool, and where it is; None if it is not denied."""
+        own, shared = self._options.tool_filter, self._services.tool_filter
+        if (denied := own.denial(self._name, tool_name)) is None:
+            denied = shared.denial(self._name, tool_name)
+            return None if denied is None else f"{denied} of the manager's tool_filter"
+        if own.keys == ToolFilter().keys:
+            return f"{denied} of the client's tool_filter"
+        source = self._services.source
+        return f"{denied} of its entry" + ("" if source is None else f" in {source}")
 
     def _allows(self, tool_name: str) -> bool:
         own, shared = self._options.tool_filter, self._services.tool_filter

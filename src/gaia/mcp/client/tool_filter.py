@@ -33,6 +33,8 @@ class ToolFilter:
     """Patterns of the tools that there are not, whatever `allow` says."""
     short_names: bool = field(default=False, kw_only=True)
     """Whether ``<server>_<tool>`` names a tool, as for the clients of a gateway."""
+    keys: tuple[str, str] = field(default=("allow", "deny"), kw_only=True, repr=False, compare=False)
+    """What the two lists are called where they come from."""
     _decisions: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +57,15 @@ class ToolFilter:
             if len(tool) <= _MAX_REMEMBERED:
                 self._decisions[key] = decision
         return decision
+
+    def denial(self, server: str, tool: str) -> str | None:
+        """By which list the tool is denied, as the end of a sentence; None if it is not."""
+        if self.allows(server, tool):
+            return None
+        allow, deny = self.keys
+        names = self._names(server, tool)
+        pattern = next((pattern for pattern in self.deny if _matches(pattern, names)), None)
+        return f'is not in "{allow}"' if pattern is None else f'is denied by "{pattern}" in "{deny}"'
 
     def unmatched(self, server: str, tools: Iterable[str]) -> list[str]:
         """The patterns that match none of `tools` (own names) of `server`: most likely they are misspelt."""

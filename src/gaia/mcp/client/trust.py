@@ -28,16 +28,20 @@ _VERSION = 1
 _EXAMPLE = '{"version": 1, "files": {…}}'
 
 _DECIDES_EXECUTION = (
-    r"(?i)^(?:LD|DYLD)_|^PYTHON|(?:ASKPASS|PRELOAD|COMMAND|CMD|HELPER|PROCESS|PROGRAM|HOOKS?|EXEC|PLUGINS?|SCRIPT|MODULE"
-    r"|BACKEND|PROVIDER|EDITOR|PAGER|BROWSER|SHELL|OPTIONS?|OPTS?|PATH|ENV)$"
+    r"(?i)^(?:LD|DYLD)_|^PYTHON|^GIT_CONFIG|^BASH_FUNC_|^GIT_SSH$|^PERL5DB$"
+    r"|(?:ASKPASS|PRELOAD|COMMAND|CMD|HELPER|PROCESS|PROGRAM|HOOKS?|EXEC|PLUGINS?|SCRIPT|MODULE"
+    r"|BACKEND|PROVIDER|EDITOR|PAGER|BROWSER|SHELL|OPTIONS?|OPTS?|PATH|LIB|FILES?|DIR|ENV)$"
 )
-"""Names of variables that say which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND."""
+"""Names of variables that say which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND, and
+GIT_CONFIG_KEY_0, whose value may be core.sshCommand. Ansible runs the program in ANSIBLE_VAULT_PASSWORD_FILE."""
 
 _CODE = r"(?:^|\s)(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[`|;&]|[$<>]\("
 """The path of a program, or what a shell acts upon, whatever the variable is called. A passphrase has blanks, too."""
 
 _URL_PASSWORD = r"(?<=://)([^\s/@:]*):([\w.~%+=-]+)(?=@)"  # noqa: S105 - no password
 _URL_FIELD = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"
+_HEADER_CREDENTIALS = r"(?i)(?<=authorization: )(\w+ )?([\w.~+/=-]+)"
+"""What git sends to a server, as GIT_CONFIG_VALUE_0 may have it. No shell acts on any of its characters."""
 
 _DIGEST_LENGTH = 8
 """Enough to see that a value has changed, and far too little to find it out."""
@@ -162,9 +166,10 @@ def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
 
 
 def _variable(name: str, value: str, key: str | None) -> str:
-    if re.search(_DECIDES_EXECUTION, name) or (re.search(_CODE, value) and not is_confidential(value)):
-        return value
-    return _named(name, value, key)
+    if re.search(_DECIDES_EXECUTION, name):
+        shown = re.sub(_URL_PASSWORD, lambda match: f"{match[1]}:{_mask(match[2], key)}", value)
+        return re.sub(_HEADER_CREDENTIALS, lambda match: f"{match[1] or ''}{_mask(match[2], key)}", shown)
+    return value if re.search(_CODE, value) and not is_confidential(value) else _named(name, value, key)
 
 
 def _named(name: str, value: str, key: str | None) -> str:

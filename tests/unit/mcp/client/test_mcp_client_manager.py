@@ -836,6 +836,22 @@ class TestFilters:
         (status,) = manager.status()
         assert status.tool_count == 1
 
+    def test_a_denial_names_the_list_that_denies_and_where_it_is(
+        self, fault_server: FaultServer, manage: Manage, config_file: Path
+    ) -> None:
+        entry = {**fault_server(), "enabledTools": ["echo", "pid"], "disabledTools": ["pi?"]}
+        manager = manage({"filed": entry}, tool_filter=ToolFilter(allow=["pid", "large"]))
+        manager.load_from_config()
+        said = {
+            "pid": f'is denied by "pi?" in "disabledTools" of its entry in {config_file}',
+            "large": f'is not in "enabledTools" of its entry in {config_file}',
+            "echo": """is not in "allow" of the manager's tool_filter""",
+        }
+        for tool, denial in said.items():
+            assert str(manager.get_client("filed").refusal_of(tool)) == f"the tool {tool!r} of server 'filed' {denial}"
+        own = MCPClient("own", FakeTransport(), tool_filter=ToolFilter(allow=["pid"]))
+        assert """is not in "allow" of the client's tool_filter""" in str(own.refusal_of("large"))
+
     def test_a_denied_tool_that_appears_later_stays_hidden(self, fault_server: FaultServer, manage: Manage) -> None:
         manager = manage(tool_filter=ToolFilter(deny=["delete_*"]))
         change = {"tool": "pid", "change_tools": [{"name": "delete_all"}, {"name": "get_all"}]}

@@ -148,3 +148,13 @@ def test_long_names_are_not_remembered() -> None:
     assert subject.allows("fs", "x" * 1_000)
     assert not subject.allows("fs", "secret" + "x" * 1_000)
     assert subject._decisions == {}
+
+
+def test_a_denial_says_which_list_it_is() -> None:
+    subject = ToolFilter(allow=["get_*", "delete_all"], deny=["delete_*"])
+    assert subject.denial("fs", "get_file") is None
+    assert subject.denial("fs", "delete_all") == 'is denied by "delete_*" in "deny"'
+    assert subject.denial("fs", "list") == 'is not in "allow"'
+    named = ToolFilter(allow=(), keys=("enabledTools", "disabledTools"))
+    assert named.denial("fs", "list") == 'is not in "enabledTools"'
+    assert named == ToolFilter(allow=())

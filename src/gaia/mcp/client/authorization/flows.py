@@ -21,8 +21,9 @@ from gaia.mcp.client.authorization.config import ClientCredentials, OAuth, Priva
 from gaia.mcp.client.authorization.endpoint_policy import EndpointPolicy
 from gaia.mcp.client.authorization.providers import LoginStorage, PersonProvider, credentials_provider
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
-from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
+from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable, web_page
 from gaia.response_limits import ResponseLimits
+from gaia.untrusted_text import escaped_line
 
 __all__ = ["OAuthFlowError", "log_in", "renew", "use_credentials"]
 
@@ -85,7 +86,10 @@ async def log_in(
 
             async def begin(url: str) -> None:
                 await policy.check(url)
-                await browser.begin(url)
+                if (page := web_page(url)) is None:
+                    shown = escaped_line(url.partition("?")[0])
+                    raise OAuthFlowError(f"refused to send a person to {shown}: it hides which host it leads to")
+                await browser.begin(page)
 
             provider = PersonProvider(
                 config,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, optional, required
-from gaia.mcp.errors import is_web_page
+from gaia.mcp.errors import web_page
 from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_id", "elicitation_result"]
@@ -41,7 +41,8 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
     requested_schema: dict[str, Any] = {}
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None
-    """Where the person has to go, in mode "url": an https URL, or an http URL on this machine; others are refused."""
+    """Where the person has to go, in mode "url": an https URL, or an http URL on this machine; others are refused.
+    Its host is in ASCII."""
     elicitation_id: str | None = None
     """Which `ElicitationCompleted` belongs to it, in mode "url"."""
 
@@ -83,9 +84,9 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         message = required(params, "message", str)
         if mode == "url":
             url, identifier = required(params, "url", str), optional(params, "elicitationId", str)
-            if not is_web_page(url):
+            if (page := web_page(url)) is None:
                 raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
-            return cls(server=server, message=message, mode="url", url=url, elicitation_id=identifier)
+            return cls(server=server, message=message, mode="url", url=page, elicitation_id=identifier)
         schema = required(params, "requestedSchema", dict)
         try:
             JsonSchema(schema)

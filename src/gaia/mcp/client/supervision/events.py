@@ -93,7 +93,7 @@ class Restarted(Event, frozen=True):
     downtime: float
     """Seconds, from the moment when its end was noticed; 0 if a fresh process took its place while it was ready."""
     reason: str | None = None
-    """Why that was so, such as ``recycled: max_lifetime``; None after an end."""
+    """Why that was so: how the server ended, or ``recycled: max_lifetime`` and the like where none had to be lost."""
 
 
 class GaveUp(Event, frozen=True):

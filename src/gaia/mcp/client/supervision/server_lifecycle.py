@@ -42,6 +42,7 @@ __all__ = ["ServerLifecycle"]
 logger = get_logger(__name__)
 
 _LAZY = "it was not needed yet; the first call starts it"
+_CALLED = "a call came"
 _IDLE = "it was idle; the next call starts it again"
 _RECONFIGURED = "it has another configuration"
 
@@ -168,8 +169,8 @@ class ServerLifecycle:
             return
         if self.condition.state is ServerState.EXITED:
             if self.condition.ever_ready:
-                self.condition.begin_downtime()
-            self.reopen("a call came")
+                self.condition.begin_downtime(_CALLED)
+            self.reopen(_CALLED)
         elif self.condition.state is ServerState.NEEDS_AUTHORIZATION and self._has_new_login():
             self.reopen(NEW_LOGIN)
 
@@ -266,7 +267,8 @@ class ServerLifecycle:
         logger.info("server_ready", server=self._name, generation=condition.generation, pid=generation.pid)
         self._spans.ready(profile.protocol_version, downtime)
         if downtime is not None:
-            hooks.happened(Restarted(self._name, condition.generation, downtime=downtime))
+            told = Restarted(self._name, condition.generation, downtime=downtime, reason=condition.down_reason)
+            hooks.happened(told)
         if self._recovery.half_open and self.call_queue.ready is None:
             self._trial.begin(generation.connection, now + self._recovery.trial_seconds)
         else:
@@ -461,6 +463,7 @@ class ServerLifecycle:
         loss = Loss(error, ending, was_ready, hung=hung, internal=internal, has_answered=has_answered)
         self.condition.loss = loss
         reason = loss.described()
+        self.condition.down_reason = self.condition.down_reason or reason
         self._spans.lost(loss.reason, uptime)
         # Callers learn of it before the server is terminated, which can take seconds.
         had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)

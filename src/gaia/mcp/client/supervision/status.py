@@ -174,6 +174,8 @@ class Condition:
         """Why the last of them was made."""
         self.standby: Callable[[], StandbyStatus | None] = lambda: None
         """Tells of the stand-by. Set once."""
+        self.down_reason: str | None = None
+        """Why calls find no server, or found none in the last downtime."""
         self._earlier_noise = Noise()
         """Of all generations before the current one that have ended."""
         self._context = context
@@ -267,10 +269,11 @@ class Condition:
         self.recyclings += 1
         self.last_recycling = reason
 
-    def begin_downtime(self) -> None:
-        """Calls find no server from now on; a downtime under way goes on."""
+    def begin_downtime(self, reason: str | None = None) -> None:
+        """Calls find no server from now on; a downtime under way goes on, with the reason that it has."""
         if self._down_since is None:
             self._down_since = self._context.clock.monotonic()
+            self.down_reason = reason
 
     def cancel_downtime(self) -> None:
         """No call has needed the server since it ended."""

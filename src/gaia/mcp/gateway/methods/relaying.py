@@ -45,6 +45,7 @@ _HOST_DETAILS = {
     "server_crashed": "it was lost",
     "not_connected": "it is not connected",
     "config": "its configuration cannot be used",
+    "denied": "its tool is denied",
     "needs_authorization": "the gateway has to log in at it",
     "http": "the HTTP request to it failed",
 }

@@ -286,6 +286,20 @@ class TestPerson:
             self.log_in(None, [], challenge=challenge)
         assert internet.paths == {}
 
+    @pytest.mark.parametrize("hiding", ["https://bank.example@auth.example.com/a", "https://a:b@auth.example.com/a"])
+    def test_no_person_is_sent_to_an_address_that_hides_its_host(self, internet: Internet, hiding: str) -> None:
+        internet.metadata = {**METADATA, "authorization_endpoint": hiding}
+        opened: list[str] = []
+        with pytest.raises(OAuthFlowError, match=f"{re.escape(hiding)}: it hides which host"):
+            self.log_in(None, opened)
+        assert opened == []
+
+    def test_a_host_with_letters_that_look_like_others_is_shown_in_ascii(self, internet: Internet) -> None:
+        internet.metadata = {**METADATA, "authorization_endpoint": "https://p\u0430ypal.com/authorize"}
+        opened: list[str] = []
+        self.log_in(None, opened)
+        assert opened[0].startswith("https://xn--pypal-4ve.com/authorize?")
+
     def test_an_unfinished_login_ends(self, internet: Internet) -> None:
         flow = flows.log_in(
             OAuth(), None, Challenge(), TokenFile(SERVER), scope=None, open_browser=lambda _: None, seconds=0.2

@@ -98,6 +98,10 @@ class TestAnswering:
     def test_https_is_shown_and_http_on_this_machine(self, url: str) -> None:
         assert ElicitationRequest.from_params("time", {**LINK, "url": url}, ("url",)).url == url
 
+    def test_a_host_with_letters_that_look_like_others_is_shown_in_ascii(self) -> None:
+        request = ElicitationRequest.from_params("time", {**LINK, "url": "https://p\u0430ypal.com/a"}, ("url",))
+        assert request.url == "https://xn--pypal-4ve.com/a"
+
     def test_a_url_is_accepted_without_content(self) -> None:
         request = ElicitationRequest.from_params("time", LINK, ("url",))
         assert elicitation_result(request, request.accept()) == {"action": "accept"}

@@ -164,7 +164,8 @@ class TestRestarting:
         assert len(second.requests("initialize")) == 1
         assert len(second.requests("notifications/initialized")) == 1
         assert server.wait_for_listing(2) == [{"name": "other"}]
-        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0)
+        reason = "the server exited with code 1"
+        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0, reason=reason)
         assert server.supervisor.condition.generation == 2
         assert server.supervisor.condition.restarts == 1
         assert server.supervisor.condition.pid == second.pid

@@ -189,13 +189,20 @@ class TestWaiting:
 
 
 class TestTakingOver:
-    @pytest.mark.parametrize("ending", [{"exit_code": 1}, {"signal": "SIGKILL"}, {}])
+    @pytest.mark.parametrize(
+        ("ending", "reason"),
+        [
+            ({"exit_code": 1}, "the server exited with code 1"),
+            ({"signal": "SIGKILL"}, "the server was killed by SIGKILL"),
+            ({}, "the server closed its output"),
+        ],
+    )
     def test_it_takes_over_at_once_and_the_next_one_is_started(
-        self, server: Supervised, ending: dict[str, object]
+        self, server: Supervised, ending: dict[str, object], reason: str
     ) -> None:
         first, second = server.transport.channel(1), server.transport.channel(2)
         first.end(**ending)  # type: ignore[arg-type]
-        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0)
+        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0, reason=reason)
         assert is_answered_by(server, 2)
         assert server.supervisor.condition.pid == second.pid
         assert server.supervisor.condition.restarts == 1

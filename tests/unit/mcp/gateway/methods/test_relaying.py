@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable, ToolDenied
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
@@ -127,6 +127,16 @@ def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest
     assert "'a'" in message
     assert data == {"server": "a", "errorType": "server_unavailable", "delivery": "not_sent"}
     assert "/home/x/server" in caplog.text
+
+
+def test_nor_of_the_file_with_the_list_that_denies() -> None:
+    request = Request(principal=Principal("ci"))
+    denial = """the tool 'x' of server 'a' is denied by "x" in "disabledTools" of its entry in /home/x/servers.json"""
+    fail(cast("PendingRequest", request), "a", ToolDenied(denial))
+
+    assert request.answer is not None
+    assert "/home" not in request.answer[1]
+    assert "its tool is denied" in request.answer[1]
 
 
 def test_a_client_that_calls_again_and_again_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -128,8 +128,8 @@ class HttpTransport(StandaloneTransport):
             from gaia.mcp.client.transports.http.channel import HttpChannel
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
-            lack = not_installed(str(error.name), "http")
-            raise ConfigError(f"server {name!r} is reached over HTTP, which needs {lack}") from error
+            lack = not_installed("http", str(error.name))
+            raise ConfigError(f"a server over HTTP, such as {name!r}, needs {lack}") from error
         url, headers, secrets = self._expand()
         try:
             _checked_url(url)
