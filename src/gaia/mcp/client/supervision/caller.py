@@ -48,6 +48,9 @@ _MAX_UPDATE_BYTES = 8 * 1024 * 1024
 class CallEntry(CallRoute, Protocol):
     """Where calls enter: a call queue."""
 
+    def watch(self, call: Call, /) -> None:
+        """Enforce the deadline of a call that no thread waits for. To be called again if that comes nearer."""
+
     @property
     def ready(self) -> Connection | None:
         """The connection that calls go to, if it is one of this program."""
@@ -61,9 +64,6 @@ class Supervised(Protocol):
 
     @property
     def next_id(self) -> Callable[[], int]: ...
-
-    def watch(self, call: Call, /) -> None:
-        """Enforce the deadline of a call that no thread waits for."""
 
 
 S = TypeVar("S", bound=Supervised)
@@ -122,6 +122,8 @@ class Caller(Generic[S]):
 
         def done(call: Call) -> None:
             try:
+                # Not twice. Without it, neither of the call and its future keeps the other.
+                call.on_done = None
                 failed = call.error is not None or is_tool_error(call.result)
                 self.statistics.record(self._clock.monotonic() - call.now, failed=failed)
                 if not goes_on(call.error, call.result):
@@ -141,8 +143,7 @@ class Caller(Generic[S]):
 
         call = self._call(supervisor, request, done, None if on_progress is None else progressed)
         future.attach(lambda error: supervisor.call_queue.cancel(call, error))
-        supervisor.call_queue.submit(call)
-        supervisor.watch(call)
+        _send(supervisor.call_queue, call)
 
     def relay(
         self,
@@ -162,9 +163,12 @@ class Caller(Generic[S]):
 
         def done(call: Call) -> None:
             assert isinstance(call, RelayedRequest), "it was made here"
-            failed = call.error is not None or call.facts.is_error is True
-            statistics.record(clock.monotonic() - call.now, failed=failed)
-            on_done(call)
+            try:
+                call.on_done = None
+                failed = call.error is not None or call.facts.is_error is True
+                statistics.record(clock.monotonic() - call.now, failed=failed)
+            finally:
+                on_done(call)
 
         call = RelayedRequest(
             supervisor.next_id(),
@@ -184,8 +188,7 @@ class Caller(Generic[S]):
         if request.observation is not None:
             request.observation.numbered(call.id)
         relay = Relay(call, supervisor, clock)
-        supervisor.call_queue.submit(call)
-        supervisor.watch(call)
+        _send(supervisor.call_queue, call)
         return relay
 
     def _call(
@@ -242,11 +245,22 @@ class Relay:
     def allow(self, seconds: float) -> None:
         """Give the call so much time from now on, instead of what it has left: a person is asked, or has answered."""
         self._call.deadline = self._clock.monotonic() + seconds
-        self._supervisor.watch(self._call)
+        self._supervisor.call_queue.watch(self._call)
 
     def resume(self) -> None:
         """Give the call its whole timeout from now on."""
         self.allow(self._call.timeout)
+
+
+def _send(call_queue: CallEntry, call: Call) -> None:
+    """Submit a call that no thread waits for. An exception in this thread, such as Ctrl-C, cancels it."""
+    try:
+        # In this order, so that the call ends at its deadline wherever this is interrupted.
+        call_queue.watch(call)
+        call_queue.submit(call)
+    except BaseException:
+        call_queue.cancel(call, CallCancelled("the caller was interrupted"))
+        raise
 
 
 def _cancel_with(scope: CancelScope, call: Call, call_queue: CallRoute) -> Callable[[], None]:
@@ -355,7 +369,8 @@ class CallFuture(Future[ToolResult]):
     def cancel(self) -> bool:
         """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
         self._unwanted = True
-        if self._cancel_call is None or not self._cancel_call(self._cancellation):
+        cancel_call = self._cancel_call
+        if cancel_call is None or not cancel_call(self._cancellation):
             return self.cancelled()
         super().cancel()
         self.set_running_or_notify_cancel()
@@ -388,3 +403,5 @@ class CallFuture(Future[ToolResult]):
         else:
             self.answer = result
             self.set_result(ToolResult.from_server(result))
+        # It keeps the call, with its arguments.
+        self._cancel_call = None

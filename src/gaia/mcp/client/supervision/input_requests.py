@@ -11,6 +11,7 @@ from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.client.protocol.rounds import InputRequest
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.deadlines import DeadlineHandle
 from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
 
@@ -29,6 +30,7 @@ class InputRequests:
         """Nothing is asked yet. `on_done` runs on the thread that ends it, and must be quick."""
         self.deadline = server_requests.deadline()
         """A reading of the clock; enforced by `wait`, or by a watcher that calls `expire`."""
+        self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
         self._server_requests = server_requests
@@ -104,6 +106,8 @@ class InputRequests:
         self._withdraw()
         self._done.release()
         self._on_done(self)
+        if self.watched is not None:
+            self.watched.release()
         return True
 
     def _withdraw(self) -> None:

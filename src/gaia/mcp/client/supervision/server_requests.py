@@ -32,6 +32,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.rpc.deadlines import DeadlineHandle
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import METHODS, ClientFeatures
@@ -67,6 +68,7 @@ class ServerRequest:
         self._timeout = timeout
         self.scope = CancelScope()
         """What user code does for the answer belongs to it."""
+        self.watched: DeadlineHandle | None = None
         self._claim = threading.Lock()
         self._on_done = on_done
 
@@ -79,6 +81,8 @@ class ServerRequest:
         if not self._claim.acquire(False):
             return False
         self._on_done(result, refusal)
+        if self.watched is not None:
+            self.watched.release()
         return True
 
     def expire(self) -> None:

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
@@ -339,7 +340,7 @@ class TestFutures:
         def flood() -> None:
             flooding.set()
             while not future.done():
-                server.supervisor.watch(server.unfinished_call())
+                server.supervisor._loop.post(lambda: None)
 
         flooded = server.in_background(flood)
         assert flooding.wait(PATIENCE)
@@ -466,10 +467,12 @@ class TestFutures:
 
     def test_ended_ones_are_let_go_long_before_their_deadlines(self, server: Supervised, channel: FakeChannel) -> None:
         channel.answer_calls()
-        for _ in range(2000):
-            server.submit(timeout=3600.0)
+        futures = [server.submit(timeout=3600.0) for _ in range(2000)]
+        for future in futures:
+            future.result(PATIENCE)
         server.settle()
-        assert len(server.supervisor._loop.timers._waiting) <= 128
+        deadlines = deadlines_of(server.clock)
+        assert len(deadlines._heap) + len(deadlines._arrived) <= 512
 
 
 class TestStatistics:
