@@ -178,22 +178,29 @@ class PlacedCalls:
 
     def _give_up(self, call: Call, error: MCPError, *, expired: bool) -> bool:
         try:
-            return call.finish(error=error)
-        finally:
-            # Also for a call whose end was interrupted before: it must not stay in a table.
-            with self._lock:
-                flight = self._flights.get(call.id)
-                if flight is not None:
-                    flight.gate.flights.discard(flight.number)
-                    del self._flights[call.id]
-                with contextlib.suppress(ValueError):
-                    self._backlog.remove(call)
+            is_ended = self._end(call, error, expired=expired)
+        except BaseException:
+            # Of a signal handler, at any line. The call must not stay in a table.
+            self._end(call, error, expired=expired)
+            raise
+        return is_ended
+
+    def _end(self, call: Call, error: MCPError, *, expired: bool) -> bool:
+        is_ended = call.finish(error=error)
+        with self._lock:
+            flight = self._flights.get(call.id)
             if flight is not None:
-                gate = flight.gate
-                # Not on the thread for deadlines: the engine may take its time.
-                cancel = ("cancel", gate.incarnation, flight.number, error.message, expired)
-                self._loop.post(lambda: gate.link.tell(*cancel))
-                self._loop.post(self._landed)
+                flight.gate.flights.discard(flight.number)
+                del self._flights[call.id]
+            with contextlib.suppress(ValueError):
+                self._backlog.remove(call)
+        if flight is not None:
+            gate = flight.gate
+            # Not on the thread for deadlines: the engine may take its time.
+            cancel = ("cancel", gate.incarnation, flight.number, error.message, expired)
+            self._loop.post(lambda: gate.link.tell(*cancel))
+            self._loop.post(self._landed)
+        return is_ended
 
     def _depart(self, call: Call) -> Flight | None:
         """Enter a call among the flights, if one can be sent now. With the lock."""

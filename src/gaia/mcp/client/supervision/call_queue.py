@@ -167,13 +167,20 @@ class CallQueue:
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         try:
-            return call.finish(error=error)
-        finally:
-            # Also for a call whose end was interrupted before: it must not stay in a table.
-            for connection in self._connections:
-                connection.cancel_call(call, reason)
-            if self._backlog:
-                self._take_out(call)
+            is_ended = self._end(call, error, reason)
+        except BaseException:
+            # Of a signal handler, at any line. The call must not stay in a table.
+            self._end(call, error, reason)
+            raise
+        return is_ended
+
+    def _end(self, call: Call, error: MCPError, reason: str) -> bool:
+        is_ended = call.finish(error=error)
+        for connection in self._connections:
+            connection.cancel_call(call, reason)
+        if self._backlog:
+            self._take_out(call)
+        return is_ended
 
     def _take_out(self, call: Call) -> bool:
         """False if the supervisor has taken the call out of the backlog."""

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures._base import CANCELLED
 from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.cancellation import CancelScope, current_scope
@@ -143,7 +144,9 @@ class Caller(Generic[S]):
 
         call = self._call(supervisor, request, done, None if on_progress is None else progressed)
         future.attach(lambda error: supervisor.call_queue.cancel(call, error))
-        _send(supervisor.call_queue, call)
+        # In this order: if this thread is interrupted here, the call ends at its deadline, wherever it is.
+        supervisor.call_queue.watch(call)
+        supervisor.call_queue.submit(call)
 
     def relay(
         self,
@@ -188,7 +191,14 @@ class Caller(Generic[S]):
         if request.observation is not None:
             request.observation.numbered(call.id)
         relay = Relay(call, supervisor, clock)
-        _send(supervisor.call_queue, call)
+        call_queue = supervisor.call_queue
+        try:
+            call_queue.watch(call)
+            call_queue.submit(call)
+        except BaseException:
+            # Of a signal handler.
+            call_queue.cancel(call, CallCancelled("the caller was interrupted"))
+            raise
         return relay
 
     def _call(
@@ -250,17 +260,6 @@ class Relay:
     def resume(self) -> None:
         """Give the call its whole timeout from now on."""
         self.allow(self._call.timeout)
-
-
-def _send(call_queue: CallEntry, call: Call) -> None:
-    """Submit a call that no thread waits for. An exception in this thread, such as Ctrl-C, cancels it."""
-    try:
-        # In this order, so that the call ends at its deadline wherever this is interrupted.
-        call_queue.watch(call)
-        call_queue.submit(call)
-    except BaseException:
-        call_queue.cancel(call, CallCancelled("the caller was interrupted"))
-        raise
 
 
 def _cancel_with(scope: CancelScope, call: Call, call_queue: CallRoute) -> Callable[[], None]:
@@ -370,11 +369,16 @@ class CallFuture(Future[ToolResult]):
         """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
         self._unwanted = True
         cancel_call = self._cancel_call
-        if cancel_call is None or not cancel_call(self._cancellation):
-            return self.cancelled()
+        if cancel_call is not None and cancel_call(self._cancellation):
+            self._set_cancelled()
+        return self.cancelled()
+
+    def _set_cancelled(self) -> None:
+        """For any thread, and more than once: two may find that the request was cancelled."""
         super().cancel()
-        self.set_running_or_notify_cancel()
-        return True
+        with self._condition:
+            if self._state == CANCELLED:
+                self.set_running_or_notify_cancel()
 
     @property
     def delivery_of_cancelled(self) -> Delivery:
@@ -394,7 +398,8 @@ class CallFuture(Future[ToolResult]):
         May be called again after an exception, as long as the future is not done.
         """
         if error is self._cancellation:
-            # `cancel` does the rest. A call that was cancelled otherwise has failed.
+            # A call that was cancelled otherwise has failed.
+            self._set_cancelled()
             return
         if not self.running():
             self.set_running_or_notify_cancel()

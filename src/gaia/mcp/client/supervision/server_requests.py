@@ -11,7 +11,6 @@ The work of user code for an answer that is not needed any more is cancelled (`g
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -69,18 +68,26 @@ class ServerRequest:
         self.scope = CancelScope()
         """What user code does for the answer belongs to it."""
         self.watched: DeadlineHandle | None = None
-        self._claim = threading.Lock()
+        self._outcome: dict[None, object] = {}
+        """As that of a call: what the thread that has claimed it ends it with."""
         self._on_done = on_done
 
     @property
     def ended(self) -> bool:
-        return self._claim.locked()
+        return bool(self._outcome)
 
     def finish(self, result: dict[str, Any] | None = None, refusal: Refusal | None = None) -> bool:
         """End it; with neither, withdraw it. False if it had already ended."""
-        if not self._claim.acquire(False):
-            return False
-        self._on_done(result, refusal)
+        outcome = (result, refusal)
+        try:
+            if self._outcome.setdefault(None, outcome) is not outcome:
+                return False
+            self._on_done(result, refusal)
+        except BaseException:
+            # Of a signal handler. No other thread would end it now.
+            if self._outcome.get(None) is outcome:
+                self._on_done(result, refusal)
+            raise
         if self.watched is not None:
             self.watched.release()
         return True
