@@ -168,6 +168,7 @@ class Call(msgspec.Struct, eq=False):
             errand.ended()
         if self.on_done is not None:
             self.on_done(self)
+            self.on_done = None
         if self.watched is not None:
             self.watched.release()
 

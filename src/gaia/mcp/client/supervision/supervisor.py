@@ -122,6 +122,9 @@ class Supervisor:
         finally:
             self._starting_in = None
         self._settled.wait()
+        if self._thread.ident is not None and self._is_over():
+            # One that has failed leaves nothing behind.
+            self._all_done.wait(_JOIN_SECONDS)
         _flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
 
@@ -146,10 +149,8 @@ class Supervisor:
                 logger.error("supervisor_stuck", server=self.name)
                 return
             self._thread.join(_JOIN_SECONDS)
-        if not self.is_forked:
-            # The start may have been interrupted.
-            self._deadlines.let_go(self)
-            self._deadlines.wait_idle()
+        # The start may have been interrupted.
+        self._deadlines.let_go(self)
         if self.state not in (ServerState.CREATED, ServerState.CLOSED):
             # The first start had failed, and the thread had ended with it or never begun.
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
@@ -260,6 +261,7 @@ class Supervisor:
             self._transport.release(self)
         finally:
             self._deadlines.let_go(self)
+            self._deadlines.wait_idle()
             _running.discard(self)
             metrics.observed.discard(self)
             self._settled.open()
