@@ -241,10 +241,11 @@ class Supervised:
         return 0 if connection is None else connection.in_flight
 
     def settle(self) -> None:
-        """Return when the supervisor has run all its tasks."""
+        """Return when what is late has ended, and the supervisor has run all its tasks."""
         read = threading.Event()
-        marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: read.set())
-        self.supervisor.watch(marker)
+        post = self.supervisor._loop.post
+        marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: post(read.set), bound=True)
+        self.supervisor.call_queue.watch(marker)
         assert read.wait(PATIENCE), "the supervisor does not run its tasks"
 
     def pass_time(self, seconds: float) -> None:

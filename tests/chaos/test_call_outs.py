@@ -69,6 +69,9 @@ class Injector:
             caller, called = frame, arg.__qualname__
         else:
             return
+        if called == "WeakSet.__init__.<locals>._remove":
+            # The interpreter calls it, when a thread object is freed, and ignores what it raises.
+            return
         if caller is None or not str(caller.f_globals.get("__name__", "")).startswith(SUPERVISION):
             return
         site = (caller.f_code.co_qualname, caller.f_lineno, called)

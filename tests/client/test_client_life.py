@@ -617,3 +617,35 @@ client.disconnect()
         assert done.stderr == ""
         calls = [(call.start, call.arguments["text"]) for call in read_state(tmp_path / "state").calls]
         assert calls == [(2, "of the child")] * 2 + [(1, "of the parent")] * 2
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+    def test_a_forked_child_does_not_wait_for_servers_that_its_parent_connects(self, fault_server: FaultServer) -> None:
+        script = """
+import contextlib, json, os, sys, threading, warnings
+warnings.simplefilter("ignore")
+from gaia.mcp import MCPClientManager
+manager = MCPClientManager()
+
+def connect():
+    with contextlib.suppress(RuntimeError):
+        manager.add_server("hanging", json.loads(sys.argv[1]))
+
+connecting = threading.Thread(target=connect)
+connecting.start()
+while not any(status.pid for status in manager.status()):
+    pass
+child = os.fork()
+if child == 0:
+    answer = manager.call_tool("mcp_hanging_echo", {"text": "hi"})
+    assert answer["delivery"] == "not_sent", answer
+    assert "fork" in answer["error"], answer
+    manager.disconnect_all()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+manager.disconnect_all()
+connecting.join()
+"""
+        hanging = fault_server(faults=[{"on": "initialize", "hang": True}])
+        done = self.run(script, json.dumps(hanging))
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,8 +29,10 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.client.supervision import supervisor as supervisor_module
+from gaia.mcp.client.supervision.client_request import CallOptions
+from gaia.mcp.errors import MCPError
 from tests.fake_transport import FakeTransport
-from tests.interruption import Interruption, places
+from tests.interruption import Interruption, places, raise_within
 from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
@@ -283,3 +286,96 @@ class TestAManager:
         self, is_connected: bool, operation: Callable[[Any], object], handler: Callable[[Any], object], step: int
     ) -> None:
         check(lambda: Manager().connected() if is_connected else Manager(), operation, handler, step)
+
+
+ENGINE = (
+    "rpc/call.py",
+    "rpc/connection.py",
+    "rpc/deadlines.py",
+    "supervision/call_queue.py",
+    "supervision/caller.py",
+    "client/round_trips.py",
+)
+
+
+class Silent:
+    """A client of a server that answers no call, or of one whose calls wait for the server."""
+
+    def __init__(self, *, waiting: bool = False) -> None:
+        transport = EchoTransport()
+        del transport.answers["tools/call"]
+        self.client = MCPClient("fake", transport, protocol="handshake")
+        assert self.client.connect()
+        self.call_queue = self.client._session._supervisor.call_queue  # type: ignore[attr-defined]
+        self.connection = self.call_queue.ready
+        if waiting:
+            self.call_queue.suspend()
+        self.futures: list[Any] = []
+
+    def submit(self) -> None:
+        self.futures.append(self.client.submit_tool("echo", timeout=3600.0))
+
+    def relay(self) -> None:
+        request = self.client.tool_calls.new_request("echo", {}, CallOptions(3600.0))
+        self.client.trips.session.relay(request, Mock(), lambda _: None, None)
+
+    def call(self) -> None:
+        self.client.call_tool("echo", timeout=0.001)
+
+    def cancel(self) -> None:
+        self.futures[-1].cancel()
+
+    def finish(self) -> None:
+        """As a refusal would, in this thread."""
+        call = next(iter(self.connection._in_flight.values()), None) or self.call_queue._backlog[0]
+        self.call_queue.expire(call)
+
+    def assert_no_call_is_left(self) -> None:
+        assert self.connection._in_flight == {}
+        assert list(self.call_queue._backlog) == []
+
+
+@pytest.fixture(params=[False, True], ids=["written", "waiting"])
+def silent(request: pytest.FixtureRequest) -> Iterator[Silent]:
+    silent = Silent(waiting=request.param)
+    yield silent
+    silent.client.disconnect()
+
+
+class TestAnExceptionOfAHandler:
+    """It ends the operation, wherever it comes, and no call stays behind in a table."""
+
+    @pytest.mark.parametrize("operation", [Silent.submit, Silent.relay, Silent.call])
+    def test_in_a_new_call(self, silent: Silent, operation: Callable[[Silent], None]) -> None:
+        for place in itertools.count():
+            where = raise_within(lambda: operation(silent), place, ENGINE)
+            if silent.futures:
+                # It came after all that is ours, or not at all.
+                silent.futures.pop().cancel()
+            elif not where and operation is Silent.relay:
+                break
+            try:
+                silent.assert_no_call_is_left()
+            except AssertionError as error:
+                raise AssertionError(where) from error
+            if not where:
+                break
+        assert place > 10
+
+    @pytest.mark.parametrize("operation", [Silent.cancel, Silent.finish])
+    def test_in_the_end_of_a_call(self, silent: Silent, operation: Callable[[Silent], None]) -> None:
+        for place in itertools.count():
+            silent.submit()
+            future = silent.futures[-1]
+            where = raise_within(lambda: operation(silent), place, ENGINE)
+            if not silent.call_queue.in_flight and not len(silent.call_queue):
+                silent.assert_no_call_is_left()
+                if operation is Silent.finish:
+                    assert isinstance(future.exception(PATIENCE), MCPError), where
+            # At the latest now.
+            future.cancel()
+            assert future.done(), where
+            silent.assert_no_call_is_left()
+            if not where:
+                break
+        assert place > 10

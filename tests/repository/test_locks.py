@@ -18,7 +18,6 @@ EXCEPTIONS = {
     "mcp/client/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
     "mcp/client/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
     "mcp/client/supervision/input_requests.py": "taken without waiting, or by the one thread that waits",
-    "mcp/client/supervision/server_requests.py": "taken without waiting",
     "mcp/client/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
     "mcp/gateway/stdio.py": "waited for by the reading thread alone, which runs nothing of the application",
     "mcp/doctor/endpoint.py": "threads of one examination",

@@ -21,8 +21,11 @@ T = TypeVar("T")
 
 _IDLE_SECONDS = 0.25
 
-_threads = DaemonPool("mcp-aio", 32, idle_seconds=_IDLE_SECONDS)
-_stopping = DaemonPool("mcp-aio-stop", 8, idle_seconds=_IDLE_SECONDS)
+_MAX_THREADS = 1024
+"""As for callbacks: many servers that hang must not keep those of others waiting."""
+
+_threads = DaemonPool("mcp-aio", _MAX_THREADS, idle_seconds=_IDLE_SECONDS)
+_stopping = DaemonPool("mcp-aio-stop", _MAX_THREADS, idle_seconds=_IDLE_SECONDS)
 """For what ends servers, which must not wait for those that are being started."""
 
 

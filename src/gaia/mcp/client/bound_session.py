@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.session_requests import Requests
 from gaia.mcp.client.supervision.caller import Caller
 from gaia.mcp.client.supervision.input_requests import InputRequests
@@ -26,6 +27,7 @@ class BoundSession:
     def __init__(self, session: Requests, calls: BoundCalls, clock: Clock) -> None:
         self._session = session
         self._calls = calls
+        self._clock = clock
         self._caller: Caller[BoundCalls] = Caller(calls, clock, session.timeout)
         self.request = self._caller.request
         self.submit = self._caller.submit
@@ -59,4 +61,4 @@ class BoundSession:
         self._session.subscriptions_changed()
 
     def watch(self, input_requests: InputRequests) -> None:
-        self._calls.watch(input_requests)
+        deadlines_of(self._clock).watch(input_requests)

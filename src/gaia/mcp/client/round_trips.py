@@ -129,12 +129,16 @@ class RoundTrips:
 
     def submit(self, request: ClientRequest, lane: Callbacks) -> CallFuture:
         """Make a request without waiting; see `Session`. Ends its observation."""
+        submission = _Submission(self, request, lane)
         try:
-            return _Submission(self, request, lane).start()
+            future = submission.start()
         except BaseException as error:
-            if request.observation is not None:
+            # Params that are no JSON, say, or Ctrl-C in this thread.
+            is_ended = submission.future.cancel() or submission.future.done()
+            if request.observation is not None and not is_ended:
                 request.observation.ended(error, {})
             raise
+        return future
 
     def is_unfinished(self, result: Outcome) -> bool:
         return needs_input(result) and self.is_stateless
@@ -176,7 +180,7 @@ class _Submission:
         self._trips = trips
         self._request = request
         self._rounds = RequestRounds(request.method, request.params)
-        self._future = CallFuture(lane)
+        self.future = CallFuture(lane)
         self._keep: Callable[[Outcome], None] | None = None
         """What to do with the result of the first round, if it may be used again."""
 
@@ -186,13 +190,13 @@ class _Submission:
             cached = self._trips.cache.get(method, params)
             if cached is not None:
                 self._end(None, cached)
-                return self._future
+                return self.future
             self._keep = self._trips.cache.keeper(method, params)
         self._send(self._request)
-        return self._future
+        return self.future
 
     def _send(self, request: ClientRequest) -> None:
-        self._trips.session.submit(request, self._future, self._goes_on)
+        self._trips.session.submit(request, self.future, self._goes_on)
 
     def _goes_on(self, error: MCPError | None, answer: Outcome) -> bool:
         """Told the outcome of a round, on the thread that ends it; whether the request goes on after it."""
@@ -251,7 +255,7 @@ class _Submission:
             required.requests or {},
             lambda done: self._next(lambda: self._input_arrived(required, done)),
         )
-        self._future.attach(input_requests.cancel)
+        self.future.attach(input_requests.cancel)
         input_requests.start()
         self._trips.session.watch(input_requests)
 
@@ -262,7 +266,7 @@ class _Submission:
         self._send(msgspec.structs.replace(self._request, params=params))
 
     def _end(self, error: MCPError | None, result: Outcome = NOTHING) -> None:
-        end(self._future, self._request, error, result)
+        end(self.future, self._request, error, result)
 
 
 def check(request: ClientRequest, result: Outcome) -> None:

@@ -6,6 +6,7 @@ Starts, removals and new tool lists come from many threads, in any order. They m
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
@@ -38,6 +39,8 @@ class _Start:
     """One client being connected."""
 
     def __init__(self) -> None:
+        self.process = os.getpid()
+        """A forked child has none of its parent's threads."""
         self.thread = threading.get_ident()
         self.unwanted = False
         """Its client was taken away."""
@@ -371,6 +374,8 @@ class ServerRegistry:
         # that its client was taken away.
         this_thread = threading.get_ident()
         for client, start in self._connecting.copy().items():
+            if start.process != os.getpid():
+                continue
             while start.unwanted and start.thread != this_thread and not start.over.wait(_ASK_AGAIN_SECONDS):
                 # It may have been connected only after it was asked to disconnect.
                 client.request_disconnect()

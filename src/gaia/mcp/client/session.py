@@ -18,6 +18,7 @@ from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import ProgressSink
 from gaia.mcp.client.rpc.clock import Clock, require_seconds
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
 from gaia.mcp.client.session_requests import Requests
 from gaia.mcp.client.supervision.callbacks import CallbackGroup
@@ -291,7 +292,7 @@ class SupervisedSession:
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
 
     def watch(self, input_requests: InputRequests) -> None:
-        self._supervisor.watch(input_requests)
+        deadlines_of(self._clock).watch(input_requests)
 
 
 def new_session(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp import MCPClientManager, ServerUnavailable
+from gaia.mcp import MCPClient, MCPClientManager, ServerUnavailable
 from gaia.mcp.aio import AsyncMCPClientManager, threads
 from gaia.mcp.client.supervision.events import Event, StateChanged, ToolsChanged
 from tests.fake_transport import FakeTransport
@@ -16,7 +16,16 @@ from tests.unit.mcp.aio.test_client import parameters, public
 from tests.waiting import PATIENCE
 
 FOR_GATEWAYS = {"client_of", "new_instance", "relay", "renew_instance"}
-NOT_NEEDED = {"submit_tool", "listeners", "readiness", "routes", "route_of", "all_ready", "presence_of", *FOR_GATEWAYS}
+NOT_NEEDED = {
+    "submit_tool",
+    "listeners",
+    "readiness",
+    "routes",
+    "route_of",
+    "all_ready",
+    "presence_of",
+    *FOR_GATEWAYS,
+}
 """A task takes the place of a future; the rest is for gaia's own code."""
 
 ONE = {"one": {"command": "server", "protocol": "handshake"}}
@@ -51,6 +60,20 @@ def test_it_has_all_that_the_synchronous_manager_has_with_the_same_parameters() 
         if name in ours:
             assert parameters(ours[name]) == parameters(member), name
     assert parameters(AsyncMCPClientManager.__init__) == parameters(MCPClientManager.__init__)
+
+
+def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
+    transports: list[FakeTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        manager = AsyncMCPClientManager(ONE)
+        manager.sync._registry.reserve("one", MCPClient.from_config("one", ONE["one"]))
+        result = await manager.call_tool("mcp_one_echo", timeout=0.01)
+        assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
+
+    # Its thread ends the process of a former server of this name first.
+    monkeypatch.setattr("gaia.mcp.client.mcp_client_manager._TO_BEGIN_SECONDS", 2 * PATIENCE)
+    asyncio.run(main())
 
 
 def test_a_context_connects_lists_calls_and_disconnects(transports: list[FakeTransport]) -> None:

@@ -163,3 +163,20 @@ def test_a_loop_that_is_closed_meanwhile_disturbs_no_thread(held: Held) -> None:
     loop.close()
     held.go.set()
     assert held.ended.wait(PATIENCE)
+
+
+def test_many_that_hang_keep_no_other_waiting() -> None:
+    go = threading.Event()
+
+    async def main() -> str:
+        hanging = [asyncio.create_task(in_thread(go.wait, PATIENCE)) for _ in range(50)]
+        ending = [asyncio.create_task(stopping(lambda: go.wait(PATIENCE))) for _ in range(50)]
+        await asyncio.sleep(0)
+        await stopping(lambda: None)
+        name = await in_thread(lambda: "served")
+        assert not go.is_set()
+        go.set()
+        await asyncio.gather(*hanging, *ending)
+        return name
+
+    assert asyncio.run(main()) == "served"

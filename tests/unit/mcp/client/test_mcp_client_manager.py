@@ -17,7 +17,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client import MCPClient, MCPClientManager, mcp_client_manager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.naming import disambiguated
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
@@ -616,6 +616,21 @@ def _words(entry: Json) -> list[str]:
 
 
 class TestRouting:
+    @pytest.mark.parametrize("submits", [False, True])
+    def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
+        self, manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch, submits: bool
+    ) -> None:
+        # Its thread ends the process of a former server of this name first.
+        monkeypatch.setattr(mcp_client_manager, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
+        manager._registry.reserve("fault", MCPClient.from_config("fault", {"command": "no-such-program"}))
+        if submits:
+            with pytest.raises(ServerUnavailable, match="being started"):
+                manager.submit_tool("mcp_fault_echo", timeout=0.01)
+        else:
+            result = manager.call_tool("mcp_fault_echo", timeout=0.01)
+            assert result["error_type"] == "server_unavailable"
+            assert result["delivery"] == "not_sent"
+
     def test_unknown_names_are_errors_that_help(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
         manager.add_server("fault", fault_server())
         outcome = manager.call_tool("mcp_fault_ecko", {"text": "hi"})

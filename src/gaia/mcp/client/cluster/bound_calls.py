@@ -6,7 +6,6 @@ from gaia.mcp.client.cluster.gate import Gate
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.status import PlacementStatus
 from gaia.mcp.errors import CallCancelled, NotConnected
 
@@ -53,5 +52,5 @@ class BoundCalls:
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         return self._calls.cancel(call, error)
 
-    def watch(self, waiting: Waiting) -> None:
-        self._calls.watch(waiting)
+    def watch(self, call: Call) -> None:
+        self._calls.watch(call)

@@ -1,4 +1,4 @@
-"""The thread of this program that serves all of its placed servers: what happened to them, and their deadlines."""
+"""The thread of this program that serves all of its placed servers: what happened to them, and what is due."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gaia.locks import lock_held_over_forks
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.link import OnAnswer
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
+from gaia.mcp.client.rpc.deadlines import DeadlineHandle, deadlines_of
+from gaia.mcp.client.supervision.event_loop import EventLoop, Task
 
 __all__ = ["Alarm", "ClusterLoop", "cluster_loop"]
 
@@ -27,39 +28,35 @@ _JOIN_SECONDS = 2.0
 class Alarm:
     """A task that is run at a time, unless it is cancelled before. A `Waiting`."""
 
-    def __init__(self, deadline: float, task: Task) -> None:
+    def __init__(self, loop: ClusterLoop, deadline: float, task: Task) -> None:
         """`deadline` is a reading of the clock."""
+        self.watched: DeadlineHandle | None = None
         self.deadline = deadline
-        self.expire = task
-        self.ended = False
-
-    def cancel(self) -> None:
-        self.ended = True
-
-
-class _Watched:
-    """Something else that ends at its deadline at the latest. A `Waiting`."""
-
-    __slots__ = ("_waiting", "expire")
-
-    def __init__(self, waiting: Waiting, expire: Task) -> None:
-        self._waiting = waiting
-        self.expire = expire
-
-    @property
-    def deadline(self) -> float:
-        return self._waiting.deadline
+        self._loop = loop
+        self._task = task
+        self._is_cancelled = False
 
     @property
     def ended(self) -> bool:
-        return self._waiting.ended
+        return self._is_cancelled or not self._loop.is_running
+
+    def expire(self) -> None:
+        """On the thread for deadlines."""
+        self._loop.post(lambda: None if self._is_cancelled else self._task())
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self.watched is not None:
+            self.watched.release()
 
 
 class ClusterLoop:
-    """Its thread runs while it has users. `post` and what watches deadlines may be used from any thread."""
+    """Its thread runs while it has users. `post` and `alarm` may be used from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.deadlines = deadlines_of(clock)
+        """Of its servers' calls and questions, and when its alarms go off."""
         self.steps = DaemonPool("mcp-cluster-steps", _STEP_THREADS, is_engine=True)
         """Runs what waits for an engine, such as joining a cluster."""
         self._lock = lock_held_over_forks()
@@ -76,6 +73,7 @@ class ClusterLoop:
                 thread = EngineThread(self._run, "mcp-cluster")
                 thread.start()
                 self._thread = thread
+                self.deadlines.hold(self)
 
     def let_go(self, user: object) -> None:
         with self._lock:
@@ -90,7 +88,12 @@ class ClusterLoop:
             return
         if thread is not None:
             thread.join(_JOIN_SECONDS)
+        self.deadlines.wait_idle()
         self.steps.drain(_JOIN_SECONDS)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
 
     def post(self, task: Task) -> None:
         """Have the thread run `task`, after all that was posted before. Takes no lock."""
@@ -107,13 +110,9 @@ class ClusterLoop:
 
     def alarm(self, seconds: float, task: Task) -> Alarm:
         """Run `task` on the thread in so many seconds."""
-        alarm = Alarm(self._clock.monotonic() + seconds, task)
-        self._loop.watch(alarm)
+        alarm = Alarm(self, self._clock.monotonic() + seconds, task)
+        self.deadlines.watch(alarm)
         return alarm
-
-    def watch(self, waiting: Waiting, expire: Callable[[], object]) -> None:
-        """Have `expire` called on the thread if `waiting` has not ended at its deadline."""
-        self._loop.watch(_Watched(waiting, expire))
 
     def after_fork(self) -> None:
         """In a forked child, which has no such thread."""
@@ -124,15 +123,12 @@ class ClusterLoop:
     def _run(self) -> None:
         while True:
             task = self._loop.next_task()
-            if task is None:
-                for late in self._loop.timers.due(self._clock.monotonic())[1]:
-                    if isinstance(late, Alarm | _Watched):
-                        self._guarded(late.expire)
-            else:
+            if task is not None:
                 self._guarded(task)
             with self._lock:
                 if not self._users and self._loop.pending == 0:
                     self._thread = None
+                    self.deadlines.let_go(self)
                     return
 
     @staticmethod

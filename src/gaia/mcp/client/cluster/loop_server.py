@@ -18,7 +18,7 @@ from gaia.mcp.client.cluster.placed_context import PlacedContext
 from gaia.mcp.client.cluster.placed_ending import ENDING_SECONDS
 from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.running_servers import running
-from gaia.mcp.client.supervision.event_loop import Task, Waiting
+from gaia.mcp.client.supervision.event_loop import Task
 from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.server_control import Condition
 from gaia.telemetry import metrics
@@ -136,10 +136,6 @@ class LoopServer(ABC):
     def after_fork(self) -> None:
         self.is_forked = True
         self.call_queue.after_fork()
-
-    def watch(self, waiting: Waiting) -> None:
-        """Enforce a deadline that no thread waits for."""
-        self.call_queue.watch(waiting)
 
     @abstractmethod
     def bind(self) -> BoundCalls:

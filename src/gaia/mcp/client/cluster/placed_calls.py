@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable
@@ -19,10 +20,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.context import SupervisionHooks
-from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.server_requests import ServerRequest
 from gaia.mcp.client.supervision.waited_call import error_of_waited
 from gaia.mcp.errors import (
     CallCancelled,
@@ -166,13 +164,9 @@ class PlacedCalls:
     def session_lost(self, reason: str) -> SessionLost:
         return SessionLost(f"the replica of server {self._server!r} that this handle stays with is lost: {reason}")
 
-    def watch(self, waiting: Waiting) -> None:
-        """Enforce the deadline of a call that no thread waits for, or of a question."""
-        if isinstance(waiting, ServerRequest | InputRequests):
-            self._loop.watch(waiting, waiting.expire)
-        else:
-            call: Any = waiting
-            self._loop.watch(waiting, lambda: self.expire(call))
+    def watch(self, call: Call) -> None:
+        """Have a call expired at its deadline, on the thread for deadlines."""
+        self._loop.deadlines.watch(call, self.expire)
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
@@ -183,18 +177,30 @@ class PlacedCalls:
         return self._give_up(call, error, expired=False)
 
     def _give_up(self, call: Call, error: MCPError, *, expired: bool) -> bool:
-        if not call.finish(error=error):
-            return False
+        try:
+            is_ended = self._end(call, error, expired=expired)
+        except BaseException:
+            # Of a signal handler, at any line. The call must not stay in a table.
+            self._end(call, error, expired=expired)
+            raise
+        return is_ended
+
+    def _end(self, call: Call, error: MCPError, *, expired: bool) -> bool:
+        is_ended = call.finish(error=error)
         with self._lock:
             flight = self._flights.get(call.id)
             if flight is not None:
                 flight.gate.flights.discard(flight.number)
                 del self._flights[call.id]
+            with contextlib.suppress(ValueError):
+                self._backlog.remove(call)
         if flight is not None:
             gate = flight.gate
-            gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
+            # Not on the thread for deadlines: the engine may take its time.
+            cancel = ("cancel", gate.incarnation, flight.number, error.message, expired)
+            self._loop.post(lambda: gate.link.tell(*cancel))
             self._loop.post(self._landed)
-        return True
+        return is_ended
 
     def _depart(self, call: Call) -> Flight | None:
         """Enter a call among the flights, if one can be sent now. With the lock."""

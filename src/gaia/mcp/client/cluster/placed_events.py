@@ -125,7 +125,7 @@ class PlacedEvents:
         if not question.ended:
             self._questions = {number: one for number, one in self._questions.items() if not one.ended}
             self._questions[event.number] = question
-            self._loop.watch(question, question.expire)
+            self._loop.deadlines.watch(question)
 
     def _tell(self, event: EventHappened) -> None:
         kind = getattr(events, event.kind, None)

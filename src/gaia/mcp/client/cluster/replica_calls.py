@@ -11,7 +11,6 @@ from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
-from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, ServerCrashed
 
@@ -53,8 +52,8 @@ class ReplicaCalls:
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         return self._calls.cancel(call, error)
 
-    def watch(self, waiting: Waiting) -> None:
-        self._calls.watch(waiting)
+    def watch(self, call: Call) -> None:
+        self._calls.watch(call)
 
     # The thread of the loop.
 

@@ -26,6 +26,7 @@ from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import Errand
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.deadlines import DeadlineHandle
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 
 __all__ = ["Call", "CallRoute", "ProgressSink"]
@@ -50,7 +51,8 @@ class Call(msgspec.Struct, eq=False):
     """A request that waits for its answer.
 
     Raises ValueError when `params` cannot be expressed in JSON. `on_done` and `on_progress` run on the thread that
-    completes or hears of it, usually a reader: they must be ours, quick and unable to raise.
+    completes or hears of it, usually a reader: they must be ours, quick and unable to raise. `on_done` is called again
+    after an interruption, unless it has taken itself away from the call.
     """
 
     # A struct, because every call makes one: it is filled in half the time that a class of Python takes.
@@ -86,11 +88,14 @@ class Call(msgspec.Struct, eq=False):
     repeated: bool = False
     result: dict[str, Any] = {}
     error: MCPError | None = None
+    watched: DeadlineHandle | None = None
     _caller: int | None = None
     """The thread that carries out an errand of this call, while it looks for one."""
     _errand: Errand | None = None
     """Only the caller's thread changes it."""
-    _claim: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    _outcome: dict[None, tuple[Any, Any]] = {}
+    """What the thread that has claimed the call ends it with. Not a lock: a thread that is interrupted in the middle of
+    its claim has to find out whether it was made."""
     _done: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -120,12 +125,12 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def ended(self) -> bool:
-        return self._claim.locked()
+        return bool(self._outcome)
 
     def begin_write(self) -> bool:
         """The writer asks right before the first byte; False if the call has ended or was withdrawn."""
         self.written = True
-        if self._claim.locked() or self.withdrawn:
+        if self._outcome or self.withdrawn:
             self.written = False
             return False
         return True
@@ -136,21 +141,36 @@ class Call(msgspec.Struct, eq=False):
 
     def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
         """End the call. False if it had already ended; then nothing changes. Sets what `error` says of delivery."""
-        if not self._claim.acquire(False):
-            return False
+        outcome = (result, error)
+        try:
+            if self._outcome.setdefault(None, outcome) is not outcome:
+                return False
+            self._conclude(result, error)
+        except BaseException:
+            # Of a signal handler, such as Ctrl-C. No other thread would end the call now.
+            if self._outcome.get(None) is outcome:
+                self._conclude(result, error)
+            raise
+        return True
+
+    def _conclude(self, result: dict[str, Any] | None, error: MCPError | None) -> None:
+        """What follows a claim. Repeated after an interruption, by the same thread."""
         if error is not None:
             # Only now: whether it was written may be asked once the claim is made, see above.
             error.delivery = self.delivery
             self.error = error
         elif result is not None:
             self.result = result
-        self._done.release()
+        if self._done.locked():
+            self._done.release()
         # The caller's thread may put it away in this moment.
         if (errand := self._errand) is not None:
             errand.ended()
         if self.on_done is not None:
             self.on_done(self)
-        return True
+            self.on_done = None
+        if self.watched is not None:
+            self.watched.release()
 
     def progressed(self, now: float) -> None:
         """The server works on it: its time begins anew, if it was made so ("Timeouts": there is a maximum)."""

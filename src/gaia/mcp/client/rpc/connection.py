@@ -245,10 +245,9 @@ class Connection:
         return self._give_up(call, error, error.message)
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
-        if not call.finish(error=error):
-            return False
+        is_ended = call.finish(error=error)
         self.cancel_call(call, reason)
-        return True
+        return is_ended
 
     def cancel_call(self, call: Call, reason: str) -> None:
         """Forget a call that its caller gave up, and tell the server if it may have seen it ("Cancellation")."""

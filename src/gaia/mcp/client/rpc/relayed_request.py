@@ -95,7 +95,7 @@ class RelayedRequest(Call, eq=False, kw_only=True):
         Call.finish(self, error=failure)
 
     def take(self) -> bytes:
-        """The result, once. The call, which is kept until its deadline may be forgotten, keeps no part of its text."""
+        """The result, once. What still knows the call keeps no part of its text."""
         result, self.raw, self.frame = self.raw, b"", b""
         return result
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 
 from gaia.exception_text import exception_text
 from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.waited_call import error_of_waited
 from gaia.mcp.errors import (
@@ -54,6 +56,7 @@ class CallQueue:
         self,
         server: str,
         max_pending: int,
+        clock: Clock,
         on_call_waiting: Callable[[], None],
         on_expired: Callable[[Call], None],
         has_new_login: Callable[[], bool] = lambda: False,
@@ -78,6 +81,7 @@ class CallQueue:
         self._has_new_login = has_new_login
         self._retry_in = retry_in
         self._safe_to_repeat = safe_to_repeat
+        self._deadlines = deadlines_of(clock)
         # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
@@ -138,6 +142,10 @@ class CallQueue:
             self._on_expired(call)
         return True
 
+    def watch(self, call: Call) -> None:
+        """Have a call expired at its deadline, on the thread for deadlines."""
+        self._deadlines.watch(call, self.expire)
+
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         """End a call that its caller has given up. False if it ended just before."""
         return self._give_up(call, error, error.message)
@@ -158,11 +166,21 @@ class CallQueue:
         return True
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
-        if not call.finish(error=error):
-            return False
+        try:
+            is_ended = self._end(call, error, reason)
+        except BaseException:
+            # Of a signal handler, at any line. The call must not stay in a table.
+            self._end(call, error, reason)
+            raise
+        return is_ended
+
+    def _end(self, call: Call, error: MCPError, reason: str) -> bool:
+        is_ended = call.finish(error=error)
         for connection in self._connections:
             connection.cancel_call(call, reason)
-        return True
+        if self._backlog:
+            self._take_out(call)
+        return is_ended
 
     def _take_out(self, call: Call) -> bool:
         """False if the supervisor has taken the call out of the backlog."""
@@ -369,8 +387,10 @@ class CallQueue:
 
 def _both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) -> Callable[[Call], None]:
     def on_done(call: Call) -> None:
-        if first is not None:
-            first(call)
-        second(call)
+        try:
+            if first is not None:
+                first(call)
+        finally:
+            second(call)
 
     return on_done

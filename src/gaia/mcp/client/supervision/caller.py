@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures._base import CANCELLED
 from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.cancellation import CancelScope, current_scope
@@ -48,6 +49,9 @@ _MAX_UPDATE_BYTES = 8 * 1024 * 1024
 class CallEntry(CallRoute, Protocol):
     """Where calls enter: a call queue."""
 
+    def watch(self, call: Call, /) -> None:
+        """Enforce the deadline of a call that no thread waits for. To be called again if that comes nearer."""
+
     @property
     def ready(self) -> Connection | None:
         """The connection that calls go to, if it is one of this program."""
@@ -61,9 +65,6 @@ class Supervised(Protocol):
 
     @property
     def next_id(self) -> Callable[[], int]: ...
-
-    def watch(self, call: Call, /) -> None:
-        """Enforce the deadline of a call that no thread waits for."""
 
 
 S = TypeVar("S", bound=Supervised)
@@ -122,6 +123,8 @@ class Caller(Generic[S]):
 
         def done(call: Call) -> None:
             try:
+                # Not twice. Without it, neither of the call and its future keeps the other.
+                call.on_done = None
                 failed = call.error is not None or is_tool_error(call.result)
                 self.statistics.record(self._clock.monotonic() - call.now, failed=failed)
                 if not goes_on(call.error, call.result):
@@ -141,8 +144,9 @@ class Caller(Generic[S]):
 
         call = self._call(supervisor, request, done, None if on_progress is None else progressed)
         future.attach(lambda error: supervisor.call_queue.cancel(call, error))
+        # In this order: if this thread is interrupted here, the call ends at its deadline, wherever it is.
+        supervisor.call_queue.watch(call)
         supervisor.call_queue.submit(call)
-        supervisor.watch(call)
 
     def relay(
         self,
@@ -162,9 +166,12 @@ class Caller(Generic[S]):
 
         def done(call: Call) -> None:
             assert isinstance(call, RelayedRequest), "it was made here"
-            failed = call.error is not None or call.facts.is_error is True
-            statistics.record(clock.monotonic() - call.now, failed=failed)
-            on_done(call)
+            try:
+                call.on_done = None
+                failed = call.error is not None or call.facts.is_error is True
+                statistics.record(clock.monotonic() - call.now, failed=failed)
+            finally:
+                on_done(call)
 
         call = RelayedRequest(
             supervisor.next_id(),
@@ -184,8 +191,14 @@ class Caller(Generic[S]):
         if request.observation is not None:
             request.observation.numbered(call.id)
         relay = Relay(call, supervisor, clock)
-        supervisor.call_queue.submit(call)
-        supervisor.watch(call)
+        call_queue = supervisor.call_queue
+        try:
+            call_queue.watch(call)
+            call_queue.submit(call)
+        except BaseException:
+            # Of a signal handler.
+            call_queue.cancel(call, CallCancelled("the caller was interrupted"))
+            raise
         return relay
 
     def _call(
@@ -242,7 +255,7 @@ class Relay:
     def allow(self, seconds: float) -> None:
         """Give the call so much time from now on, instead of what it has left: a person is asked, or has answered."""
         self._call.deadline = self._clock.monotonic() + seconds
-        self._supervisor.watch(self._call)
+        self._supervisor.call_queue.watch(self._call)
 
     def resume(self) -> None:
         """Give the call its whole timeout from now on."""
@@ -355,11 +368,17 @@ class CallFuture(Future[ToolResult]):
     def cancel(self) -> bool:
         """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
         self._unwanted = True
-        if self._cancel_call is None or not self._cancel_call(self._cancellation):
-            return self.cancelled()
+        cancel_call = self._cancel_call
+        if cancel_call is not None and cancel_call(self._cancellation):
+            self._set_cancelled()
+        return self.cancelled()
+
+    def _set_cancelled(self) -> None:
+        """For any thread, and more than once: two may find that the request was cancelled."""
         super().cancel()
-        self.set_running_or_notify_cancel()
-        return True
+        with self._condition:
+            if self._state == CANCELLED:
+                self.set_running_or_notify_cancel()
 
     @property
     def delivery_of_cancelled(self) -> Delivery:
@@ -379,7 +398,8 @@ class CallFuture(Future[ToolResult]):
         May be called again after an exception, as long as the future is not done.
         """
         if error is self._cancellation:
-            # `cancel` does the rest. A call that was cancelled otherwise has failed.
+            # A call that was cancelled otherwise has failed.
+            self._set_cancelled()
             return
         if not self.running():
             self.set_running_or_notify_cancel()
@@ -388,3 +408,5 @@ class CallFuture(Future[ToolResult]):
         else:
             self.answer = result
             self.set_result(ToolResult.from_server(result))
+        # It keeps the call, with its arguments.
+        self._cancel_call = None

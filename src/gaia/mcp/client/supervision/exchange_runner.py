@@ -90,6 +90,8 @@ class ExchangeRunner(Generic[T]):
             """Runs on the thread that ends the call."""
             observation.stop()
             self._runners.post(CallAnswered(self, call))
+            # Not twice.
+            call.on_done = None
 
         now = self._runners.clock.monotonic()
         self.call = call = Call(

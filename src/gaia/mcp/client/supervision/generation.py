@@ -11,11 +11,12 @@ from gaia.log import get_logger, mask_secrets_of
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.notifications import ServerNotification
-from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.counted_connection import CountedConnection
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.rpc.tap import Tap
+from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
@@ -54,14 +55,14 @@ class Generation:
         context: SupervisionContext,
         loop: EventLoop,
         number: int,
-        repeat: Callable[[Call], bool],
+        call_queue: CallQueue,
         on_ended: Callable[[Generation], None],
     ) -> None:
         """Start the server. Raises MCPError if that is not possible.
 
-        ``repeat(call)`` may take over a call whose answer was lost; it runs on the channel's threads. `on_ended` runs
-        on the supervisor's thread: the server's output ended, its process exited, or it closed its input. It may be
-        called more than once, and even after an error was raised here.
+        `call_queue` may take over a call whose answer was lost. `on_ended` runs on the supervisor's thread: the
+        server's output ended, its process exited, or it closed its input. It may be called more than once, and even
+        after an error was raised here.
         """
         self.maintenance: Maintenance | None = None
         """From the first message until the server is lost."""
@@ -76,6 +77,8 @@ class Generation:
         self.context = context
         """What it was started with."""
         self._loop = loop
+        self._call_queue = call_queue
+        deadlines = deadlines_of(context.clock)
         server_requests = context.server_requests
         self.notifications = Notifications(loop, server_requests, self._notified)
         is_counted = context.recycling.max_calls is not None or context.idle_stop is not None
@@ -87,10 +90,10 @@ class Generation:
             max_pending=context.max_pending,
             on_notification=lambda notification: self.notifications.received(connection, notification),
             on_ended=lambda _: loop.post(lambda: on_ended(self)),
-            on_request=lambda request: server_requests.asked(connection, request, loop.watch),
+            on_request=lambda request: server_requests.asked(connection, request, deadlines.watch),
             observer=context.observer.anew(),
             executor=context.executor,
-            on_lost=lambda call, _: repeat(call),
+            on_lost=lambda call, _: call_queue.repeat(call),
         )
         tap = None if context.taps.new is None else context.taps.new(context.name)
         self._opened = _open(context, connection, tap)
@@ -128,7 +131,7 @@ class Generation:
         """
         context, loop = self.context, self._loop
         self.run_exchange = run_exchange = RunExchange(
-            self.connection, context.clock, context.transport.timeout, next_id, loop.timers.watch, loop.post
+            self.connection, context.clock, context.transport.timeout, next_id, self._call_queue.watch, loop.post
         )
 
         def list_failed(error: MCPError) -> None:

@@ -11,6 +11,7 @@ from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.client.protocol.rounds import InputRequest
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.deadlines import DeadlineHandle
 from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
 
@@ -29,6 +30,7 @@ class InputRequests:
         """Nothing is asked yet. `on_done` runs on the thread that ends it, and must be quick."""
         self.deadline = server_requests.deadline()
         """A reading of the clock; enforced by `wait`, or by a watcher that calls `expire`."""
+        self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
         self._server_requests = server_requests
@@ -37,7 +39,8 @@ class InputRequests:
         self._lock = reentrant_lock()
         """Owns `_open` and the writing of `answers`."""
         self._open: list[ServerRequest] = []
-        self._claim = threading.Lock()
+        self._outcome: dict[None, object] = {}
+        """As that of a call: what the thread that has claimed it ends it with."""
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -64,7 +67,7 @@ class InputRequests:
 
     @property
     def ended(self) -> bool:
-        return self._claim.locked()
+        return bool(self._outcome)
 
     def wait(self, clock: Clock) -> None:
         """Return when it has ended, by its deadline at the latest."""
@@ -95,16 +98,30 @@ class InputRequests:
                 self._finish(None)
 
     def _finish(self, error: MCPError | None) -> bool:
-        if not self._claim.acquire(False):
-            return False
+        outcome = (error,)
+        try:
+            if self._outcome.setdefault(None, outcome) is not outcome:
+                return False
+            self._conclude(error)
+        except BaseException:
+            # Of a signal handler. No other thread would end it now.
+            if self._outcome.get(None) is outcome:
+                self._conclude(error)
+            raise
+        return True
+
+    def _conclude(self, error: MCPError | None) -> None:
         if error is not None:
             # The server has seen the request, and may have acted on it.
             error.delivery = "unknown"
         self.error = error
         self._withdraw()
-        self._done.release()
-        self._on_done(self)
-        return True
+        if self._done.locked():
+            self._done.release()
+        on_done, self._on_done = self._on_done, lambda _: None
+        on_done(self)
+        if self.watched is not None:
+            self.watched.release()
 
     def _withdraw(self) -> None:
         with self._lock:

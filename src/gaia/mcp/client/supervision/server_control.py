@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision.caller import Supervised
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
 
 __all__ = ["Condition", "ServerContext", "ServerControl"]
@@ -60,8 +58,6 @@ class ServerControl(Supervised, Protocol):
     def subscriptions_changed(self) -> None: ...
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None: ...
-
-    def watch(self, waiting: Call | InputRequests, /) -> None: ...
 
 
 class ServerContext(Protocol):

@@ -64,6 +64,7 @@ class ServerLifecycle:
         self.call_queue = CallQueue(
             context.name,
             context.max_pending,
+            context.clock,
             on_call_waiting=lambda: loop.post(self.call_waiting),
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,
@@ -219,7 +220,7 @@ class ServerLifecycle:
     def start(self, number: int) -> Generation:
         """Start a generation. Raises MCPError."""
         context = self._replacements.candidate or self._context
-        return Generation(context, self._loop, number, self.call_queue.repeat, self._ended)
+        return Generation(context, self._loop, number, self.call_queue, self._ended)
 
     def greet(self, generation: Generation) -> None:
         """Begin to greet a generation."""

@@ -11,7 +11,6 @@ The work of user code for an answer that is not needed any more is cancelled (`g
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,6 +31,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.rpc.deadlines import DeadlineHandle
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import METHODS, ClientFeatures
@@ -67,18 +67,29 @@ class ServerRequest:
         self._timeout = timeout
         self.scope = CancelScope()
         """What user code does for the answer belongs to it."""
-        self._claim = threading.Lock()
+        self.watched: DeadlineHandle | None = None
+        self._outcome: dict[None, object] = {}
+        """As that of a call: what the thread that has claimed it ends it with."""
         self._on_done = on_done
 
     @property
     def ended(self) -> bool:
-        return self._claim.locked()
+        return bool(self._outcome)
 
     def finish(self, result: dict[str, Any] | None = None, refusal: Refusal | None = None) -> bool:
         """End it; with neither, withdraw it. False if it had already ended."""
-        if not self._claim.acquire(False):
-            return False
-        self._on_done(result, refusal)
+        outcome = (result, refusal)
+        try:
+            if self._outcome.setdefault(None, outcome) is not outcome:
+                return False
+            self._on_done(result, refusal)
+        except BaseException:
+            # Of a signal handler. No other thread would end it now.
+            if self._outcome.get(None) is outcome:
+                self._on_done(result, refusal)
+            raise
+        if self.watched is not None:
+            self.watched.release()
         return True
 
     def expire(self) -> None:

@@ -14,7 +14,6 @@ does. What has to outlive that (the call queue, the policy's memory, the timers)
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import threading
 from collections.abc import Callable
@@ -27,15 +26,13 @@ from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
 from gaia.locks import Latch
 from gaia.log import get_logger
-from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.supervision.context import SupervisionContext
-from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
+from gaia.mcp.client.supervision.event_loop import EventLoop, Task
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.exchange_runner import CallAnswered
-from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.replacement import OnReplaced
 from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
-from gaia.mcp.client.supervision.server_requests import ServerRequest
 from gaia.mcp.errors import MCPError
 from gaia.telemetry import metrics, spans
 
@@ -82,7 +79,7 @@ class Supervisor:
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
         self.next_id = self.call_queue.next_id
-        self.watch = self._loop.watch
+        self._deadlines = deadlines_of(context.clock)
 
     @property
     def state(self) -> ServerState:
@@ -112,17 +109,22 @@ class Supervisor:
         self._loop.post(lambda: self._begin(keep_trying))
         self._starting_in = threading.get_ident()
         try:
+            self._deadlines.hold(self)
             self._thread.start()
         except RuntimeError as error:
             if "start new thread" not in str(error):
                 # An exception of a signal handler, in the middle of the start. The thread may run.
                 raise
+            self._deadlines.let_go(self)
             _running.discard(self)
             self.condition.last_error = f"no thread for the server: {error}"
             self._lifecycle.follow_up.fail(self.condition.last_error)
         finally:
             self._starting_in = None
         self._settled.wait()
+        if self._thread.ident is not None and self._is_over():
+            # One that has failed leaves nothing behind.
+            self._all_done.wait(_JOIN_SECONDS)
         _flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
 
@@ -147,6 +149,8 @@ class Supervisor:
                 logger.error("supervisor_stuck", server=self.name)
                 return
             self._thread.join(_JOIN_SECONDS)
+        # The start may have been interrupted.
+        self._deadlines.let_go(self)
         if self.state not in (ServerState.CREATED, ServerState.CLOSED):
             # The first start had failed, and the thread had ended with it or never begun.
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
@@ -256,6 +260,8 @@ class Supervisor:
         try:
             self._transport.release(self)
         finally:
+            self._deadlines.let_go(self)
+            self._deadlines.wait_idle()
             _running.discard(self)
             metrics.observed.discard(self)
             self._settled.open()
@@ -309,23 +315,8 @@ class Supervisor:
         logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
 
     def _fire_timers(self) -> None:
-        tasks, late = self._loop.timers.due(self._clock.monotonic())
-        for waiting in late:
-            self._guarded(functools.partial(self._expire, waiting))
-        for task in tasks:
+        for task in self._loop.timers.due(self._clock.monotonic()):
             self._guarded(task)
-
-    def _expire(self, waiting: Waiting) -> None:
-        try:
-            if isinstance(waiting, Call):
-                self.call_queue.expire(waiting)
-            elif isinstance(waiting, ServerRequest | InputRequests):
-                waiting.expire()
-        except BaseException:
-            # It is not watched any more.
-            if isinstance(waiting, Call):
-                waiting.finish(error=waiting.timed_out())
-            raise
 
 
 def _flush() -> None:

@@ -1,14 +1,9 @@
 import threading
+from queue import SimpleQueue
 
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.rpc.clock import SystemClock
 from tests.waiting import PATIENCE, wait_until
-
-
-class Waiting:
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.ended = False
 
 
 def threads() -> list[str]:
@@ -49,13 +44,21 @@ class TestThread:
             assert wait_until(lambda: threads() == [])
 
 
-class TestDeadlines:
-    def test_what_has_not_ended_expires(self) -> None:
-        loop, clock, expired = ClusterLoop(SystemClock()), SystemClock(), threading.Event()
+class TestAlarms:
+    def test_one_goes_off_on_the_thread(self) -> None:
+        loop, ran_on = ClusterLoop(SystemClock()), SimpleQueue[str]()
         loop.hold("a")
-        loop.watch(Waiting(clock.monotonic() + 0.01), expired.set)
-        assert expired.wait(PATIENCE)
+        loop.alarm(0.01, lambda: ran_on.put(threading.current_thread().name))
+        assert ran_on.get(timeout=PATIENCE) == "mcp-cluster"
         loop.let_go("a")
+        assert wait_until(lambda: threads() == [])
+
+    def test_those_of_a_loop_without_users_keep_no_thread(self) -> None:
+        loop = ClusterLoop(SystemClock())
+        loop.hold("a")
+        loop.alarm(3600.0, lambda: None)
+        loop.let_go("a")
+        loop.wait_idle()
         assert wait_until(lambda: threads() == [])
 
     def test_an_alarm_that_is_cancelled_does_nothing(self) -> None:

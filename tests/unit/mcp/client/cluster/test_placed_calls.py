@@ -69,7 +69,7 @@ class Loop(ClusterLoop):
 
     def alarm(self, seconds: float, task: Callable[[], object]) -> Alarm:
         self.alarms.append(task)
-        return Alarm(0.0, task)
+        return Alarm(self, 0.0, task)
 
     def run(self) -> None:
         while self.tasks:
@@ -197,6 +197,7 @@ class TestFlights:
             assert server.calls.cancel(call, CallCancelled("not wanted"))
         assert call.error is not None
         assert call.error.delivery == "unknown"
+        server.loop.run()
         assert server.link.told == [("cancel", "one", call.id, call.error.message, expired)]
         server.link.answer(0, OK)
         assert call.result == {}

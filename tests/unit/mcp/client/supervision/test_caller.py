@@ -1,20 +1,26 @@
 """The callers' side: waiting, giving up, progress, futures; and on which threads a caller's own code runs."""
 
+import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
+from queue import Queue
 from typing import Any, NoReturn
 from unittest.mock import Mock
 
 import pytest
 
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError
+from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError
 from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 TEXT = {"content": [{"type": "text", "text": "hello"}]}
 
@@ -22,6 +28,17 @@ TEXT = {"content": [{"type": "text", "text": "hello"}]}
 @pytest.fixture
 def channel(server: Supervised) -> FakeChannel:
     return server.transport.channel()
+
+
+@contextlib.contextmanager
+def collecting_nothing() -> Iterator[None]:
+    """What only a collection of garbage would free is not freed in the block."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @pytest.fixture
@@ -339,13 +356,29 @@ class TestFutures:
         def flood() -> None:
             flooding.set()
             while not future.done():
-                server.supervisor.watch(server.unfinished_call())
+                server.supervisor._loop.post(lambda: None)
 
         flooded = server.in_background(flood)
         assert flooding.wait(PATIENCE)
         server.clock.advance(5.0)
         assert isinstance(future.exception(PATIENCE), CallTimeout)
         flooded.result(PATIENCE)
+
+    def test_deadlines_are_kept_while_the_supervisor_waits(
+        self, server: Supervised, channel: FakeChannel, held: threading.Event
+    ) -> None:
+        """It starts a process, or waits for the file of approved tools."""
+        waiting = threading.Event()
+        server.supervisor._loop.post(lambda: (waiting.set(), held.wait(PATIENCE)))
+        assert waiting.wait(PATIENCE)
+        request = ClientRequest("tools/call", {"name": "echo"}, CallOptions(5.0))
+        relayed: Queue[MCPError | None] = Queue()
+        server.caller.relay(request, Mock(), lambda call: relayed.put(call.error), None)
+        future = server.submit(timeout=5.0)
+        server.pass_time(5.0)
+        assert isinstance(future.exception(PATIENCE), CallTimeout)
+        assert isinstance(relayed.get(timeout=PATIENCE), CallTimeout)
+        assert not held.is_set()
 
     def test_cancelling_tells_the_server(self, server: Supervised, channel: FakeChannel) -> None:
         future = server.submit()
@@ -464,12 +497,47 @@ class TestFutures:
         channel.answer(channel.wait_for("tools/call"), TEXT)
         assert isinstance(followed.result(PATIENCE), CallCancelled)
 
+    @pytest.mark.parametrize("outcome", ["result", "error", "cancelled"])
+    def test_nothing_of_a_call_is_kept_when_its_future_is_dropped(
+        self, server: Supervised, channel: FakeChannel, outcome: str
+    ) -> None:
+        futures = [server.submit(str(number), timeout=3600.0) for number in range(20)]
+        for number, future in enumerate(futures, 1):
+            request = channel.wait_for("tools/call", number)
+            if outcome == "result":
+                channel.answer(request, TEXT)
+            elif outcome == "error":
+                channel.answer_error(request, -1, "no")
+            else:
+                future.cancel()
+            wait([future], PATIENCE)
+        server.settle()
+        with collecting_nothing():
+            refs = [weakref.ref(future) for future in futures]
+            del futures, future
+            assert wait_until(lambda: [ref for ref in refs if ref() is not None] == [])
+            # The last one may still be known to the thread that has ended it.
+            assert sum(isinstance(one, Call) and one.method == "tools/call" for one in gc.get_objects()) <= 1
+
+    def test_a_future_keeps_the_result_and_not_the_call(self, server: Supervised, channel: FakeChannel) -> None:
+        channel.answer_calls()
+        futures = [server.submit(timeout=3600.0) for _ in range(20)]
+        wait(futures, PATIENCE)
+        server.settle()
+        with collecting_nothing():
+            assert wait_until(
+                lambda: sum(isinstance(one, Call) and one.method == "tools/call" for one in gc.get_objects()) <= 1
+            )
+        assert [future.result() for future in futures]
+
     def test_ended_ones_are_let_go_long_before_their_deadlines(self, server: Supervised, channel: FakeChannel) -> None:
         channel.answer_calls()
-        for _ in range(2000):
-            server.submit(timeout=3600.0)
+        futures = [server.submit(timeout=3600.0) for _ in range(2000)]
+        for future in futures:
+            future.result(PATIENCE)
         server.settle()
-        assert len(server.supervisor._loop.timers._waiting) <= 128
+        deadlines = deadlines_of(server.clock)
+        assert len(deadlines._heap) + len(deadlines._arrived) <= 512
 
 
 class TestStatistics:

@@ -207,6 +207,7 @@ class TestBusyServer:
         other = watched.submit(timeout=60.0, on_progress=lambda *_: None)
         request = channel.wait_for("tools/call", 2)
         watched.pass_time(10.0)
+        channel.wait_for("tools/list", 2)
         watched.clock.advance(5.0)
         channel.notify("notifications/progress", {"progressToken": request["id"], "progress": 1})
         watched.pass_time(5.0)

@@ -60,7 +60,7 @@ class Watched:
         end = self.clock.monotonic() + seconds
         while (deadline := self.loop.timers.next_deadline()) is not None and deadline <= end:
             self.clock.advance(deadline - self.clock.monotonic())
-            for task in self.loop.timers.due(self.clock.monotonic())[0]:
+            for task in self.loop.timers.due(self.clock.monotonic()):
                 task()
         self.clock.advance(end - self.clock.monotonic())
 
