@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,9 @@ _ROUNDS = {1: 3, 50: 2, 200: 1}
 _FURTHER_ENDS = 2
 """Rounds in which only gaia-mcp and the floor start and end many servers, because some peers take a minute for it."""
 
+_SETTLED_SECONDS = 1.5
+_POLL_SECONDS = 0.05
+
 _SIZES = {"64 B": 64, "1 MiB": 1024 * 1024, "8 MiB": 8 * 1024 * 1024}
 _CALLS = 3
 
@@ -34,6 +38,7 @@ def measure(session: Session) -> None:
                     driver.load()
                     started = driver.connect(servers)
                     driver.call(64, 1)
+                    _let_threads_end(driver.process)
                     _add(session, driver, servers)
                     if servers == max(_ROUNDS):
                         _end(session, driver, servers, started)
@@ -58,6 +63,15 @@ def _servers(servers: int) -> str:
 def own_share(process: psutil.Process) -> int:
     """Bytes, where pages that several processes share count in parts: processes forked from one share most of them."""
     return int(getattr(process.memory_full_info(), "pss", process.memory_info().rss))
+
+
+def _let_threads_end(process: psutil.Process) -> None:
+    """Wait for threads that only the start needs: until none has ended for a while."""
+    seen, since = process.num_threads(), time.monotonic()
+    while time.monotonic() - since < _SETTLED_SECONDS:
+        time.sleep(_POLL_SECONDS)
+        if (now := process.num_threads()) != seen:
+            seen, since = now, time.monotonic()
 
 
 def _add(session: Session, driver: DriverProcess, servers: int) -> None:

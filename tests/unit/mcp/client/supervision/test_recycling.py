@@ -327,7 +327,7 @@ class TestOnRequest:
         channel.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
         assert outcomes.get(timeout=PATIENCE) is None
         assert (status(server).recyclings, status(server).restarts) == (0, 1)
-        assert server.wait_for(Restarted).reason is None
+        assert server.wait_for(Restarted).reason == "the server exited with code 1", "not why it was to be recycled"
 
 
 class TestSeen:
