@@ -18,6 +18,7 @@ from gaia.mcp.client.cluster.link import HostLink, HostLost
 from gaia.mcp.client.cluster.wire import Reply, decode_reply, encode
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.rpc.interruption import completed
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
@@ -177,13 +178,8 @@ class PlacedCalls:
         return self._give_up(call, error, expired=False)
 
     def _give_up(self, call: Call, error: MCPError, *, expired: bool) -> bool:
-        try:
-            is_ended = self._end(call, error, expired=expired)
-        except BaseException:
-            # Of a signal handler, at any line. The call must not stay in a table.
-            self._end(call, error, expired=expired)
-            raise
-        return is_ended
+        # An interruption must not leave the call in a table.
+        return completed(lambda: self._end(call, error, expired=expired))
 
     def _end(self, call: Call, error: MCPError, *, expired: bool) -> bool:
         is_ended = call.finish(error=error)

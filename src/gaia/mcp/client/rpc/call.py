@@ -27,6 +27,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, Negotia
 from gaia.mcp.client.rpc.channel import Errand
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.deadlines import DeadlineHandle
+from gaia.mcp.client.rpc.interruption import end_once
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 
 __all__ = ["Call", "CallRoute", "ProgressSink"]
@@ -93,9 +94,8 @@ class Call(msgspec.Struct, eq=False):
     """The thread that carries out an errand of this call, while it looks for one."""
     _errand: Errand | None = None
     """Only the caller's thread changes it."""
-    _outcome: dict[None, tuple[Any, Any]] = {}
-    """What the thread that has claimed the call ends it with. Not a lock: a thread that is interrupted in the middle of
-    its claim has to find out whether it was made."""
+    _outcome: dict[None, tuple[Any, ...]] = {}
+    """What the call has ended with, see `end_once`."""
     _done: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -141,20 +141,10 @@ class Call(msgspec.Struct, eq=False):
 
     def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
         """End the call. False if it had already ended; then nothing changes. Sets what `error` says of delivery."""
-        outcome = (result, error)
-        try:
-            if self._outcome.setdefault(None, outcome) is not outcome:
-                return False
-            self._conclude(result, error)
-        except BaseException:
-            # Of a signal handler, such as Ctrl-C. No other thread would end the call now.
-            if self._outcome.get(None) is outcome:
-                self._conclude(result, error)
-            raise
-        return True
+        return end_once(self._outcome, (result, error), self._conclude)
 
     def _conclude(self, result: dict[str, Any] | None, error: MCPError | None) -> None:
-        """What follows a claim. Repeated after an interruption, by the same thread."""
+        """The rest, in the thread that has claimed the call. Repeated after an interruption."""
         if error is not None:
             # Only now: whether it was written may be asked once the claim is made, see above.
             error.delivery = self.delivery

@@ -15,6 +15,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.deadlines import deadlines_of
+from gaia.mcp.client.rpc.interruption import completed
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.waited_call import error_of_waited
 from gaia.mcp.errors import (
@@ -166,13 +167,8 @@ class CallQueue:
         return True
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
-        try:
-            is_ended = self._end(call, error, reason)
-        except BaseException:
-            # Of a signal handler, at any line. The call must not stay in a table.
-            self._end(call, error, reason)
-            raise
-        return is_ended
+        # An interruption must not leave the call in a table.
+        return completed(lambda: self._end(call, error, reason))
 
     def _end(self, call: Call, error: MCPError, reason: str) -> bool:
         is_ended = call.finish(error=error)

@@ -12,6 +12,7 @@ from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.client.protocol.rounds import InputRequest
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.deadlines import DeadlineHandle
+from gaia.mcp.client.rpc.interruption import end_once
 from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
 
@@ -39,8 +40,8 @@ class InputRequests:
         self._lock = reentrant_lock()
         """Owns `_open` and the writing of `answers`."""
         self._open: list[ServerRequest] = []
-        self._outcome: dict[None, object] = {}
-        """As that of a call: what the thread that has claimed it ends it with."""
+        self._outcome: dict[None, tuple[Any, ...]] = {}
+        """What it has ended with, see `end_once`."""
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -98,17 +99,7 @@ class InputRequests:
                 self._finish(None)
 
     def _finish(self, error: MCPError | None) -> bool:
-        outcome = (error,)
-        try:
-            if self._outcome.setdefault(None, outcome) is not outcome:
-                return False
-            self._conclude(error)
-        except BaseException:
-            # Of a signal handler. No other thread would end it now.
-            if self._outcome.get(None) is outcome:
-                self._conclude(error)
-            raise
-        return True
+        return end_once(self._outcome, (error,), self._conclude)
 
     def _conclude(self, error: MCPError | None) -> None:
         if error is not None:

@@ -32,6 +32,7 @@ from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.deadlines import DeadlineHandle
+from gaia.mcp.client.rpc.interruption import end_once
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import METHODS, ClientFeatures
@@ -68,8 +69,8 @@ class ServerRequest:
         self.scope = CancelScope()
         """What user code does for the answer belongs to it."""
         self.watched: DeadlineHandle | None = None
-        self._outcome: dict[None, object] = {}
-        """As that of a call: what the thread that has claimed it ends it with."""
+        self._outcome: dict[None, tuple[Any, ...]] = {}
+        """What it has ended with, see `end_once`."""
         self._on_done = on_done
 
     @property
@@ -78,19 +79,12 @@ class ServerRequest:
 
     def finish(self, result: dict[str, Any] | None = None, refusal: Refusal | None = None) -> bool:
         """End it; with neither, withdraw it. False if it had already ended."""
-        outcome = (result, refusal)
-        try:
-            if self._outcome.setdefault(None, outcome) is not outcome:
-                return False
-            self._on_done(result, refusal)
-        except BaseException:
-            # Of a signal handler. No other thread would end it now.
-            if self._outcome.get(None) is outcome:
-                self._on_done(result, refusal)
-            raise
+        return end_once(self._outcome, (result, refusal), self._conclude)
+
+    def _conclude(self, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        self._on_done(result, refusal)
         if self.watched is not None:
             self.watched.release()
-        return True
 
     def expire(self) -> None:
         """The deadline has passed without an answer."""
