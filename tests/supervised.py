@@ -10,6 +10,7 @@ from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
@@ -245,7 +246,7 @@ class Supervised:
         read = threading.Event()
         post = self.supervisor._loop.post
         marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: post(read.set), bound=True)
-        self.supervisor.call_queue.watch(marker)
+        deadlines_of(self.clock).watch(marker, self.supervisor.call_queue.expire)
         assert read.wait(PATIENCE), "the supervisor does not run its tasks"
 
     def pass_time(self, seconds: float) -> None:

@@ -51,6 +51,3 @@ class BoundCalls:
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         return self._calls.cancel(call, error)
-
-    def watch(self, call: Call) -> None:
-        self._calls.watch(call)

@@ -165,10 +165,6 @@ class PlacedCalls:
     def session_lost(self, reason: str) -> SessionLost:
         return SessionLost(f"the replica of server {self._server!r} that this handle stays with is lost: {reason}")
 
-    def watch(self, call: Call) -> None:
-        """Have a call expired at its deadline, on the thread for deadlines."""
-        self._loop.deadlines.watch(call, self.expire)
-
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
         return self._give_up(call, call.timed_out(), expired=True)

@@ -52,9 +52,6 @@ class ReplicaCalls:
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         return self._calls.cancel(call, error)
 
-    def watch(self, call: Call) -> None:
-        self._calls.watch(call)
-
     # The thread of the loop.
 
     def differ(self, tools: Collection[str]) -> None:

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 
 from gaia.exception_text import exception_text
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.rpc.interruption import completed
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.waited_call import error_of_waited
@@ -57,7 +55,6 @@ class CallQueue:
         self,
         server: str,
         max_pending: int,
-        clock: Clock,
         on_call_waiting: Callable[[], None],
         on_expired: Callable[[Call], None],
         has_new_login: Callable[[], bool] = lambda: False,
@@ -82,7 +79,6 @@ class CallQueue:
         self._has_new_login = has_new_login
         self._retry_in = retry_in
         self._safe_to_repeat = safe_to_repeat
-        self._deadlines = deadlines_of(clock)
         # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
@@ -142,10 +138,6 @@ class CallQueue:
         if self._connection is not None and not call.bound:
             self._on_expired(call)
         return True
-
-    def watch(self, call: Call) -> None:
-        """Have a call expired at its deadline, on the thread for deadlines."""
-        self._deadlines.watch(call, self.expire)
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         """End a call that its caller has given up. False if it ended just before."""

@@ -21,6 +21,7 @@ from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.call import Call, CallRoute, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
 from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
@@ -49,9 +50,6 @@ _MAX_UPDATE_BYTES = 8 * 1024 * 1024
 class CallEntry(CallRoute, Protocol):
     """Where calls enter: a call queue."""
 
-    def watch(self, call: Call, /) -> None:
-        """Enforce the deadline of a call that no thread waits for. To be called again if that comes nearer."""
-
     @property
     def ready(self) -> Connection | None:
         """The connection that calls go to, if it is one of this program."""
@@ -79,6 +77,8 @@ class Caller(Generic[S]):
         """Replaced by the session when it connects again; each request reads it once."""
         self.statistics = CallStatistics()
         self._clock = clock
+        self._deadlines = deadlines_of(clock)
+        """Of calls that no thread waits for."""
         self.timeout = timeout
         """Replaced when the server gets another configuration."""
 
@@ -145,7 +145,7 @@ class Caller(Generic[S]):
         call = self._call(supervisor, request, done, None if on_progress is None else progressed)
         future.attach(lambda error: supervisor.call_queue.cancel(call, error))
         # In this order: if this thread is interrupted here, the call ends at its deadline, wherever it is.
-        supervisor.call_queue.watch(call)
+        self._deadlines.watch(call, supervisor.call_queue.expire)
         supervisor.call_queue.submit(call)
 
     def relay(
@@ -193,7 +193,7 @@ class Caller(Generic[S]):
         relay = Relay(call, supervisor, clock)
         call_queue = supervisor.call_queue
         try:
-            call_queue.watch(call)
+            self._deadlines.watch(call, call_queue.expire)
             call_queue.submit(call)
         except BaseException:
             # Of a signal handler.
@@ -255,7 +255,7 @@ class Relay:
     def allow(self, seconds: float) -> None:
         """Give the call so much time from now on, instead of what it has left: a person is asked, or has answered."""
         self._call.deadline = self._clock.monotonic() + seconds
-        self._supervisor.call_queue.watch(self._call)
+        deadlines_of(self._clock).watch(self._call, self._supervisor.call_queue.expire)
 
     def resume(self) -> None:
         """Give the call its whole timeout from now on."""

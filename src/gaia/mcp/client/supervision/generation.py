@@ -11,6 +11,7 @@ from gaia.log import get_logger, mask_secrets_of
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.notifications import ServerNotification
+from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.counted_connection import CountedConnection
@@ -129,16 +130,21 @@ class Generation:
         `on_greeted` or `on_failed` is called, unless the connection is lost before. `on_list_failed` may raise the
         error: then the greeting fails. `on_hung` is called after `ready`.
         """
-        context, loop = self.context, self._loop
+        context = self.context
+        deadlines, expire = deadlines_of(context.clock), self._call_queue.expire
+
+        def watch(call: Call) -> None:
+            deadlines.watch(call, expire)
+
         self.run_exchange = run_exchange = RunExchange(
-            self.connection, context.clock, context.transport.timeout, next_id, self._call_queue.watch, loop.post
+            self.connection, context.clock, context.transport.timeout, next_id, watch, self._loop.post
         )
 
         def list_failed(error: MCPError) -> None:
             on_list_failed(self, error)
 
         self.maintenance = Maintenance(
-            context, run_exchange, self.notifications, loop.timers, lambda: on_hung(self), list_failed
+            context, run_exchange, self.notifications, self._loop.timers, lambda: on_hung(self), list_failed
         )
 
         def greeted(outcome: tuple[ServerProfile, list[Any] | None]) -> None:

@@ -64,7 +64,6 @@ class ServerLifecycle:
         self.call_queue = CallQueue(
             context.name,
             context.max_pending,
-            context.clock,
             on_call_waiting=lambda: loop.post(self.call_waiting),
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,

@@ -29,7 +29,7 @@ class Desk:
         self.clock = FakeClock()
         self.max_pending = max_pending
         self.wanted = 0
-        self.call_queue = CallQueue("fake", max_pending, self.clock, self.count_wanted, on_expired=lambda _: None)
+        self.call_queue = CallQueue("fake", max_pending, self.count_wanted, on_expired=lambda _: None)
 
     def count_wanted(self) -> None:
         self.wanted += 1
