@@ -27,7 +27,7 @@ class Principal:
 
 
 def metric_name(client: str | None) -> str:
-    """What metrics call a client: one of an issuer by the issuer alone, because those are without number."""
+    """The client's name in metrics. Clients of an issuer have the issuer's, because there may be any number of them."""
     return "" if client is None else client.partition("/")[0]
 
 
@@ -49,6 +49,16 @@ class Refused:
     """Seconds for the header Retry-After; None for none."""
     reason: Reason | None = None
     """None if the gateway could not judge the token: that is no trouble of the client's."""
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Those of the response that say how to go on."""
+        found = []
+        if self.www_authenticate is not None:
+            found.append((b"www-authenticate", self.www_authenticate.encode("latin-1")))
+        if self.retry_after is not None:
+            found.append((b"retry-after", str(self.retry_after).encode()))
+        return found
 
 
 class Pending:

@@ -145,8 +145,8 @@ class Endpoint:
         found = None if access is None else access.authenticate(headers, path)
         if isinstance(found, Refused):
             self._note(found, method, path, address)
-            return NotServed(found.status, found.message, _headers_of(found))
-        # Whose token is not judged yet have one share together.
+            return NotServed(found.status, found.message, tuple(found.headers))
+        # Clients whose tokens are not judged yet have one share together.
         client = "" if isinstance(found, Pending) else (found or ANONYMOUS).name
         declared = headers.get(b"content-length", b"")
         try:
@@ -193,7 +193,7 @@ class Endpoint:
         if isinstance(client, Principal):
             return self._answer(request, client)
         self._note(client, request.method, request.path, request.address)
-        return _refuse(request.responder, client.status, client.message, _headers_of(client))
+        return _refuse(request.responder, client.status, client.message, client.headers)
 
     def _note(self, refused: Refused, method: str, path: str, address: str | None) -> None:
         if refused.reason is not None:
@@ -346,15 +346,6 @@ class Endpoint:
         if not session.open_stream(stream):
             stream.end()
         return HttpExchange(stream.forget)
-
-
-def _headers_of(refused: Refused) -> tuple[tuple[bytes, bytes], ...]:
-    headers: list[tuple[bytes, bytes]] = []
-    if refused.www_authenticate is not None:
-        headers.append((b"www-authenticate", refused.www_authenticate.encode("latin-1")))
-    if refused.retry_after is not None:
-        headers.append((b"retry-after", str(refused.retry_after).encode()))
-    return tuple(headers)
 
 
 def _exchange(request: PendingRequest) -> HttpExchange:

@@ -120,9 +120,9 @@ class Handles:
 
     def _issue(self, identity: str) -> Handle:
         counts = Counter(handle.identity for handle in self._handles.values())
-        if counts[identity] >= self._most_each() or len(self._handles) >= self._most:
-            is_own = counts[identity] >= self._most_each()
-            unused = self._unused_of([identity] if is_own else [client for client, _ in counts.most_common()])
+        has_share = counts[identity] >= self._most_each()
+        if has_share or len(self._handles) >= self._most:
+            unused = self._unused_of([identity] if has_share else [client for client, _ in counts.most_common()])
             if unused is None:
                 raise RequestRefused(INVALID_PARAMS, "there are too many clients with instances; try again later")
             self.end(unused)

@@ -93,10 +93,7 @@ class OperationPages:
         if isinstance(client, Refused):
             if client.reason is not None:
                 self._checks.refusals.note(client.reason, client.message, f"GET {path}", address)
-            extra = [] if client.www_authenticate is None else [(b"www-authenticate", client.www_authenticate.encode())]
-            if client.retry_after is not None:
-                extra.append((b"retry-after", str(client.retry_after).encode()))
-            _finish(responder, client.status, {"error": {"message": client.message}}, extra)
+            _finish(responder, client.status, {"error": {"message": client.message}}, client.headers)
             return
         self._show(path, client, responder)
 
