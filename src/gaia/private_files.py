@@ -10,8 +10,8 @@ import os
 __all__ = ["VARIABLE", "keep_private", "private_files"]
 
 VARIABLE = "GAIA_PRIVATE_FILES"
-"""Names further files, such as the one that systemd has read the environment from; between them stands what stands
-between the folders of ``PATH``."""
+"""The variable that names further files, such as the one that systemd has read the environment from. They are separated
+as the folders of ``PATH`` are."""
 
 _files: dict[str, None] = {}
 

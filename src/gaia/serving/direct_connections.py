@@ -25,8 +25,8 @@ class DirectConnection(Protocol):
     loop: asyncio.AbstractEventLoop
     waiting: Waiting
     group: Hashable
-    """The client's name, once `DirectConnections.identify` has been told it. Before, what its address says; None if
-    that says nothing, as behind a proxy."""
+    """Whose connection it is: the client's name, once `DirectConnections.identify` was called; before that the address
+    that it comes from, or None behind a proxy."""
 
     @property
     def unread(self) -> int:
@@ -75,9 +75,9 @@ class DirectConnections(OpenConnections[DirectConnection]):
         return has_room
 
     def identify(self, connection: DirectConnection, client: Hashable, most: int | None) -> int | None:
-        """The connection is this client's from now on. If that has `most` of them already, these are returned.
+        """Count the connection for this client. Returns None, or how many the client has if it must not have more.
 
-        `most` is half of all places if it is None. A connection of the client without a request makes room.
+        It may have `most`; None is half of all places. A connection of the client without a request makes room.
         """
         if connection.group == client or connection not in self.open:
             return None

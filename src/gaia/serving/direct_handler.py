@@ -39,9 +39,9 @@ class Responder(Protocol):
         """Bytes of the stream that the client has not taken yet."""
 
     def identify(self, client: str, most: int | None, /) -> int | None:
-        """Whose request this is. How many connections that client has, if they are `most` already; None if not.
+        """Count the connection for this client. Returns None, or how many the client has if it must not have more.
 
-        `most` is half of all that there may be, if it is None.
+        It may have `most`; None is half of all that there may be.
         """
 
     @property

@@ -120,7 +120,7 @@ class DirectProtocol(HttpToolsProtocol):
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
         self._is_answering = False
         self._answered_at_once = 0
-        """Requests that were handed over since `_go_on`, which comes a turn of the loop after the last that may be."""
+        """Requests that were handed over since `_go_on` ran. The last that may be handed over schedules `_go_on`."""
 
     # The connection.
 
@@ -254,7 +254,7 @@ class DirectProtocol(HttpToolsProtocol):
         return self._others.identify(self, client, most)
 
     def unread_of_client(self) -> int:
-        """On all connections of its client."""
+        """The same, on all connections of this client."""
         return self._others.unread_of(self.group)
 
     def drop(self) -> None:

@@ -1,6 +1,6 @@
 """`OutputChecks`: a server's results are compared with what its tools have promised, on a thread of the server's own.
 
-A comparison may take a second. So no result waits for it whose call cannot fail of it, and no other server ever does.
+A comparison may take a second. A call waits for it only if a wrong result makes the call fail. Other servers do not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 _CHEAP_SECONDS = 0.05
 _REST = 9
-"""After a comparison that was not cheap, none is made for so many times as long: they take a tenth of the time."""
+"""After a comparison that was not cheap, the thread makes none for so many times as long. So they take a tenth of the
+time."""
 
 _IDLE_SECONDS = 1.0
 _JOIN_SECONDS = 2.0

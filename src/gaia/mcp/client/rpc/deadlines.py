@@ -30,7 +30,8 @@ logger = get_logger(__name__)
 
 _MIN_TIDY = 256
 _MAX_ARRIVED = 256
-"""So many handles are taken over at once at the latest; most are of calls that have ended by then, and are dropped."""
+"""When so many handles have arrived, the thread takes them over. It drops those of calls that have ended by then, which
+are most of them."""
 
 _MOMENT_SECONDS = 0.1
 """Until the next attempt, after the clock has raised."""

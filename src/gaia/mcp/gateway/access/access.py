@@ -98,7 +98,7 @@ class Access:
         return self._profile_of(principal) == principal.profile
 
     def admits(self, principal: Principal) -> bool:
-        """Whether the token that a stream was opened with would still be accepted, for what it sees."""
+        """Whether the token of this client would still be accepted, and with the same profile."""
         issuer, _, subject = principal.name.partition("/")
         if not self.is_current(principal):
             return False

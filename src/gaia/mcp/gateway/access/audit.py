@@ -86,7 +86,7 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """From the arrival of the call until its answer was about to leave."""
     answer_bytes: int = 0
     left_out: int = 0
-    """Refused attempts of the same kind since the line before this one, which have none."""
+    """How many refused attempts of the same kind came since the line before this one. They have no lines."""
     trace: str | None = None
     """The id of the trace that the call belongs to: the client's, or the gateway's; without tracing a random one."""
 

@@ -27,7 +27,7 @@ _MAX_PLANS = 4096
 """More are forgotten and made again: clients that are known by the claims of tokens are without number."""
 
 _MAX_GROUPS = 1_000
-"""Of limits, as metrics have them."""
+"""Names of limits in metrics. Further limits are counted together."""
 
 _Key = tuple[str | None, ...]
 

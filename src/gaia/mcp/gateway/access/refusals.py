@@ -1,7 +1,7 @@
 """`Refusals`: the trace that refused attempts leave: wrong tokens, guessed handles, and sessions of other clients.
 
 All are counted. The log and the audit get one of a kind in a minute from each address, with the number of those since,
-so that whoever is refused cannot fill a disk.
+so that refused clients cannot fill a disk.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Reason = Literal[
 ]
 
 _USUAL = frozenset({"no_token", "unknown_session"})
-"""What happens without any attempt: the first request of a client that has yet to log in, and a session that has ended.
-Only counted."""
+"""Reasons that are only counted, because they are no attack: the first request of a client that has yet to log in, and
+a session that has ended."""
 
 _SECONDS = 60.0
 
@@ -42,7 +42,7 @@ class Refusals:
     def note(self, reason: Reason, error: str, method: str, address: str | None, client: str | None = None) -> None:
         """A request was refused. `error` is what its client is told, and `method` that of HTTP or of the protocol.
 
-        `client` is the one that it came from; None if that is not known. Nothing that may be a secret is given.
+        `client` is the one that it came from; None if that is not known. No argument may have a secret in it.
         """
         self.counts[reason] += 1
         if reason in _USUAL:

@@ -162,7 +162,7 @@ def _readings(form: _Form) -> Iterator[str]:
 
 
 def _permits(pattern: str, form: _Form) -> bool:
-    """Whether an allow list's pattern means all of a URI: also what is left if a server drops its query."""
+    """Whether a pattern of an allow list matches a URI, and also what a server that drops the query makes of it."""
     own = _form_of_pattern(pattern)
     if not fnmatchcase(str(form), str(own)) or ("//" in form.rest and "//" not in own.rest):
         # After an empty segment, a server may begin at the root.

@@ -1,4 +1,4 @@
-"""`Shares`: how much of what all clients of a gateway share one of them may have.
+"""`Shares`: how much one client of a gateway may have of what all clients use.
 
 Connections, streams, memory for bodies and for results that are not read, and processes. `Limits` is about calls: they
 can wait. What is counted here is refused, or taken from the client's own.
@@ -26,7 +26,7 @@ class Shares:
     """Those of all clients, by name. Belongs to the gateway's event loop."""
 
     def __init__(self, refusals: Refusals) -> None:
-        """`refusals` get a trace of what is refused."""
+        """What is refused is noted in `refusals`."""
         self.settings = GatewayLimits()
         self._refusals = refusals
         self._used: Counter[tuple[str, str]] = Counter()

@@ -22,7 +22,7 @@ Handler = Callable[[PendingRequest], None]
 
 
 def _limited(handler: Handler) -> Handler:
-    """A handler of requests that no server gets, and that count for the client's own limits all the same."""
+    """The same handler, for requests that the gateway answers itself. They count for the client's own limits."""
 
     def begin(request: PendingRequest) -> None:
         limits, client = request.view.checks.limits, request.principal or ANONYMOUS

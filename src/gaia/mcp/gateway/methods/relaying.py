@@ -100,7 +100,7 @@ def relay(
 
 
 def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | None:
-    """The error that takes the place of a large result of a client that does not read those before."""
+    """The error that is sent instead of a large result, if the client has left too much unread; None if not."""
     client = (request.principal or ANONYMOUS).name
     try:
         request.view.checks.shares.check_unread(client, request.unread, request.address)

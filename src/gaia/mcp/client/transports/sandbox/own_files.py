@@ -23,11 +23,11 @@ _MAX_ENTRIES = 500
 
 
 def hidden_files(named: Iterable[str], opened: Iterable[str], is_shown: Callable[[str], bool]) -> list[str]:
-    """The paths to hide, free of links, of what would be shown. There may be nothing at some of them yet.
+    """The paths that the sandbox hides, of those that it would show otherwise. They have no links in them.
 
-    These are the files of this program and others that belong to them by their names: older logs, locks, copies. What
-    not every user can read beside such a file is hidden too, but not in places that were `opened` for the server. Paths
-    that are `named` by its entry are left out.
+    At some of them there may be nothing yet. They are the files of this program and others that belong to them by their
+    names: older logs, locks, copies. What not every user can read beside such a file is hidden too, but not in places
+    that were `opened` for the server. Paths that are `named` by its entry are left out.
     """
     opened, named, mounts = list(opened), set(named), _mounts()
     found: dict[str, None] = {}
