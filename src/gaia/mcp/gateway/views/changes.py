@@ -78,8 +78,8 @@ class Changes:
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
         """By the process of the server, and URI."""
         self._untold: dict[tuple[str, Kind], None] = {}
-        self._lists = _Telling("")
-        self._tellings: dict[str, _Telling] = {}
+        self._list_changes = _FanOut("")
+        self._fan_outs: dict[str, _FanOut] = {}
         """By server. An event of one server that goes to many audiences does not keep those of others waiting."""
 
     def add(self, audience: Audience) -> None:
@@ -130,14 +130,14 @@ class Changes:
             watch.stop()
         self._watched.clear()
         self._audiences.clear()
-        self._tellings.clear()
+        self._fan_outs.clear()
 
     # What happens.
 
     def _list_changed(self, server: str, kind: Kind) -> None:
         if not self._untold:
             asyncio.get_running_loop().call_later(
-                _TOGETHER_SECONDS, lambda: self._lists.add("lists", self._tell_lists())
+                _TOGETHER_SECONDS, lambda: self._list_changes.add("lists", self._tell_lists())
             )
         self._untold[server, kind] = None
 
@@ -168,7 +168,7 @@ class Changes:
         if server is None or server.logs_by_request:
             return
         message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
-        self._telling(event.server).add(object(), self._tell_log(server, message, process))
+        self._fan_out_of(event.server).add(object(), self._tell_log(server, message, process))
 
     def _tell_log(self, server: KnownServer, message: dict[str, Any], process: MCPClient | None) -> Iterator[None]:
         for audience in list(self._audiences):
@@ -178,7 +178,7 @@ class Changes:
             yield
 
     def _updated(self, client: MCPClient, event: ResourceUpdated) -> None:
-        self._telling(event.server).add((client, event.uri), self._tell_update(client, event))
+        self._fan_out_of(event.server).add((client, event.uri), self._tell_update(client, event))
 
     def _tell_update(self, client: MCPClient, event: ResourceUpdated) -> Iterator[None]:
         for (watched_by, uri), watch in list(self._watched.items()):
@@ -190,14 +190,14 @@ class Changes:
                     yield
             yield
 
-    def _telling(self, server: str) -> _Telling:
-        telling = self._tellings.get(server)
-        if telling is None:
-            telling = self._tellings[server] = _Telling(server)
-        return telling
+    def _fan_out_of(self, server: str) -> _FanOut:
+        fan_out = self._fan_outs.get(server)
+        if fan_out is None:
+            fan_out = self._fan_outs[server] = _FanOut(server)
+        return fan_out
 
 
-class _Telling:
+class _FanOut:
     """Tells many audiences what has happened at one server, event by event, in slices between which the loop goes on.
 
     A server whose events come faster than the audiences can be told loses some.
@@ -207,7 +207,7 @@ class _Telling:
         self._server = server
         self._waiting: dict[Hashable, Iterator[None]] = {}
         """What has not begun: the steps of each event, one for each audience."""
-        self._is_telling = False
+        self._is_running = False
         self._has_dropped = False
         """Whether events were dropped since all were told the last time."""
 
@@ -219,8 +219,8 @@ class _Telling:
                 logger.warning("gateway_events_dropped", server=self._server)
             return
         self._waiting.setdefault(key, steps)
-        if not self._is_telling:
-            self._is_telling = True
+        if not self._is_running:
+            self._is_running = True
             running_loop_turns().run(self._steps())
 
     def _steps(self) -> Iterator[None]:
@@ -229,7 +229,7 @@ class _Telling:
                 yield from self._waiting.pop(next(iter(self._waiting)))
             self._has_dropped = False
         finally:
-            self._is_telling = False
+            self._is_running = False
 
 
 class _Watch:
