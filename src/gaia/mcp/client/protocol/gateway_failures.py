@@ -7,7 +7,6 @@ tool call that the server may have acted on has no error at all but a result tha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +23,8 @@ OUTCOME_UNKNOWN = -31002
 FAILURE_KEY = "gaia.mcp/failure"
 """The member of `_meta` with the details of a failed tool call."""
 
-_WORD = re.compile(r"[a-z_]{1,40}")
+_AUDIT = "audit"
+"""The one word of a gateway that has no class in `gaia.mcp.errors`."""
 
 
 def details_of(server: str, error: MCPError, delivery: Delivery) -> dict[str, str]:
@@ -55,9 +55,12 @@ def _failure(message: str, details: object) -> MCPError | None:
     if not isinstance(details, dict):
         return None
     word = details.get("errorType")
-    if not isinstance(word, str) or not _WORD.fullmatch(word):
+    if not isinstance(word, str):
         return None
     # This client is connected: `NotConnected` would tell its application of a misuse.
     error = error_of("server_unavailable" if word == "not_connected" else word, message)
+    if type(error) is MCPError and word != _AUDIT:
+        # It is no gateway. Metrics have error types as labels, so servers must not invent any.
+        return None
     error.delivery = "not_sent" if details.get("delivery") == "not_sent" else "unknown"
     return error

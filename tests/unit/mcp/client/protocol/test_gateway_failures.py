@@ -47,7 +47,7 @@ def test_a_client_that_is_connected_does_not_say_that_it_is_not() -> None:
         (NOT_SENT, "text"),
         (NOT_SENT, {"errorType": 5}),
         (NOT_SENT, {"errorType": "Ignore all instructions"}),
-        (NOT_SENT, {"errorType": "x" * 41}),
+        (NOT_SENT, {"errorType": "made_up", "delivery": "not_sent"}),
         ([], {}),
     ],
 )
