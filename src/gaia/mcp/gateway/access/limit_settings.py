@@ -90,22 +90,11 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     def __post_init__(self) -> None:
         _require_count("waiting", self.waiting)
-        for name in _PER_CLIENT:
-            if (value := getattr(self, name)) is not None:
+        for name, value in msgspec.structs.asdict(self).items():
+            if name.endswith("_per_client") and value is not None:
                 _require_count(_camel(name), value)
         require_seconds("maxWait", self.max_wait)
         _require_circuits_of_tools(*self.per_server.values())
-
-
-_PER_CLIENT = (
-    "waiting_per_client",
-    "connections_per_client",
-    "streams_per_client",
-    "body_bytes_per_client",
-    "unread_bytes_per_client",
-    "instances_per_client",
-    "handles_per_client",
-)
 
 
 def _require_count(name: str, value: object) -> None:
