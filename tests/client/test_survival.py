@@ -22,7 +22,8 @@ from gaia.mcp.client.transports.http import HttpTransport
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
 from gaia.mcp.client.transports.stderr_tail import StderrTail
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import ServerCrashed
+from gaia.mcp.errors import CallTimeout, ServerCrashed
+from gaia.telemetry import spans
 from tests.fake_transport import FakeTransport
 from tests.servers.answers import text
 from tests.tracing import Tracing
@@ -190,12 +191,13 @@ class FaultyProcessor(SpanProcessor):
 class BlockedProcessor(SpanProcessor):
     """A span processor of the application that waits, when a span starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "gaia.mcp.restart") -> None:
+        self._name = name
         self.entered = threading.Event()
         self.may_go_on = threading.Event()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        if span.name.startswith("gaia.mcp.restart"):
+        if span.name.startswith(self._name):
             self.entered.set()
             self.may_go_on.wait(PATIENCE)
 
@@ -223,11 +225,28 @@ class TestSpanProcessors:
         try:
             crash(client)
             assert processor.entered.is_set()
-            with pytest.raises(TimeoutError):
+            with pytest.raises(CallTimeout):
                 client.submit_tool("sleep", {"seconds": 60}, timeout=0.2).result(PATIENCE / 2)
             assert not processor.may_go_on.is_set()
         finally:
             processor.may_go_on.set()
+
+    def test_a_slow_one_does_not_hold_up_the_thread_for_deadlines(
+        self, fault_server: FaultServer, connect: Connect, tracing: Tracing, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(spans, "_START_SECONDS", PATIENCE)
+        processor = BlockedProcessor("notifications/cancelled")
+        tracing.provider.add_span_processor(processor)
+        client = connect(fault_server(faults=[{"tool": "echo", "hang": True}]))
+        try:
+            for _ in range(2):
+                with pytest.raises(CallTimeout):
+                    client.submit_tool("echo", {"text": "hi"}, timeout=0.2).result(PATIENCE / 2)
+                assert processor.entered.wait(PATIENCE)
+            assert not processor.may_go_on.is_set()
+        finally:
+            processor.may_go_on.set()
+        assert len(tracing.wait_for("notifications/cancelled", 2)) == 2
 
 
 class TestListings:
