@@ -133,6 +133,11 @@ class JsonSchema:
             raise CheckGivenUp("schema or value are too deeply nested") from None
         except Exception as error:  # noqa: BLE001 - where a reference leads to what is no schema, jsonschema raises anything
             raise SchemaUnusable(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}") from None
+        except BaseException as error:
+            # No `Exception`: what jsonschema has in Rust panics if the recursion reaches its limit there.
+            if type(error).__name__ == "PanicException":
+                raise CheckGivenUp("schema or value are too deeply nested") from None
+            raise
         finally:
             _current_check.reset(token)
 

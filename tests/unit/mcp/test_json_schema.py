@@ -134,6 +134,20 @@ class TestUnusableSchemas:
         with pytest.raises(SchemaUnusable, match="too deeply nested"):
             JsonSchema({"allOf": [{"$ref": "#"}]}).problems(1)
 
+    def test_so_it_is_wherever_the_recursion_reaches_its_limit(self) -> None:
+        # At some of these places that is in the part of jsonschema that is written in Rust.
+        ready = JsonSchema({"type": "object", "$ref": "#"})
+
+        def check_below(frames: int) -> None:
+            if frames:
+                check_below(frames - 1)
+                return
+            with pytest.raises(SchemaUnusable, match="too deeply nested"):
+                ready.problems({})
+
+        for frames in range(30):
+            check_below(frames)
+
     def test_a_huge_schema_is_refused(self) -> None:
         with pytest.raises(SchemaUnusable, match="more than 20000 parts"):
             JsonSchema({"anyOf": [{"type": "string"}] * 30_000})

@@ -230,7 +230,7 @@ class _Submission:
                 step()
             except MCPError as error:
                 self._end(self._rounds.failed(error))
-            except Exception as error:  # noqa: BLE001 - a mistake of ours: the future must be done all the same
+            except BaseException as error:  # noqa: BLE001 - a mistake of ours: the future must be done all the same
                 logger.error("call_failed", method=self._request.method, error=exception_text(error))
                 self._end(InvalidResponse(f"internal error: {exception_text(error)}", delivery="unknown"))
 

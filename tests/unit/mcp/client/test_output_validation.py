@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 from unittest.mock import patch
 
 import pytest
@@ -185,6 +186,14 @@ class TestCalls:
         client = connect(BAD, output_validation="error")
         outcome = client.call_tool("count")
         assert (outcome["error_type"], outcome["delivery"]) == ("invalid_response", "unknown")
+        assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
+
+    def test_a_check_that_fails_ends_the_call(
+        self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = connect(GOOD, output_validation="error")
+        # As what an extension in Rust raises, it is no `Exception`.
+        monkeypatch.setattr(OutputValidation, "_check", Mock(side_effect=BaseException("a mistake")))
         assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
 
     def test_submitted_calls_are_checked_where_no_user_code_runs(

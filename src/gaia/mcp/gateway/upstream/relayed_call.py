@@ -180,6 +180,10 @@ class RelayedCall:
                 problem = check.problem(orjson.loads(relayed.result))
             except ValueError as error:
                 problem = InvalidResponse(f"the result cannot be compared with the tool's outputSchema: {error}")
+            except BaseException as error:
+                # A mistake of ours must not leave the client without an answer.
+                end(Relayed(error=InvalidResponse(f"internal error: {exception_text(error)}")))
+                raise
             end(relayed if problem is None else Relayed(error=problem))
 
         # It may take seconds.

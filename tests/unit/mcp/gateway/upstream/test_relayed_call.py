@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
 from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.rounds import Rounds
@@ -341,6 +343,19 @@ def test_a_result_that_does_not_fit_its_schema_is_logged_and_fails_only_if_that_
             else:
                 assert orjson.loads(relayed.result)["structuredContent"] == {"sum": "three"}
             assert await in_thread(wait_until, lambda: "output_invalid" in caplog.text, PATIENCE)
+
+    asyncio.run(use())
+
+
+def test_a_check_that_fails_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As what an extension in Rust raises, it is no `Exception`.
+    monkeypatch.setattr(OutputValidation, "_check", Mock(side_effect=BaseException("a mistake")))
+
+    async def use() -> None:
+        one = FakeServer("one", tools=[FakeTool(lambda: {}, name="add", outputSchema={"type": "object"})])
+        async with upstream_of({**one, "outputValidation": "error"}) as upstream:
+            relayed = await Requester().send(upstream, "tools/call", call_of("add")).relayed()
+            assert isinstance(relayed.error, InvalidResponse)
 
     asyncio.run(use())
 
