@@ -18,6 +18,7 @@ from gaia.engine_thread import EngineThread
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.rpc.deadlines import deadlines_of
 from gaia.mcp.client.supervision import generation
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
@@ -131,6 +132,9 @@ class HandshakeMachine(RuleBasedStateMachine):
             )
         )
         self.caller = Caller(self.supervisor, self.clock, 30.0)
+        self.deadlines = deadlines_of(self.clock)
+        # Late calls end when the machine takes a step.
+        self.deadlines._start = lambda: None  # type: ignore[method-assign]
 
     @initialize(failures=st.integers(0, 2))
     def start(self, failures: int) -> None:
@@ -141,13 +145,13 @@ class HandshakeMachine(RuleBasedStateMachine):
             pass
 
     def step(self) -> bool:
-        """One turn of the supervisor's loop; False if it would wait."""
+        """One turn of the supervisor's loop, and of the thread for deadlines; False if the supervisor would wait."""
+        self.deadlines._take_arrived()
+        self.deadlines._end_late(self.clock.monotonic())
         supervisor = self.supervisor
         loop = supervisor._loop
         if supervisor._is_over():
             return False
-        # What every turn begins with.
-        loop._watch_arrived()
         deadline = loop.timers.next_deadline()
         if deadline is not None and deadline <= self.clock.monotonic():
             supervisor._fire_timers()
