@@ -5,8 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import Mock
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
