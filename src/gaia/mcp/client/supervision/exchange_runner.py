@@ -105,11 +105,12 @@ class ExchangeRunner(Generic[T]):
             observer=observation,
         )
         observation.numbered(call.id)
-        if not call.is_standing:
-            self._runners.watch(call)
         if not self._connection.submit(call):
             call.finish(error=ServerCrashed("the server ended during the exchange"))
-        elif call.is_standing:
+        elif not call.is_standing:
+            # Not before: the thread for deadlines would stay for a call that an exception kept from its connection.
+            self._runners.watch(call)
+        else:
             # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
             self._observed(None, {}, handled=False)
 
