@@ -352,7 +352,7 @@ def test_a_check_that_fails_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(OutputValidation, "_check", Mock(side_effect=BaseException("a mistake")))
 
     async def use() -> None:
-        one = FakeServer("one", tools=[FakeTool(dict, name="add", outputSchema={"type": "object"})])
+        one = FakeServer("one", tools=[FakeTool(lambda: {"sum": 3}, name="add", outputSchema={"type": "object"})])
         async with upstream_of({**one, "outputValidation": "error"}) as upstream:
             relayed = await Requester().send(upstream, "tools/call", call_of("add")).relayed()
             assert isinstance(relayed.error, InvalidResponse)
