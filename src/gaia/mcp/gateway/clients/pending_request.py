@@ -21,7 +21,7 @@ from gaia.mcp.gateway.clients.client_messages import (
     stateless_result,
 )
 from gaia.mcp.gateway.clients.sessions import Session
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle
 from gaia.mcp.gateway.log_levels import is_wanted
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
@@ -90,6 +90,7 @@ class PendingRequest:
         "call",
         "capabilities",
         "count",
+        "handle",
         "headers",
         "id",
         "is_answered",
@@ -131,6 +132,8 @@ class PendingRequest:
         """The IP address that the request came from, if it came from one."""
         self.observation: Observation | None = None
         """Of the request to the server."""
+        self.handle: Handle | None = None
+        """The client's right to its own instances, once the request goes to one."""
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False

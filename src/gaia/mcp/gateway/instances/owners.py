@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,8 @@ class OwnedRequest(Protocol):
     """Its `_meta`."""
     address: str | None
     """The IP address that it came from."""
+    handle: Handle | None
+    """The handle that it uses, from the first server that it goes to on."""
 
     @property
     def identity(self) -> str:
@@ -78,12 +81,14 @@ class InstanceOwners:
         given = request.meta.get(HANDLE_KEY)
         if given is None:
             return _Client(request.identity), None
-        try:
-            handle = self._handles.use(given, request.identity)
-        except UnknownHandle as unknown:
-            self._on_unknown(request, unknown.message)
-            raise
-        request.after_end(lambda: self._handles.done(handle))
+        handle = request.handle
+        if handle is None:
+            try:
+                handle = request.handle = self._handles.use(given, request.identity)
+            except UnknownHandle as unknown:
+                self._on_unknown(request, unknown.message)
+                raise
+            request.after_end(functools.partial(self._handles.done, handle))
         return handle, None if handle.text == given else handle
 
     def owner_of_session(self, session: object, identity: str, instances: Instances) -> object:

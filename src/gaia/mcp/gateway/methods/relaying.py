@@ -18,7 +18,7 @@ from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.access.shares import OverShare
 from gaia.mcp.gateway.clients.client_messages import cacheable_result
-from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.instances.handles import with_handle
 from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
@@ -94,9 +94,13 @@ def relay(
         else:
             fail(request, server.name, relayed.error)
 
+    def guarded(relayed: Relayed) -> None:
+        # This is called by what has ended the call, which has nobody to tell of an error.
+        later(request, lambda: ended(relayed))()
+
     if request.is_stateless and request.log_level is not None:
         server.want_log_level(request.log_level)
-    pass_on(request, target, send, ended)
+    pass_on(request, target, send, guarded)
 
 
 def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | None:
