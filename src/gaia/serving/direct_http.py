@@ -128,7 +128,7 @@ class DirectProtocol(HttpToolsProtocol):
         """Whether nothing is read because of them."""
         self._is_answering = False
         self._answered_at_once = 0
-        """Requests that were handed over since `_go_on` ran. The last that may be handed over schedules `_go_on`."""
+        """Requests that were handed over since `go_on` ran. The last that may be handed over asks for a turn."""
 
     # The connection.
 
@@ -384,7 +384,7 @@ class DirectProtocol(HttpToolsProtocol):
     def _may_answer(self) -> bool:
         """Whether the next request may be answered: there is room for its response, and none that comes before it.
 
-        Not if so many were answered in this turn of the loop; then `_go_on` comes.
+        Not if so many were answered in this turn of the loop; then `go_on` comes.
         """
         if self._answered_at_once >= _MAX_AT_ONCE:
             return False
@@ -444,7 +444,7 @@ class DirectProtocol(HttpToolsProtocol):
         responder.held = held
         self._answered_at_once += 1
         if self._answered_at_once == _MAX_AT_ONCE:
-            self.loop.call_soon(self._go_on)
+            self._others.go_on_later(self)
         responder.has_body = method != "HEAD"
         if self._cors.is_on:
             responder.added = self._cors.headers(headers)
@@ -465,8 +465,8 @@ class DirectProtocol(HttpToolsProtocol):
             self.waiting, self.since = Waiting.NOTHING, self.loop.time()
         self._next()
 
-    def _go_on(self) -> None:
-        """Another turn of the loop has begun."""
+    def go_on(self) -> None:
+        """Answer some more requests: another turn of the loop has begun."""
         self._answered_at_once = 0
         self._next()
 
