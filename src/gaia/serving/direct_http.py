@@ -163,8 +163,14 @@ class DirectProtocol(HttpToolsProtocol):
             if self._is_full():
                 self._rest = data
                 return
-            self._take_piece(data[:_PIECE])
-            data = data[_PIECE:]
+            size = self._piece()
+            self._take_piece(data[:size])
+            data = data[size:]
+
+    def _piece(self) -> int:
+        """How many bytes are parsed next: all that a body has yet to get, in which there is no further request."""
+        declared = dict(self._head).get(b"content-length", b"") if self.waiting is Waiting.BODY else b""
+        return max(_PIECE, int(declared) - len(self._body)) if declared.isdigit() else _PIECE
 
     def _take_piece(self, data: memoryview) -> None:
         if self.waiting is Waiting.NOTHING:
