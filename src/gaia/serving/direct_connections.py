@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable
 from typing import Protocol
 
@@ -32,6 +33,9 @@ class DirectConnection(Protocol):
     def unread(self) -> int:
         """Bytes of responses that the client has not taken."""
 
+    def go_on(self) -> None:
+        """Answer some of the requests that wait."""
+
     def look(self, now: float, seconds: float | None) -> None:
         """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
 
@@ -54,6 +58,20 @@ class DirectConnections(OpenConnections[DirectConnection]):
         self.stalled: dict[DirectConnection, None] = {}
         """Those whose client does not read as fast as it is answered."""
         self._timer: asyncio.TimerHandle | None = None
+        self._turns: deque[DirectConnection] = deque()
+        """Connections with more requests than are answered at once. Each turn of the loop lets one of them go on."""
+
+    def go_on_later(self, connection: DirectConnection) -> None:
+        """Have it go on in a later turn of the loop, after the others that are to."""
+        self._turns.append(connection)
+        if len(self._turns) == 1:
+            connection.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        connection = self._turns.popleft()
+        if self._turns:
+            connection.loop.call_soon(self._next_turn)
+        connection.go_on()
 
     def add(self, connection: DirectConnection) -> bool:
         """False if there is no room: the connection is in the reserve then.

@@ -35,8 +35,12 @@ logger = get_logger(__name__)
 _MAX_WAITING = 16
 """Requests of one connection that wait for the answers to earlier ones; more are not read."""
 
-_MAX_AT_ONCE = 16
+_MAX_AT_ONCE = 4
 """Requests of one connection that are answered in one turn of the loop. Thousands may come in one piece."""
+
+_PIECE = 4096
+"""Bytes that are parsed before it is looked at whether the requests in them have to wait. The loop reads far more at
+once, in which there may be thousands of requests."""
 
 _LARGE = 64 * 1024
 """Bytes of the body of a request that waits; after such a one, no more are read."""
@@ -118,9 +122,13 @@ class DirectProtocol(HttpToolsProtocol):
         """Of the request that is being answered."""
         self._queue: deque[_Request] = deque()
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
+        self._rest = memoryview(b"")
+        """What has come and is not parsed: too many requests wait."""
+        self._has_paused = False
+        """Whether nothing is read because of them."""
         self._is_answering = False
         self._answered_at_once = 0
-        """Requests that were handed over since `_go_on` ran. The last that may be handed over schedules `_go_on`."""
+        """Requests that were handed over since `go_on` ran. The last that may be handed over asks for a turn."""
 
     # The connection.
 
@@ -138,6 +146,7 @@ class DirectProtocol(HttpToolsProtocol):
         for request in self._queue:
             _release(request.held)
         self._queue.clear()
+        self._rest = memoryview(b"")
         _release(self._held)
         responder, self.responder = self.responder, None
         if responder is not None:
@@ -145,6 +154,25 @@ class DirectProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._take(memoryview(bytes(self._rest) + data) if self._rest else memoryview(data))
+
+    def _take(self, data: memoryview) -> None:
+        """Parse what has come, until too many requests wait."""
+        self._rest = data[:0]
+        while data and not (self._reads_no_more or self.transport.is_closing()):
+            if self._is_full():
+                self._rest = data
+                return
+            size = self._piece()
+            self._take_piece(data[:size])
+            data = data[size:]
+
+    def _piece(self) -> int:
+        """How many bytes are parsed next: all that a body has yet to get, in which there is no further request."""
+        declared = dict(self._head).get(b"content-length", b"") if self.waiting is Waiting.BODY else b""
+        return max(_PIECE, int(declared) - len(self._body)) if declared.isdigit() else _PIECE
+
+    def _take_piece(self, data: memoryview) -> None:
         if self.waiting is Waiting.NOTHING:
             self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
         self._unfinished += len(data)
@@ -158,8 +186,7 @@ class DirectProtocol(HttpToolsProtocol):
             # The parser has no bound of its own.
             self._end_with(_TOO_LONG)
 
-    def _parse(self, data: bytes) -> None:
-        rest = memoryview(data)
+    def _parse(self, rest: memoryview) -> None:
         while rest and not self.transport.is_closing():
             try:
                 self.parser.feed_data(rest)
@@ -212,7 +239,10 @@ class DirectProtocol(HttpToolsProtocol):
             elif now - self._stalled_since > STALLED_SECONDS:
                 self.drop()
                 return
-        if seconds is not None and now - self.since > seconds:
+        if self._has_paused:
+            # The client may have sent more.
+            self.since = now
+        elif seconds is not None and now - self.since > seconds:
             if self._is_free():
                 self._others.remove(self)
             self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
@@ -347,7 +377,8 @@ class DirectProtocol(HttpToolsProtocol):
                 self._handle(request)
             else:
                 self._queue.append(request)
-                if len(self._queue) >= _MAX_WAITING or len(request.body) > _LARGE:
+                if self._is_full():
+                    self._has_paused = True
                     self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
@@ -359,11 +390,15 @@ class DirectProtocol(HttpToolsProtocol):
     def _may_answer(self) -> bool:
         """Whether the next request may be answered: there is room for its response, and none that comes before it.
 
-        Not if so many were answered in this turn of the loop; then `_go_on` comes.
+        Not if so many were answered in this turn of the loop; then `go_on` comes.
         """
         if self._answered_at_once >= _MAX_AT_ONCE:
             return False
         return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
+
+    def _is_full(self) -> bool:
+        """Whether so much waits that nothing more is read."""
+        return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1].body) > _LARGE)
 
     def _is_free(self) -> bool:
         """Whether what is written now is the response to the request that is being read."""
@@ -415,7 +450,7 @@ class DirectProtocol(HttpToolsProtocol):
         responder.held = held
         self._answered_at_once += 1
         if self._answered_at_once == _MAX_AT_ONCE:
-            self.loop.call_soon(self._go_on)
+            self._others.go_on_later(self)
         responder.has_body = method != "HEAD"
         if self._cors.is_on:
             responder.added = self._cors.headers(headers)
@@ -436,8 +471,8 @@ class DirectProtocol(HttpToolsProtocol):
             self.waiting, self.since = Waiting.NOTHING, self.loop.time()
         self._next()
 
-    def _go_on(self) -> None:
-        """Another turn of the loop has begun."""
+    def go_on(self) -> None:
+        """Answer some more requests: another turn of the loop has begun."""
         self._answered_at_once = 0
         self._next()
 
@@ -448,12 +483,17 @@ class DirectProtocol(HttpToolsProtocol):
             return
         self._is_answering = True
         try:
-            while self._queue and self._may_answer() and not self.transport.is_closing():
-                self.waiting = Waiting.APPLICATION
-                request = self._queue.popleft()
-                if not self._reads_no_more:
-                    self.flow.resume_reading()
-                self._handle(request)
+            while not self.transport.is_closing():
+                if self._queue and self._may_answer():
+                    self.waiting = Waiting.APPLICATION
+                    self._handle(self._queue.popleft())
+                elif self._rest and not self._is_full() and self._answered_at_once < _MAX_AT_ONCE:
+                    self._take(self._rest)
+                else:
+                    break
+            if self._has_paused and not (self._rest or self._reads_no_more or self._is_full()):
+                self._has_paused = False
+                self.flow.resume_reading()
         finally:
             self._is_answering = False
 

@@ -134,6 +134,8 @@ class Limits:
         self._waiting: Counter[str] = Counter()
         """How many calls of each client wait."""
         self._all_waiting = 0
+        self._moving: dict[Admission, None] = {}
+        """Calls that waited for the limits before, and that `change` has yet to look at."""
         self._to_open: deque[Gate] = deque()
         """Gates that may let in calls now."""
         self._is_opening = False
@@ -172,6 +174,11 @@ class Limits:
         `renewed` gives a client with its profile of now. Calls of one for which it gives None are refused.
         """
         waiting = [call for plan in self._plans.values() for call in plan.calls]
+        for call in sorted(waiting, key=lambda each: each._since):
+            self._moving[call] = None
+            call._plan = None
+            if call._timer is not None:
+                call._timer.cancel()
         self._settings = settings
         self._plans.clear()
         self._waiting.clear()
@@ -182,9 +189,10 @@ class Limits:
                 gate.timer.cancel()
                 gate.timer = None
         now = self._scheduler.time()
-        for call in sorted(waiting, key=lambda each: each._since):
-            if call._timer is not None:
-                call._timer.cancel()
+        while self._moving:
+            # The end of one call may end others, as when its client has sent what ends its session after it.
+            call = next(iter(self._moving))
+            del self._moving[call]
             principal, server, tool = call._route
             if (client := renewed(principal)) is None:
                 self._refuse(call, Overloaded("what the client may do has changed while the call waited; try again"))
@@ -282,6 +290,7 @@ class Limits:
     def _end(self, admission: Admission, failed: bool | None) -> None:
         plan = admission._plan
         if plan is None:
+            self._moving.pop(admission, None)
             return
         admission._plan = None
         if not admission._running:

@@ -28,6 +28,7 @@ _SEPARATORS = re.compile("[/?#;&=]")
 _AUTHORITY = re.compile(r"//([^/?#]*)(.*)", re.DOTALL)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:%]+)(?::([0-9]*))?")
 _QUERY = re.compile(r"\[?[?#;]")
+_PARAMETERS = re.compile("(?:;|::)[^/?#]*")
 _ENDS_OF_NAMES = re.compile("[. ]+(?=/|$)")
 _WILD = re.compile(r"[*?\[{]")
 _WILD_ESCAPE = re.compile("%(?:2[Aa]|3[Ff]|5[Bb])")
@@ -153,7 +154,10 @@ def _folded_patterns(deny: tuple[str, ...]) -> list[str]:
 def _readings(form: _Form) -> Iterator[str]:
     """What a deny list is compared with: in small letters, and without what a server may leave out."""
     whole = _folded(str(_with_single_slashes(form)))
-    for reading in dict.fromkeys((whole, *(whole.partition(end)[0] for end in "#?;"))):
+    # Some web servers drop the parameters of each segment, and Windows the name of a file's own stream (::$DATA).
+    bare = form._replace(rest=_PARAMETERS.sub("", form.rest).lstrip("/"))
+    without = whole if bare == form else _folded(str(_with_single_slashes(bare)))
+    for reading in dict.fromkeys((whole, without, *(whole.partition(end)[0] for end in "#?;"))):
         yield reading
         # Windows drops dots and spaces at the end of a name.
         short = _ENDS_OF_NAMES.sub("", reading).rstrip("/")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
-__all__ = ["HttpReply", "HttpStream", "KeepAlive"]
+__all__ = ["MAX_UNSENT", "HttpReply", "HttpStream", "KeepAlive"]
 
 STREAM: Headers = [
     (b"content-type", b"text/event-stream"),
@@ -18,8 +18,9 @@ STREAM: Headers = [
 
 _COMMENT = b": keep-alive\n\n"
 
-_MAX_UNSENT = 4 * 1024 * 1024
-"""Bytes that wait for a client that reads slowly. Beyond that it gets no more of what is not an answer."""
+MAX_UNSENT = 512 * 1024
+"""Bytes that wait for a client that reads slowly, on one connection. Beyond that it gets no more of what is not an
+answer. All streams that one client may have are within its `unreadBytesPerClient` so."""
 
 
 class KeepAlive:
@@ -65,7 +66,7 @@ class HttpReply:
         keep_alive.replies[self] = False
 
     def send(self, message: bytes) -> None:
-        if self.accepts_messages and self._responder.unsent < _MAX_UNSENT:
+        if self.accepts_messages and self._responder.unsent < MAX_UNSENT:
             self._open()
             self._responder.send(_event(message))
 
@@ -94,7 +95,7 @@ class HttpReply:
         return self._responder.unread
 
     def keep_alive(self) -> None:
-        if self.accepts_messages and self._responder.unsent < _MAX_UNSENT:
+        if self.accepts_messages and self._responder.unsent < MAX_UNSENT:
             self._open()
             self._responder.send(_COMMENT)
 
@@ -121,13 +122,13 @@ class HttpStream:
         responder.open_stream(STREAM)
 
     def send(self, message: bytes) -> None:
-        if self._responder.unsent >= _MAX_UNSENT:
+        if self._responder.unsent >= MAX_UNSENT:
             self.end()
         elif not self._is_over:
             self._responder.send(_event(message))
 
     def keep_alive(self) -> None:
-        if self._responder.unsent < _MAX_UNSENT:
+        if self._responder.unsent < MAX_UNSENT:
             self._responder.send(_COMMENT)
 
     def end(self) -> None:

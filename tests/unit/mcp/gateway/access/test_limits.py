@@ -1,5 +1,6 @@
 """Which calls may go to a server now, which wait, in which order they go, and which are refused."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -358,6 +359,12 @@ class TestCircuit:
         assert "d" in made.refused
 
 
+def _known_once(first: Principal | None) -> Callable[[Principal], Principal | None]:
+    """`renewed` that gives `first` for the first call, and each other one its own client."""
+    answers = iter([first])
+    return lambda principal: next(answers, principal)
+
+
 class TestChange:
     def test_calls_that_wait_wait_for_the_new_limits_in_their_order(self) -> None:
         made = calls(**each_client(concurrent=1))
@@ -387,6 +394,26 @@ class TestChange:
         )
         made.loop.advance(1.0)
         assert "b" in made.refused
+
+    def test_the_end_of_one_call_may_end_others_that_wait(self) -> None:
+        """As if a client had pipelined the end of its session behind a call that is refused."""
+        made = calls(**each_client(concurrent=1))
+        made.make("a")
+        others: list[Admission] = []
+
+        def refuse(_: MCPError) -> None:
+            for other in others:
+                other.end()
+
+        made.limits.admit(Principal("ann"), "time", "now", None, lambda _: None, refuse)
+        others += [made.make("c"), made.make("d", tool="later")]
+        made.make("e")
+        made.limits.change(GatewayLimits(per_client=ClientLimits(concurrent=1)), _known_once(None))
+        made.end("a")
+        assert made.started == ["a", "e"]
+        made.end("e")
+        assert made.limits.figures()[0].waiting == 0
+        assert made.loop.pending == 0
 
     def test_another_profile_of_the_same_client_counts_from_the_next_call_on(self) -> None:
         made = calls()

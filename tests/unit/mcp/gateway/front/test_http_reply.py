@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
+from gaia.mcp.gateway.access.limit_settings import GatewayLimits
+from gaia.mcp.gateway.front.http_reply import MAX_UNSENT, HttpReply, HttpStream, KeepAlive
 
 
 class Response:
@@ -98,3 +99,8 @@ def test_a_stream_whose_client_does_not_read_ends() -> None:
     assert response.is_over
     assert not keep_alive.streams
     assert ends == ["told"], "its session has one stream less"
+
+
+def test_what_waits_for_all_streams_of_one_client_is_within_its_share() -> None:
+    limits = GatewayLimits()
+    assert limits.streams_per_client * MAX_UNSENT <= limits.unread_bytes_per_client

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY, UnknownHandle
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, UnknownHandle
 from gaia.mcp.gateway.instances.owners import InstanceOwners
 from gaia.mcp.gateway.request_refused import RequestRefused
 
@@ -16,6 +16,7 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 class Request:
     method = "tools/call"
     address: str | None = None
+    handle: Handle | None = None
 
     def __init__(self, identity: str = "", session: Hashable | None = None, handle: str | None = None) -> None:
         self.identity = identity
@@ -57,6 +58,15 @@ def test_without_a_session_it_is_the_client_or_its_handle(owners: InstanceOwners
     assert owners.owner_of(Request("ann", handle=handle.text), "per-session") == (handle, None)
     with pytest.raises(RequestRefused):
         owners.owner_of(Request("bob", handle=handle.text), "per-session")
+
+
+def test_a_request_that_goes_to_several_servers_gets_one_handle() -> None:
+    owners = InstanceOwners(lambda: 0.0, lambda _: None, most_handles_each=lambda: 1)
+    request = Request("ann", handle="new")
+    owner, handle = owners.owner_of(request, "per-session")
+    assert owners.owner_of(request, "per-session") == (owner, handle)
+    assert handle is not None
+    assert handle.under_way == len(request.ended) == 1
 
 
 def test_a_guessed_handle_is_told_of() -> None:

@@ -71,3 +71,15 @@ def test_what_a_server_of_the_stateless_era_does_not_find_has_the_code_of_the_cl
             assert (await lines.ask("resources/read", {"uri": "x:1"}))["code"] == code
 
     asyncio.run(use())
+
+
+def test_a_mistake_after_the_answer_of_the_first_server_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = {"a": FakeServer("a", resources={"x:1": ""}), "b": FakeServer("b", resources={"x:2": ""})}
+
+    async def use() -> None:
+        async with asking(servers) as lines:
+            await lines.ask("resources/list")
+            monkeypatch.setattr("gaia.mcp.gateway.methods.resources._in_words_of", lambda *_: 1 / 0)
+            assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == -32603
+
+    asyncio.run(use())
