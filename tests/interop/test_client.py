@@ -64,7 +64,7 @@ def test_a_server_is_listed_called_killed_and_recovered(
 
         again = manager.call_tool(called, arguments(tmp_path / name))
         # Not the same text again from all of them: the memory server finds what it kept on disk.
-        assert "error" not in again
+        assert "error_type" not in again
         assert again.get("isError", False) == answer.get("isError", False)
         (after,) = manager.status()
         assert (after.restarts, after.noise_lines) == (1, 0)
