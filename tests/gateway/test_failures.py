@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from gaia.mcp import errors
 from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.protocol.gateway_failures import NOT_SENT, details_of, failed_result
+from gaia.mcp.client.protocol.gateway_failures import GATEWAY_NAME, NOT_SENT, details_of, failed_result
 from gaia.testing import FakeClock, FakeServer
 from tests.fake_transport import FakeTransport, stateless_answers
 from tests.gateway.running import running
@@ -93,12 +93,19 @@ class TestOurClient:
         asyncio.run(use())
 
 
+def gateway_answers() -> dict[str, Any]:
+    answers = stateless_answers()
+    discover = answers["server/discover"]
+    meta = {"io.modelcontextprotocol/serverInfo": {"name": GATEWAY_NAME, "version": "1"}}
+    return {"server/discover": lambda params: {**discover(params), "_meta": meta}}
+
+
 class TestAServerThatClaims:
-    """A server may say what a gateway says. It is believed of itself, and makes nothing happen."""
+    """A server may call itself a gateway. It is believed of itself, and makes nothing happen."""
 
     @pytest.mark.parametrize("tool", ["echo", "look"])
     def test_that_it_has_not_received_a_call(self, fake_clock: FakeClock, tool: str) -> None:
-        transport = FakeTransport(answers=stateless_answers())
+        transport = FakeTransport(answers=gateway_answers())
         client = MCPClient("fake", transport, protocol="stateless", clock=fake_clock)
         assert client.connect()
         channel = transport.channel()
@@ -115,7 +122,7 @@ class TestAServerThatClaims:
         assert transport.starts == 1
 
     def test_the_same_in_a_result_of_a_call_that_was_written(self, fake_clock: FakeClock) -> None:
-        transport = FakeTransport(answers=stateless_answers())
+        transport = FakeTransport(answers=gateway_answers())
         client = MCPClient("fake", transport, protocol="stateless", clock=fake_clock)
         assert client.connect()
         channel = transport.channel()
@@ -129,7 +136,7 @@ class TestAServerThatClaims:
 
     def test_of_a_call_that_was_written_before(self, fake_clock: FakeClock) -> None:
         """The first attempt was lost; what is said of the second one says nothing of that."""
-        transport = FakeTransport(answers=stateless_answers())
+        transport = FakeTransport(answers=gateway_answers())
         client = MCPClient("fake", transport, protocol="stateless", clock=fake_clock)
         assert client.connect()
         call = client.submit_tool("look")
@@ -143,6 +150,28 @@ class TestAServerThatClaims:
         found = call.exception(PATIENCE)
         assert isinstance(found, errors.Overloaded)
         assert found.delivery == "unknown"
+        client.disconnect()
+
+    @pytest.mark.parametrize("form", ["error", "result"])
+    def test_what_only_a_gateway_can_know(self, fake_clock: FakeClock, form: str) -> None:
+        """A server may pass on what a gateway behind it has said of a part of its work."""
+        transport = FakeTransport(answers=stateless_answers())
+        client = MCPClient("fake", transport, protocol="stateless", clock=fake_clock)
+        assert client.connect()
+        channel = transport.channel()
+        call = client.submit_tool("echo")
+        request = channel.wait_for("tools/call")
+        claim = details_of("a", errors.Overloaded("full"), "not_sent")
+        if form == "error":
+            error = {"code": NOT_SENT, "message": "full", "data": claim}
+            channel.write({"jsonrpc": "2.0", "id": request["id"], "error": error})
+            found = call.exception(PATIENCE)
+            assert isinstance(found, errors.JsonRpcError)
+            assert found.delivery == "unknown"
+        else:
+            channel.answer(request, failed_result("full", claim))
+            result = call.result(PATIENCE)
+            assert (result.is_error, "delivery" in result) == (True, False)
         client.disconnect()
 
 

@@ -12,7 +12,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
-from gaia.mcp.client.protocol.gateway_failures import failure_in, failure_of
+from gaia.mcp.client.protocol.gateway_failures import failure_in, failure_of, is_gateway
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
@@ -222,21 +222,22 @@ class DirectSession:
         except (RuntimeError, OSError) as error:
             self.last_error = str(error)
             raise ServerCrashed(str(error), delivery="unknown") from error
-        result = _result(send.method, response)
+        result = _result(send.method, response, self.profile is not None and is_gateway(self.profile.server_info))
         problem = None if self._negotiated.server_may_ask else check_result_type(send.method, result)
         if problem is not None:
             raise problem
         return result
 
 
-def _result(method: str, response: Any) -> dict[str, Any]:
+def _result(method: str, response: Any, of_gateway: bool) -> dict[str, Any]:
     if isinstance(response, dict):
         error, result = response.get("error"), response.get("result")
         if isinstance(error, dict):
             code, text, data = error.get("code"), str(error.get("message", "")), error.get("data")
-            raise failure_of(code, text, data) or answered_error(code if isinstance(code, int) else 0, text, data)
+            failure = failure_of(code, text, data) if of_gateway else None
+            raise failure or answered_error(code if isinstance(code, int) else 0, text, data)
         if isinstance(result, dict):
-            if result.get("isError") is True and (failure := failure_in(result)) is not None:
+            if of_gateway and result.get("isError") is True and (failure := failure_in(result)) is not None:
                 raise failure
             return result
     raise InvalidResponse(f"the transport answered {method} with neither a result nor an error object")

@@ -9,7 +9,7 @@ import pytest
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
-from gaia.mcp.client.protocol.gateway_failures import NOT_SENT, details_of, failed_result
+from gaia.mcp.client.protocol.gateway_failures import GATEWAY_NAME, NOT_SENT, details_of, failed_result
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import ClientRequest
@@ -220,6 +220,8 @@ class TestRequests:
     def test_a_gateway_tells_of_failures_in_two_ways(
         self, session: DirectSession, transport: ScriptedTransport
     ) -> None:
+        info = {"name": GATEWAY_NAME, "version": "1"}
+        transport.answers["initialize"]["result"]["serverInfo"] = info
         session.connect()
         error = {"code": NOT_SENT, "message": "full", "data": details_of("a", Overloaded("full"), "not_sent")}
         transport.answers["tools/call"] = {"error": error}

@@ -12,7 +12,20 @@ from typing import Any
 
 from gaia.mcp.errors import Delivery, MCPError, error_of
 
-__all__ = ["FAILURE_KEY", "NOT_SENT", "OUTCOME_UNKNOWN", "details_of", "failed_result", "failure_in", "failure_of"]
+__all__ = [
+    "FAILURE_KEY",
+    "GATEWAY_NAME",
+    "NOT_SENT",
+    "OUTCOME_UNKNOWN",
+    "details_of",
+    "failed_result",
+    "failure_in",
+    "failure_of",
+    "is_gateway",
+]
+
+GATEWAY_NAME = "gaia-mcp-gateway"
+"""How a gateway calls itself in `serverInfo`."""
 
 NOT_SENT = -31001
 """The server has not received the request: it can be repeated."""
@@ -25,6 +38,11 @@ FAILURE_KEY = "gaia.mcp/failure"
 
 _AUDIT = "audit"
 """The one word of a gateway that has no class in `gaia.mcp.errors`."""
+
+
+def is_gateway(server_info: Mapping[str, Any]) -> bool:
+    """Whether a server is a gateway. Another server may only pass on what a gateway behind it has said."""
+    return server_info.get("name") == GATEWAY_NAME
 
 
 def details_of(server: str, error: MCPError, delivery: Delivery) -> dict[str, str]:

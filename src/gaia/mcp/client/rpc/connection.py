@@ -126,8 +126,8 @@ class Connection:
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
-        self.reads_failures = True
-        """Whether failures behind a gateway end calls as if they had happened here, instead of as its answers."""
+        self.reads_failures = False
+        """Whether the server is a gateway: failures behind it end calls as if they had happened here."""
         self.trace_context: Context | None = None
         """What the supervisor's messages belong to; None is the current context. Only its thread uses it."""
         self._observer = observer or Observer(name)

@@ -16,6 +16,7 @@ from opentelemetry.context import Context
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans
+from gaia.mcp.client.protocol.gateway_failures import is_gateway
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.supervision.call_queue import CallQueue
@@ -253,6 +254,7 @@ class ServerLifecycle:
         assert generation.greeting is not None, "it was greeted"
         profile = generation.greeting.profile
         condition.profile = profile.masked(generation.connection.redact)
+        generation.connection.reads_failures = is_gateway(profile.server_info)
         now = self._context.clock.monotonic()
         condition.loss = None
         generation.ready(now, has_waited=has_waited)

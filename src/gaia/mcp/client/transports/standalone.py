@@ -100,8 +100,6 @@ class StandaloneTransport(ChannelTransport):
             on_notification=lambda _notification: None,
             on_ended=_fail_all,
         )
-        # The application gets every answer as it came.
-        connection.reads_failures = False
         try:
             connection.channel = self.open(connection, name)
         except StartFailed as error:

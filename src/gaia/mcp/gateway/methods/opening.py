@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from gaia import __version__
+from gaia.mcp.client.protocol.gateway_failures import GATEWAY_NAME
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
@@ -18,7 +19,7 @@ from gaia.mcp.gateway.views.view import View
 
 __all__ = ["discover", "initialize", "ping"]
 
-_INFO = {"name": "gaia-mcp-gateway", "version": __version__}
+_INFO = {"name": GATEWAY_NAME, "version": __version__}
 
 _MAX_SAID = 64 * 1024
 """Bytes of what a client says of itself, which is kept as long as its session."""

@@ -113,6 +113,7 @@ def test_a_server_that_answers_a_client_works(method: str, counts: bool, outcome
 
 def test_the_result_of_another_gateway_may_tell_a_failure() -> None:
     connection = new_connection()
+    connection.reads_failures = True
     told, garbled = submitted(connection, request()), submitted(connection, request(2))
     result = failed_result("late", details_of("a", CallTimeout("late"), "unknown"))
     told.written = True
