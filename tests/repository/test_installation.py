@@ -52,3 +52,16 @@ def test_only_the_install_page_names_the_package_on_an_index() -> None:
 def test_the_install_page_has_every_extra() -> None:
     page = (ROOT / "docs" / "install.md").read_text()
     assert [name for name in OPTIONAL if f"| `{name}` |" not in page] == []
+
+
+def test_uv_builds_a_checkout_anew_when_a_file_of_the_wheel_changes() -> None:
+    """The version stays the same between releases: without these keys, uv installs the wheel of an older checkout."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = [key["file"] for key in document.get("tool", {}).get("uv", {}).get("cache-keys", [])]
+    watched = {file.relative_to(ROOT).as_posix() for pattern in patterns for file in ROOT.glob(pattern)}
+    packaged = {
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "src").rglob("*")
+        if file.is_file() and file.parent.name != "__pycache__"
+    }
+    assert {"pyproject.toml", PROJECT["readme"], *packaged} - watched == set()
