@@ -130,7 +130,7 @@ def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> N
 def _show_errors(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["error"] is not None:
-            terminal.say(f"{terminal.one_line(row['name'])}: {row['error']}", "red")
+            terminal.say(f"{terminal.one_line(row['name']) or repr('')}: {row['error']}", "red")
 
 
 def say_that_there_are_none(servers: MCPConfig, console: Console | None = None) -> None:

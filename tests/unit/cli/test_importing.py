@@ -172,3 +172,17 @@ def test_nothing_to_import_says_where_it_looked(home: Path, tmp_path: Path, invo
 
 def test_a_program_and_a_file_exclude_each_other(invoke: Callable[..., Any]) -> None:
     assert invoke("import", "--from", "cursor", "--file", "x").exit_code == 2
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_an_entry_without_a_name_does_not_keep_the_others_from_being_imported(
+    option: str, tmp_path: Path, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+) -> None:
+    file = write(tmp_path / "team.json", {"mcpServers": {"aa": SERVER, "": SERVER, "zz": SERVER}})
+    result = invoke("import", "--file", file, option)
+
+    assert result.exit_code == 1
+    assert "it has no name" in result.stdout
+    verb = "would import" if option == "--dry-run" else "imported"
+    assert [name for name in ("aa", "zz") if f"{verb}  {name}" in result.stdout] == ["aa", "zz"]
+    assert list(saved()) == ([] if option == "--dry-run" else ["aa", "zz"])

@@ -143,6 +143,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Raises ConfigError naming the server, the key and what is wrong with it. That is also the case for an unknown
         key which most likely was to limit what the server may do: left aside, it would limit nothing.
         """
+        if not name:
+            raise ConfigError(f"server {name!r}: it has no name; give it one that is not empty")
         if not isinstance(mapping, Mapping):
             raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {_word_for(mapping)}")
         for key, similar in unknown_keys(mapping).items():

@@ -648,6 +648,14 @@ class TestAdding:
         assert not some_file.parent.exists()
 
 
+def test_a_server_without_a_name_cannot_be_used(some_file: Path) -> None:
+    config = MCPConfig(write(some_file, {"mcpServers": {"": TIME, "time": TIME}}))
+    assert list(config.get_servers()) == ["time"]
+    assert config.problems == {"": f"{some_file}: server '': it has no name; give it one that is not empty"}
+    config.remove_server("")
+    assert read(some_file) == {"mcpServers": {"time": TIME}}
+
+
 class TestRemoving:
     def test_it_is_removed_from_the_file(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME, "acer": ACER}}))
