@@ -12,7 +12,7 @@ from collections.abc import Callable
 from gaia.mcp.gateway.access.limit_settings import GatewayLimits
 from gaia.mcp.gateway.access.refusals import Refusals
 
-__all__ = ["RETRY_SECONDS", "OverShare", "Shares"]
+__all__ = ["RETRY_SECONDS", "LargerThanShare", "OverShare", "Shares"]
 
 RETRY_SECONDS = 1
 """When a client that has its share may try again."""
@@ -20,6 +20,10 @@ RETRY_SECONDS = 1
 
 class OverShare(Exception):
     """The client has as much as it may have. The message says of what, and which key allows more."""
+
+
+class LargerThanShare(OverShare):
+    """The client could not have this at any time: it is larger than its whole share."""
 
 
 class Shares:
@@ -36,8 +40,18 @@ class Shares:
         return self._take(client, "streams", 1, self.settings.streams_per_client, "streamsPerClient", address)
 
     def take_body(self, client: str, size: int, address: str | None) -> Callable[[], None]:
-        """Count the bytes of a request's body until the function returned is called. Raises `OverShare`."""
+        """Count the bytes of a request's body until the function returned is called.
+
+        Raises `OverShare`; of this `LargerThanShare` if trying again would not help.
+        """
         most = self.settings.body_bytes_per_client
+        if size > most:
+            message = (
+                f"the body has up to {size} bytes, and client {client!r} may send {most} at once; send a smaller one, or raise "
+                "'bodyBytesPerClient' of \"limits\" in the clients file"
+            )
+            self._refusals.note("over_limit", message, "bodyBytesPerClient", address, client)
+            raise LargerThanShare(message)
         return self._take(client, "bytes of open requests", size, most, "bodyBytesPerClient", address)
 
     def check_unread(self, client: str, unread: int, address: str | None) -> None:

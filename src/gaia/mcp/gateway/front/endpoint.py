@@ -19,7 +19,7 @@ from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
 from gaia.mcp.gateway.access.refusals import Reason
-from gaia.mcp.gateway.access.shares import RETRY_SECONDS, OverShare
+from gaia.mcp.gateway.access.shares import RETRY_SECONDS, LargerThanShare, OverShare
 from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
 from gaia.mcp.gateway.clients.metadata import check_metadata, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
@@ -151,6 +151,8 @@ class Endpoint:
         declared = headers.get(b"content-length", b"")
         try:
             release = self._shares.take_body(client, int(declared) if declared.isdigit() else DEFAULT_MAX_BODY, address)
+        except LargerThanShare as over:
+            return NotServed(413, str(over))
         except OverShare as over:
             return NotServed(429, str(over), _RETRY)
         if held is not None:

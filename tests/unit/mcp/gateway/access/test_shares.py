@@ -6,7 +6,7 @@ import pytest
 
 from gaia.mcp.gateway.access.limit_settings import GatewayLimits
 from gaia.mcp.gateway.access.refusals import Refusals
-from gaia.mcp.gateway.access.shares import OverShare, Shares
+from gaia.mcp.gateway.access.shares import LargerThanShare, OverShare, Shares
 
 
 @pytest.fixture
@@ -28,6 +28,13 @@ def test_a_client_has_its_share_and_no_more(shares: Shares, caplog: pytest.LogCa
         releases[0]()
     assert shares.used("ann", "streams") == 1, "it is given back once"
     shares.take_stream("ann", None)
+
+
+def test_a_body_larger_than_the_whole_share_says_that_waiting_does_not_help(shares: Shares) -> None:
+    with pytest.raises(LargerThanShare, match=r"up to 101 bytes, .* may send 100 at once; .* 'bodyBytesPerClient'"):
+        shares.take_body("ann", 101, None)
+    assert shares._refusals.counts["over_limit"] == 1
+    assert shares.used("ann", "bytes of open requests") == 0
 
 
 def test_bodies_count_by_their_size(shares: Shares) -> None:

@@ -360,8 +360,13 @@ def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> None:
             assert len(held) == 1
             held.pop()()
             assert refusal("POST", "/mcp", large, None, held) is None
+            too_large = refusal("POST", "/mcp", {**headers, b"content-length": b"1001"}, None, held)
+            assert too_large is not None
+            assert (too_large.status, too_large.headers) == (413, ()), "trying again would not help"
             # Without a length, it may become as large as is allowed.
-            assert refusal("POST", "/mcp", headers, None, held) is not None
+            without_length = refusal("POST", "/mcp", headers, None, held)
+            assert without_length is not None
+            assert without_length.status == 413
             unknown = refusal("POST", "/mcp", ACCEPT, None, held)
             assert unknown is not None
             assert unknown.status == 401
