@@ -113,7 +113,7 @@ def candidates(place: Place) -> list[Candidate] | None:
         raise ConfigError(f"{place.file}: not usable JSON: {error}") from error
     found: dict[str, Candidate] = {}
     for section in place.sections:
-        for name, entry in _section(document, section).items():
+        for name, entry in _section(place.file, document, section).items():
             found.setdefault(name, _translated(name, entry, place.file))
     if not found and place.sections is _ANY_SECTIONS and isinstance(document, dict):
         from gaia.mcp.client.config_files import refuse_misplaced
@@ -122,10 +122,20 @@ def candidates(place: Place) -> list[Candidate] | None:
     return [replace(candidate, is_project=place.is_project) for candidate in found.values()]
 
 
-def _section(document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    """The servers at this path of keys, if there are any. Raises ConfigError for what is there and is no object."""
+    place = ""
     for key in keys:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
+        if not isinstance(document, dict):
+            break
+        document, place = document.get(key), f"{place}.{key}".lstrip(".")
+    else:
+        if document is not None and not isinstance(document, dict):
+            raise ConfigError(f'{file}: {place}: expected an object like {{"<name>": {{"command": …}}}}')
+        return document or {}
+    if not place and document is not None:
+        raise ConfigError(f'{file}: expected an object like {{"mcpServers": {{…}}}}')
+    return {}
 
 
 def _application_folder() -> Path:
@@ -153,6 +163,9 @@ _KEPT = (
 A "timeout" does not: some give it in milliseconds. Nor does "auth", in which each program writes what it likes.
 """
 
+_URL_KEYS = {"httpUrl": {"type": "http"}, "serverUrl": {}}
+"""What Gemini CLI and Windsurf call the address, and what that means besides."""
+
 _EXPANDED = ("args", "env", "url", "headers", "sandbox")
 """Keys in which we replace variables when the server is started."""
 
@@ -173,6 +186,9 @@ def _translated(name: str, entry: Any, file: Path) -> Candidate:
     if not isinstance(entry, dict):
         return Candidate(name, file, {}, problem="expected an object with a command or a url")
     translator = _Variables(file)
+    for key, implied in _URL_KEYS.items():
+        if key in entry and not entry.keys() & {"command", "url"}:
+            entry = {("url" if name == key else name): value for name, value in (implied | entry).items()}
     kept = {key: translator.translate(entry[key]) for key in _KEPT if key in entry}
     dropped = [key for key in entry if key not in _KEPT]
     problem = translator.problem or _unexpanded(kept)

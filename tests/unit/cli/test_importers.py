@@ -1,6 +1,7 @@
 """Where other programs keep their servers, and how their entries read in our format."""
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -86,9 +87,32 @@ def test_a_file_that_does_not_exist_is_no_mistake(tmp_path: Path) -> None:
     assert candidates(any_place(tmp_path / "none.json")) is None
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "{}", "[]", '"text"', '{"mcpServers": []}', '{"mcp": null}'])
+@pytest.mark.parametrize("text", ["", "  \n", "{}", "null", '{"mcpServers": null}', '{"mcp": null}', '{"mcp": 1}'])
 def test_a_file_without_servers_has_none(text: str, tmp_path: Path) -> None:
     assert candidates(any_place(write(tmp_path / "mcp.json", text))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[]", ""),
+        ('"text"', ""),
+        ('{"mcpServers": [{"command": "x"}]}', "mcpServers: "),
+        ('{"mcp": {"servers": "x"}}', "mcp.servers: "),
+    ],
+)
+def test_servers_of_another_form_are_an_error_that_shows_the_form(text: str, place: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "mcp.json", text)
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(file))}: {place}expected an object like"):
+        candidates(any_place(file))
+
+
+@pytest.mark.parametrize(("key", "implied"), [("httpUrl", {"type": "http"}), ("serverUrl", {})])
+def test_a_url_may_be_called_as_other_programs_call_it(key: str, implied: dict[str, Any], tmp_path: Path) -> None:
+    candidate = translated(tmp_path, {key: "https://x.example/mcp", "headers": {"A": "b"}})
+    assert candidate.entry == {"url": "https://x.example/mcp", "headers": {"A": "b"}, **implied}
+    assert (candidate.dropped, candidate.problem) == ([], None)
+    assert translated(tmp_path, {key: "https://x.example/mcp", "command": "x"}).dropped == [key]
 
 
 def test_servers_outside_of_any_section_are_an_error_that_says_so(tmp_path: Path) -> None:

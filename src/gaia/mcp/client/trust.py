@@ -152,17 +152,22 @@ def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
     if command is not None:
         args = rest.pop("args", None)
         # A command without args is a command line already.
-        lines.append(f"runs: {command if args is None else shlex.join([str(command), *map(str, _list(args))])}")
+        lines.append(f"runs: {command if args is None else shlex.join([_text(command), *map(_text, _list(args))])}")
     if url is not None:
         lines.append(f"connects to: {_url(str(url), key)}")
     if cwd := rest.pop("cwd", None):
         lines.append(f"in the directory: {cwd}")
     for kind, shown in (("env", _variable), ("headers", _named)):
         if isinstance(values := rest.get(kind), Mapping):
-            lines += [f"{kind}: {name}={shown(name, str(value), key)}" for name, value in values.items()]
+            lines += [f"{kind}: {name}={shown(name, _text(value), key)}" for name, value in values.items()]
             del rest[kind]
     lines += [f"{name}: {json.dumps(_nested(value, key), ensure_ascii=False)}" for name, value in sorted(rest.items())]
     return "\n".join(map(escaped_line, lines))
+
+
+def _text(value: object) -> str:
+    """A string as it is, anything else as it is written in the file."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _variable(name: str, value: str, key: str | None) -> str:

@@ -171,7 +171,7 @@ class TestDescription:
                 'runs: x\nsandbox: {"write": ["/srv"], "network": true}',
             ),
             ({"command": "x", "inheritEnv": True}, "runs: x\ninheritEnv: true"),
-            ({"command": ["x"], "args": "y"}, "runs: '['\"'\"'x'\"'\"']' y"),
+            ({"command": ["x"], "args": "y"}, "runs: '[\"x\"]' y"),
             ({}, ""),
         ],
     )
@@ -268,3 +268,8 @@ class TestDescription:
         assert describe({"url": "https://x", "args": ["y"], "env": ["A=1"]}) == (
             'connects to: https://x\nargs: ["y"]\nenv: ["A=1"]'
         )
+
+
+def test_values_that_are_no_strings_are_shown_as_they_are_written() -> None:
+    entry = {"command": "x", "args": [True, None], "env": {"A": True, "B": None, "C": {"d": 1}}}
+    assert describe(entry).split("\n") == ["runs: x true null", "env: A=true", "env: B=null", 'env: C={"d": 1}']
