@@ -47,8 +47,8 @@ class Shares:
         most = self.settings.body_bytes_per_client
         if size > most:
             message = (
-                f"the body has up to {size} bytes, and client {client!r} may send {most} at once; send a smaller one, or raise "
-                "'bodyBytesPerClient' of \"limits\" in the clients file"
+                f"the body has up to {size} bytes, and client {client!r} may send {most} at once; send "
+                "a smaller one, or raise 'bodyBytesPerClient' of \"limits\" in the clients file"
             )
             self._refusals.note("over_limit", message, "bodyBytesPerClient", address, client)
             raise LargerThanShare(message)
