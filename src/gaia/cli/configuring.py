@@ -103,7 +103,7 @@ def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
     return shlex.join(["gaia", "mcp", *config, "add", *before, "--", *command])
 
 
-@with_options("config", "as_json", "debug")
+@with_options("new_config", "as_json", "debug")
 def add(
     options: Options,
     name: Annotated[str, typer.Argument(help="What to call the server.")],

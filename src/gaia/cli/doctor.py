@@ -49,7 +49,7 @@ def doctor(
     servers = load_to_start(options)
     chosen = servers.get_entries() if name is None else {name: entry_of(servers, name)}
     if not chosen and not options.json:
-        say_that_there_are_none(servers)
+        say_that_there_are_none(servers, options)
         return
     with waiting_for("Examining", options) as show_progress:
 

@@ -190,7 +190,7 @@ def gateway(
                     from gaia.cli.listing import say_that_there_are_none
 
                     # They may be added while the gateway runs.
-                    say_that_there_are_none(config, console=terminal.err())
+                    say_that_there_are_none(config, options, console=terminal.err())
                 if stdio:
                     serve = _over_stdio(sources, http, audit)
                 else:

@@ -24,7 +24,7 @@ _PROBLEM = "unusable"
 _WOULD = ("would import", "would replace")
 
 
-@with_options("config", "as_json", "debug")
+@with_options("new_config", "as_json", "debug")
 def import_servers(
     options: Options,
     names: Annotated[list[str] | None, typer.Argument(help="Only these servers; all of them if none is named.")] = None,

@@ -108,6 +108,9 @@ def _list_gateway(url: str, token: str | None, timeout: float | None, options: O
     if options.json:
         terminal.print_json({"servers": rows})
         return
+    if not rows:
+        terminal.say(f"{url} shows no servers: the gateway has none, or the profile of this client sees none")
+        return
     terminal.show(server_table(rows))
     _show_errors(rows)
 
@@ -117,7 +120,7 @@ def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> N
         terminal.print_json({"servers": rows})
         return
     if not rows:
-        say_that_there_are_none(servers)
+        say_that_there_are_none(servers, options)
         return
     terminal.show(server_table(rows))
     _show_errors(rows)
@@ -133,10 +136,10 @@ def _show_errors(rows: list[dict[str, Any]]) -> None:
             terminal.say(f"{terminal.one_line(row['name']) or repr('')}: {row['error']}", "red")
 
 
-def say_that_there_are_none(servers: MCPConfig, console: Console | None = None) -> None:
+def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:
     """For commands about all servers. To standard output unless there is a `console`."""
     terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
-    terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim", console=console)
+    terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
 
 
 def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:

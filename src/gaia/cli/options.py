@@ -73,12 +73,15 @@ class Options:
         trace: TraceOption = None,
         debug: DebugOption = False,
         timeout: TimeoutOption = None,
+        new_config: ConfigOption = None,
     ) -> None:
         """Add what was asked for at another level. The innermost ``--config`` counts. The `timeout` runs from now on.
 
+        `new_config` is ``--config`` of a command that may make the file.
+
         Raises ConfigError if spans cannot be sent to where `trace` says.
         """
-        self.config_file = config or self.config_file
+        self.config_file = new_config or config or self.config_file
         self.json |= as_json
         time_limit.begin(timeout, self.started)
         self.trust |= trust
@@ -105,6 +108,14 @@ class Options:
         # A name that begins with a dash would be an option.
         end = ["--"] if any(name.startswith("-") for name in names) else []
         return shlex.join(["gaia", "mcp", command, *config, *end, *names])
+
+    def require_config(self) -> None:
+        """Raise ConfigError if ``--config`` names a file that does not exist, whether the command reads it or not."""
+        if self.config_file is not None and not self.config_file.exists():
+            from gaia.mcp.client.config_files import load_named
+
+            # This has the words for it, and knows which file need not exist.
+            load_named(self.config_file, create=False)
 
     def load_config(self, *, create: bool = False) -> MCPConfig:
         """The configured servers, to read or to change; what is most likely a mistake in them is said to the user.
@@ -160,6 +171,8 @@ def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callabl
             )
             options.subcommand = ctx.invoked_subcommand
             options.add(**{name: given.pop(name) for name in shared})
+            if "config" in shared and options.subcommand is None:
+                options.require_config()
             made = {
                 name: parts[name](**{parameter.name: given.pop(parameter.name) for parameter in taken})
                 for name, taken in makers.items()

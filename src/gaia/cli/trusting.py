@@ -65,6 +65,13 @@ def trust_project(
         raise CommandFailed(
             "--list goes alone, and --revoke not together with --yes", exit_code=USAGE, error_type="usage"
         )
+    if options.config_file is not None:
+        raise CommandFailed(
+            "--config: a file that it names needs no trust",
+            exit_code=USAGE,
+            hint="`gaia mcp trust PATH` is about the file of a project.",
+            error_type="usage",
+        )
     if show:
         _list(options)
         return

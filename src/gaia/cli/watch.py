@@ -128,7 +128,7 @@ def _show_once(looks: list[_Look], servers: MCPConfig, options: Options) -> None
     elif looks:
         terminal.show(status_table(looks, width=terminal.out().width))
     else:
-        say_that_there_are_none(servers)
+        say_that_there_are_none(servers, options)
 
 
 def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float) -> None:

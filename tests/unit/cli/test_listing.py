@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -321,3 +322,13 @@ def test_a_server_without_tools_is_no_error(
     result = invoke("tools", "it")
 
     assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
+
+
+def test_a_profile_that_sees_no_server_of_a_gateway_is_told(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gaia.cli.listing.fetch_status", lambda *_: Mock(servers=[]))
+    result = invoke("list", "http://127.0.0.1:9/mcp")
+    assert result.exit_code == 0
+    assert "the profile of this client sees none" in " ".join(result.stdout.split())
+    assert "state" not in result.stdout

@@ -39,10 +39,12 @@ def app() -> typer.Typer:
     return app
 
 
-def test_a_part_is_made_of_its_options(app: typer.Typer) -> None:
-    result = CliRunner().invoke(app, ["serve", "it", "--port", "7", "--threads", "9", "--config", "c.json"])
+def test_a_part_is_made_of_its_options(app: typer.Typer, tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.touch()
+    result = CliRunner().invoke(app, ["serve", "it", "--port", "7", "--threads", "9", "--config", str(file)])
 
-    assert result.stdout == "it here 7 9 False False c.json\n"
+    assert result.stdout == f"it here 7 9 False False {file}\n"
 
 
 def test_options_of_the_group_and_of_the_command_add_up(app: typer.Typer) -> None:
@@ -98,3 +100,41 @@ class TestWarnings:
 
         assert complete_name("t") == ["time"]
         assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bench"],
+        ["trust"],
+        ["trust", "--list"],
+        ["gateway", "--print-client-config", "claude"],
+        ["list", "http://127.0.0.1:9/mcp"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_named_has_to_exist_whether_it_is_read_or_not(
+    words: list[str], home: Path, tmp_path: Path, invoke: Callable[..., Any]
+) -> None:
+    missing = tmp_path / "nope.json"
+    for result in (invoke(*words, "--config", missing), invoke("--config", missing, *words)):
+        assert result.exit_code == 2
+        assert f"{missing}: there is no such file" in result.stderr
+
+
+def test_trust_does_not_take_a_file_that_needs_none(home: Path, tmp_path: Path, invoke: Callable[..., Any]) -> None:
+    file = tmp_path / "team.json"
+    file.write_text("{}")
+    result = invoke("trust", "--config", file)
+    assert result.exit_code == 2
+    assert "--config: a file that it names needs no trust" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["list"], ["doctor"], ["watch", "--once"]], ids=" ".join)
+def test_what_is_suggested_without_servers_names_the_same_file(
+    words: list[str], home: Path, tmp_path: Path, invoke: Callable[..., Any]
+) -> None:
+    file = tmp_path / "b.json"
+    file.write_text("{}")
+    result = invoke(*words, "--config", file)
+    assert f"gaia mcp add --config {file} time 'uvx mcp-server-time'" in result.output.replace("\n", "")
