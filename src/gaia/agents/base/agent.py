@@ -100,7 +100,7 @@ class Agent(ABC):
         # Last, because a mixin that comes later may use the agent: MCPClientMixin prints, and adds tools.
         next_init = super().__init__
         if kwargs and getattr(next_init, "__objclass__", None) is object:
-            raise TypeError(_unexpected(type(self).__name__, kwargs))
+            raise TypeError(_unexpected(type(self), kwargs))
         next_init(**kwargs)
 
     @cached_property
@@ -238,7 +238,7 @@ def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
         return
     for name in ignored:
         del arguments[name]
-    message = f"{cls.__name__}() ignores {', '.join(ignored)}: gaia-mcp has no use for them"
+    message = f"{cls.__name__}() ignores {', '.join(ignored)}: gaia-mcp has no use for {'it' if len(ignored) == 1 else 'them'}"
     if not _MODEL_KEYWORDS.isdisjoint(ignored):
         message += "; llm=LLMSettings(base_url, model) says which model is used"
     # Constructors of gaia stand between here and that code.
@@ -248,8 +248,17 @@ def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
     warnings.warn(message, DeprecationWarning, stacklevel=level)
 
 
-def _unexpected(agent: str, arguments: Iterable[str]) -> str:
-    message = f"{agent}() got unexpected keyword arguments: {', '.join(sorted(arguments))}"
-    if _MIXIN_ARGUMENTS.isdisjoint(arguments):
+def _unexpected(cls: type[Agent], arguments: Iterable[str]) -> str:
+    # Only a mistake needs them.
+    import difflib
+    import inspect
+
+    message = f"{cls.__name__}() got unexpected keyword arguments: {', '.join(sorted(arguments))}"
+    taken = {name for each in cls.__mro__ if "__init__" in vars(each) for name in inspect.signature(each).parameters}
+    known = taken | _MIXIN_ARGUMENTS
+    similar = {close for name in arguments for close in difflib.get_close_matches(name, known, n=1)}
+    if meant := sorted(similar.difference(arguments)):
+        message += f"; did you mean {', '.join(meant)}?"
+    if _MIXIN_ARGUMENTS.isdisjoint(similar) or taken >= _MIXIN_ARGUMENTS:
         return message
-    return f"{message} (MCPClientMixin takes them: class {agent}(Agent, MCPClientMixin))"
+    return f"{message} (MCPClientMixin takes them: class {cls.__name__}(Agent, MCPClientMixin))"

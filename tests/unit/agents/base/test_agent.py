@@ -89,6 +89,19 @@ class TestConstruction:
         with pytest.raises(TypeError, match=r"PlainAgent\(\) got unexpected keyword arguments: moda, size"):
             PlainAgent(size=1, moda=2)
 
+    def test_a_misspelt_argument_is_answered_with_the_one_that_it_resembles(self) -> None:
+        class WithServers(PlainAgent, MCPClientMixin):
+            pass
+
+        with pytest.raises(TypeError, match=r"arguments: mcp_server; did you mean mcp_servers\?$"):
+            WithServers(mcp_server={}, auto_load_config=False)
+        with pytest.raises(TypeError, match=r"did you mean max_steps, mcp_servers\? \(MCPClientMixin takes them"):
+            PlainAgent(mcp_server={}, max_step=3)
+
+    def test_one_keyword_of_amds_agent_is_named_in_the_singular(self) -> None:
+        with pytest.warns(DeprecationWarning, match=r"ignores skip_lemonade: gaia-mcp has no use for it$"):
+            PlainAgent(skip_lemonade=True)
+
     def test_keywords_of_amds_agent_are_ignored_and_named_once(self) -> None:
         class Migrated(PlainAgent, MCPClientMixin):
             def __init__(self, **kwargs: Any) -> None:
