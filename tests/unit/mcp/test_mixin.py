@@ -683,7 +683,9 @@ class TestConfigFile:
     def test_one_that_does_not_exist_starts_empty(self, manager: Mock, file: Path, log_events: LogEvents) -> None:
         AgentFirst(config_file=str(file))
         manager.load_from_config.assert_called_once_with()
-        assert log_events("config_file_missing") == [{"file": str(file)}]
+        (event,) = log_events("config_file_missing")
+        assert event["file"] == str(file)
+        assert "correct the path" in event["hint"]
         assert not file.exists()
 
     def test_what_is_connected_is_saved_there(self, demo_server: dict[str, Any], file: Path) -> None:

@@ -98,7 +98,8 @@ def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
                 f"{file}: there is no such file; correct the path, or have the file made: "
                 f"gaia mcp add --config {shlex.quote(str(file))} NAME COMMAND"
             )
-        logger.warning("config_file_missing", file=str(file))
+        hint = "correct the path; for a file that the first save is to make, give MCPConfig(path, create=True)"
+        logger.warning("config_file_missing", file=str(file), hint=hint)
     document = _decode(file, data)
     report = _report(file, entries_of(file, document))
     return Loaded(

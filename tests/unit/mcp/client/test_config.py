@@ -921,7 +921,9 @@ class TestNamedFiles:
         assert config.get_servers() == {}
         assert config.load_report["exists"] is False
         assert not some_file.parent.exists()
-        assert log_events("config_file_missing") == [{"file": str(some_file)}]
+        (event,) = log_events("config_file_missing")
+        assert event["file"] == str(some_file)
+        assert "correct the path" in event["hint"]
 
         config.add_server("time", TIME)
         assert read(some_file) == {"mcpServers": {"time": TIME}}

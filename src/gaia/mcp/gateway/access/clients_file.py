@@ -218,11 +218,33 @@ def _convert(file: Path, place: str, raw: msgspec.Raw, of: type[StructT]) -> Str
         return msgspec.json.decode(raw, type=of)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
-        path = place + where.rstrip("`")
+        path = place + _with_name(where.rstrip("`"), raw, of, str(error))
         known = [*of.__struct_encode_fields__, *ClientLimits.__struct_encode_fields__]
         if (unknown := re.search(r"unknown field `(.*)`", what)) is not None:
             what = f"there is no key {_with_hint(unknown[1], known)}"
+        elif what.startswith("Invalid RFC3339"):
+            what += "; write the time with its zone, such as 2027-01-31T00:00:00Z"
         json_file.broken(file, f"{path.lstrip('.')}: {what}" if path else what)
+
+
+def _with_name(where: str, raw: msgspec.Raw, of: type[msgspec.Struct], error: str) -> str:
+    """The path with the name in place of its ``[...]``: msgspec does not tell which value of a mapping is wrong."""
+    before, dots, after = where.partition("[...]")
+    if not dots:
+        return where
+    document = inside = msgspec.json.decode(raw)
+    for key in before.strip(".").split("."):
+        inside = inside[key]
+    values = inside.copy()
+    for name, value in values.items():
+        inside.clear()
+        inside[name] = value
+        try:
+            msgspec.convert(document, of)
+        except msgspec.ValidationError as found:
+            if str(found) == error:
+                return f"{before}.{name}{after}"
+    return where
 
 
 def _require_name(file: Path, kind: str, name: str) -> None:

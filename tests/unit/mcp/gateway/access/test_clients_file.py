@@ -139,6 +139,24 @@ class TestReading:
         assert "plain" not in str(raised.value)
         assert file.read_bytes() == before
 
+    @pytest.mark.parametrize(
+        ("limits", "problem"),
+        [
+            ({"perTool": {"a": {"perSecond": 1}, "b_*": {"perSecond": "1"}}}, "limits.perTool.b_*.perSecond: Expected"),
+            ({"perTool": {"a": {}, "b": {"burst": 1}}}, "limits.perTool.b: burst: means nothing"),
+            ({"perClient": {"perServer": {"a": {}, "b": {"x": 1}}}}, "limits.perClient.perServer.b: there is no key"),
+        ],
+    )
+    def test_a_wrong_limit_is_named(self, file: Path, limits: Any, problem: str) -> None:
+        with pytest.raises(ConfigError) as raised:
+            read_clients_file(write(file, {"limits": limits}))
+        assert problem in raised.value.message
+
+    def test_a_time_that_cannot_be_read_is_shown_an_example(self, file: Path) -> None:
+        client = {"token": HASH, "profile": "everything", "expires": "soon"}
+        with pytest.raises(ConfigError, match=r"clients\.a\.expires: .*with its zone, such as 2027-01-31T00:00:00Z"):
+            read_clients_file(write(file, {"clients": {"a": client}}))
+
     def test_a_missing_and_an_empty_file_are_errors(self, file: Path) -> None:
         with pytest.raises(ConfigError, match=r"there is no such file.*add-client"):
             read_clients_file(file)
