@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["ConstructionHook", "check_no_arguments_left", "takes_keyword_after"]
+__all__ = ["ConstructionHook", "check_no_arguments_left", "similar_arguments", "takes_keyword_after"]
 
 
 class ConstructionHook:
@@ -68,4 +68,15 @@ def check_no_arguments_left(cls: type, next_init: Any, args: tuple[Any, ...], kw
     """Raise TypeError naming the arguments that would go to ``object.__init__``, which only says that it takes none."""
     if (args or kwargs) and getattr(next_init, "__objclass__", None) is object:
         unexpected = ", ".join([*map(repr, args), *sorted(kwargs)])
-        raise TypeError(f"{cls.__name__}() got unexpected arguments: {unexpected}")
+        raise TypeError(f"{cls.__name__}() got unexpected arguments: {unexpected}{similar_arguments(cls, kwargs)}")
+
+
+def similar_arguments(cls: type, arguments: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The end of a message: the arguments of the class, or the `others`, that misspelt ones resemble."""
+    import difflib  # only a mistake needs it
+
+    known = {name for each in cls.__mro__ if "__init__" in vars(each) for name in inspect.signature(each).parameters}
+    known.update(others)
+    close = {similar for name in arguments for similar in difflib.get_close_matches(name, known, n=1)}
+    meant = sorted(close.difference(arguments))
+    return f"; did you mean {', '.join(meant)}?" if meant else ""

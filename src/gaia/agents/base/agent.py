@@ -23,7 +23,7 @@ from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.result_budget import ResultBudget
 from gaia.agents.base.tool_executor import ToolExecutor
 from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
-from gaia.construction import takes_keyword_after
+from gaia.construction import similar_arguments, takes_keyword_after
 from gaia.locks import reentrant_lock
 
 __all__ = ["Agent"]
@@ -238,7 +238,8 @@ def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
         return
     for name in ignored:
         del arguments[name]
-    message = f"{cls.__name__}() ignores {', '.join(ignored)}: gaia-mcp has no use for {'it' if len(ignored) == 1 else 'them'}"
+    pronoun = "it" if len(ignored) == 1 else "them"
+    message = f"{cls.__name__}() ignores {', '.join(ignored)}: gaia-mcp has no use for {pronoun}"
     if not _MODEL_KEYWORDS.isdisjoint(ignored):
         message += "; llm=LLMSettings(base_url, model) says which model is used"
     # Constructors of gaia stand between here and that code.
@@ -249,16 +250,8 @@ def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
 
 
 def _unexpected(cls: type[Agent], arguments: Iterable[str]) -> str:
-    # Only a mistake needs them.
-    import difflib
-    import inspect
-
-    message = f"{cls.__name__}() got unexpected keyword arguments: {', '.join(sorted(arguments))}"
-    taken = {name for each in cls.__mro__ if "__init__" in vars(each) for name in inspect.signature(each).parameters}
-    known = taken | _MIXIN_ARGUMENTS
-    similar = {close for name in arguments for close in difflib.get_close_matches(name, known, n=1)}
-    if meant := sorted(similar.difference(arguments)):
-        message += f"; did you mean {', '.join(meant)}?"
-    if _MIXIN_ARGUMENTS.isdisjoint(similar) or taken >= _MIXIN_ARGUMENTS:
+    hint = similar_arguments(cls, arguments, _MIXIN_ARGUMENTS)
+    message = f"{cls.__name__}() got unexpected keyword arguments: {', '.join(sorted(arguments))}{hint}"
+    if _MIXIN_ARGUMENTS.isdisjoint(arguments) and not any(name in hint for name in _MIXIN_ARGUMENTS):
         return message
     return f"{message} (MCPClientMixin takes them: class {cls.__name__}(Agent, MCPClientMixin))"
