@@ -283,6 +283,7 @@ class Limits:
 
     def _refuse(self, admission: Admission, error: MCPError) -> None:
         admission._plan = None
+        admission.waited = self._scheduler.time() - admission._since
         admission._refuse(error)
 
     # A call's way out.
@@ -294,6 +295,7 @@ class Limits:
             return
         admission._plan = None
         if not admission._running:
+            admission.waited = self._scheduler.time() - admission._since
             self._leave_lane(admission, plan)
             return
         for circuit in plan.circuits:
