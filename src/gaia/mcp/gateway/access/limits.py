@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded, ServerUnavailable
-from gaia.mcp.gateway.access.circuit import Circuit
+from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded
+from gaia.mcp.gateway.access.circuit import Circuit, CircuitOpen
 from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.principal import Principal, metric_name
@@ -432,7 +432,7 @@ def _shut_gate(plan: _Plan, now: float, besides: Gate | None = None) -> Gate | N
 def _open_circuit(plan: _Plan, now: float) -> MCPError | None:
     for circuit in plan.circuits:
         if (retry_in := circuit.retry_in(now)) is not None:
-            return ServerUnavailable(
+            return CircuitOpen(
                 f"{circuit.name} has failed too often; calls are let through again in {math.ceil(retry_in)} s",
                 retry_in=retry_in,
             )
