@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway.access.clients_file import add_client
 from tests.gateway.gateway_process import ACCEPT, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.state_file import read_state
+from tests.serving.served import command, environment
 from tests.waiting import PATIENCE, wait_until
 
 FaultServer = Callable[..., dict[str, Any]]
@@ -232,3 +234,15 @@ def test_metrics_are_in_the_format_of_prometheus(home: Path, tmp_path: Path, fau
     assert 'gaia_gateway_server_up{server="it"} 1.0' in lines
     assert 'gaia_gateway_sessions{client=""} 1.0' in lines
     assert 'gaia_gateway_calls_total{client="",outcome="ok",server="it"} 1.0' in lines
+
+
+@pytest.mark.process
+def test_a_gateway_whose_audit_another_one_writes_says_so_and_no_url(home: Path, tmp_path: Path) -> None:
+    config, audit = write_config(tmp_path / "servers.json"), tmp_path / "audit.jsonl"
+    words = ("--config", str(config), "--audit", str(audit))
+    with gateway_process(*words):
+        line = command("mcp", "gateway", "--port", "0", *words)
+        other = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert other.returncode == 2
+    assert "another program writes to it" in other.stderr
+    assert "MCP gateway: " not in other.stderr

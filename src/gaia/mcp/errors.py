@@ -131,9 +131,15 @@ class ServerUnavailable(MCPError, RuntimeError):
     @classmethod
     def of(cls, server: str, reason: str, retry_in: float | None = None) -> ServerUnavailable:
         """The error for a server by its name."""
+        error = cls("", retry_in=retry_in)
+        error.message = f"server {server!r} is unavailable: {reason}{error.next_attempt}"
+        return error
+
+    @property
+    def next_attempt(self) -> str:
+        """The end of a message, which says when the server is tried again; empty if that is not known."""
         # Rounded up, so that the attempt has been made by then.
-        hint = "" if retry_in is None else f"; the next attempt is in {math.ceil(retry_in) or 1} s"
-        return cls(f"server {server!r} is unavailable: {reason}{hint}", retry_in=retry_in)
+        return "" if self.retry_in is None else f"; the next attempt is in {math.ceil(self.retry_in) or 1} s"
 
 
 class ServerCrashed(MCPError, RuntimeError):

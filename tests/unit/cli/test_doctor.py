@@ -115,7 +115,7 @@ class TestTestClient:
         ("scenario", "step", "error", "hint"),
         [
             ({"exit_at_start": {"code": 3, "stderr": "no licence"}}, "handshake", "no licence", "Run it by hand"),
-            ({"faults": [{"on": "initialize", "hang": True}]}, "handshake", "not answered within", '"startTimeout"'),
+            ({"faults": [{"on": "initialize", "hang": True}]}, "handshake", "startTimeout of 1 s", '"startTimeout"'),
             ({"protocol_version": "1.0.0"}, "handshake", "1.0.0", "Run it by hand"),
             (
                 {"faults": [{"on": "tools/list", "error": {"code": -32603, "message": "no list today"}}]},

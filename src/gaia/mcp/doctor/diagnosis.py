@@ -119,7 +119,7 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
     if not stdio:
         log_in = f'Run `gaia mcp login {shlex.quote(name)}`, or give an "Authorization" in "headers".'
         return log_in if _REFUSED.search(error) else None
-    if "not answered within" in error:
+    if "was not answered" in error:
         return (
             "It runs but does not answer. Is it an MCP server that uses standard input and output? If it only needs "
             f'longer to start, as the first run of a package does, give {name!r} a longer "startTimeout".'

@@ -19,6 +19,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
@@ -119,7 +120,8 @@ class Gateway:
             clients if clients is None or isinstance(clients, ClientsFile) else read_clients_file(Path(clients))
         )
         self._patterns = None if self._clients is None else PatternCheck(self._clients)
-        self._audit_file = None if audit is None else Path(audit)
+        self._audit_path = None if audit is None else Path(audit)
+        self._audit_file: AuditFile | None = None
         self._audit: Audit | None = None
         self.access: Access | None = None
         """The clients and their limits, once the gateway is started; None if there are none."""
@@ -133,6 +135,11 @@ class Gateway:
 
     # Starting and stopping.
 
+    def open_audit(self) -> None:
+        """Open the file of the audit before `start`, which does it otherwise. Raises ConfigError as that does."""
+        if self._audit_path is not None and self._audit_file is None:
+            self._audit_file = AuditFile(self._audit_path)
+
     async def start(self) -> None:
         """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready.
 
@@ -144,13 +151,11 @@ class Gateway:
             self.endpoint.access = self._pages.access = self.access
             checks.limits = self.access.limits
             checks.shares.settings = self._clients.limits
+        self.open_audit()
         if self._audit_file is not None:
-            # Not above: it takes half a megabyte, and most gateways have none.
-            from gaia.mcp.gateway.access.audit_file import AuditFile
-
             # Lines of several gateways may be collected in one place.
             name = self.name or socket.gethostname()
-            self._audit = Audit(AuditFile(self._audit_file), self._loop, name)
+            self._audit, self._audit_file = Audit(self._audit_file, self._loop, name), None
             checks.audit = checks.refusals.audit = self._audit
         self._servers.start(running_loop_inbox())
         self._tick()

@@ -42,8 +42,11 @@ class Service:
     def run(self, options: HttpOptions, started: Callable[[str], None]) -> None:
         """Serve over HTTP. `started` is called with the URL, without a path, once connections are accepted.
 
-        Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
+        Raises `UnsafeOptions`, ConfigError if the audit cannot be written, and OSError if it cannot listen at the
+        address.
         """
+        # Here, because the HTTP server would end the process for an error of the start.
+        self._gateway.open_audit()
         with contextlib.suppress(ValueError):
             # Until `_begin`, when the files have just been read anyway, it must not end the process.
             signal.signal(signal.SIGHUP, lambda *_: None)

@@ -204,7 +204,7 @@ class TestConnecting:
         fake_clock.wait_for_waiter(start + 2.0)
         fake_clock.advance(1.0)
         thread.join(PATIENCE)
-        assert session.last_error == "initialize was not answered within 1 s"
+        assert session.last_error == "not ready within its startTimeout of 2 s: initialize was not answered"
 
     def test_a_short_timeout_of_calls_does_not_shorten_the_start(self, make: Make, fake_clock: FakeClock) -> None:
         transport = FakeTransport(timeout=5.0)

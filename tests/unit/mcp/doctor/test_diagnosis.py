@@ -66,7 +66,9 @@ class TestRemedies:
         assert "`gaia mcp login 'a; $(b)'`" in (remedy or "")
 
     def test_a_server_that_does_not_answer_may_need_longer(self) -> None:
-        remedy = for_handshake("it", {"command": "x"}, "initialize was not answered within 30 s")
+        remedy = for_handshake(
+            "it", {"command": "x"}, "not ready within its startTimeout of 30 s: initialize was not answered"
+        )
 
         assert "give 'it' a longer \"startTimeout\"" in (remedy or "")
 

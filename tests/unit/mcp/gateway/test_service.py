@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.errors import ConfigError
 from gaia.mcp.gateway import Gateway, service
 from gaia.mcp.gateway.operations.reloader import Reload
 from gaia.mcp.gateway.service import Service
@@ -82,3 +83,13 @@ def test_a_hangup_before_it_serves_does_not_end_it(monkeypatch: pytest.MonkeyPat
     finally:
         signal.signal(signal.SIGHUP, before)
     assert callable(handlers[0])
+
+
+def test_an_audit_that_cannot_be_written_is_told_before_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listened: list[Any] = []
+    monkeypatch.setattr(service, "run_http", lambda *words, **_: listened.append(words))
+    with pytest.raises(ConfigError, match="the audit cannot be written"):
+        Service(Gateway({}, audit=tmp_path)).run(HttpOptions(), lambda _: None)
+    assert listened == []

@@ -22,7 +22,7 @@ from gaia.mcp.client.rpc.interruption import completed
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.waited_call import error_of_waited
+from gaia.mcp.client.supervision.waited_call import error_of_waited, timeout_of_waiting
 from gaia.mcp.errors import (
     CallCancelled,
     InvalidResponse,
@@ -167,7 +167,10 @@ class PlacedCalls:
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        return self._give_up(call, call.timed_out(), expired=True)
+        with self._lock:
+            is_waiting = call in self._backlog
+        late = timeout_of_waiting(call, self._server, self.state) if is_waiting else call.timed_out()
+        return self._give_up(call, late, expired=True)
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         """End a call that its caller has given up. False if it ended just before."""

@@ -229,9 +229,13 @@ class Call(msgspec.Struct, eq=False):
 
     def timed_out(self) -> CallTimeout:
         """The error for a call whose deadline has passed."""
+        return CallTimeout(f"{self.method} was not answered within {self.seconds:g} s")
+
+    @property
+    def seconds(self) -> float:
+        """The timeout, for people."""
         # What an exchange has left of its time is some microseconds less than a round figure.
-        seconds = round(self.timeout, 2) or self.timeout
-        return CallTimeout(f"{self.method} was not answered within {seconds:g} s")
+        return round(self.timeout, 2) or self.timeout
 
     def withdraw(self) -> bool:
         """Take the call away from a lost connection. True if that has not written it, and now never will."""

@@ -15,7 +15,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.interruption import completed
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.waited_call import error_of_waited
+from gaia.mcp.client.supervision.waited_call import error_of_waited, timeout_of_waiting
 from gaia.mcp.errors import (
     CallCancelled,
     MCPError,
@@ -133,7 +133,9 @@ class CallQueue:
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        if not self._give_up(call, call.timed_out(), "timeout"):
+        # Its words count only if the call is still where it was when it ends.
+        late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
+        if not self._give_up(call, late, "timeout"):
             return False
         if self._connection is not None and not call.bound:
             self._on_expired(call)

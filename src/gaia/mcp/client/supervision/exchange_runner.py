@@ -12,7 +12,7 @@ from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
-from gaia.mcp.errors import MCPError, ServerCrashed
+from gaia.mcp.errors import CallTimeout, MCPError, ServerCrashed
 
 __all__ = ["CallAnswered", "ExchangeRunner", "RunExchange"]
 
@@ -29,14 +29,21 @@ class ExchangeRunner(Generic[T]):
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
         limit: float,
+        late: str | None,
     ) -> None:
-        """`limit` is the deadline of steps without a timeout of their own, a reading of the clock."""
+        """`limit` is the deadline of steps without a timeout of their own, a reading of the clock.
+
+        Errors of those that miss it begin with `late`.
+        """
         self._runners = runners
         self._connection = runners.connection
         self._exchange = exchange
         self._on_result = on_result
         self._on_error = on_error
         self._limit = limit
+        self._late: str | None = late
+        self._is_limited = False
+        """Whether the step under way has no timeout of its own."""
         self.call: Call | None = None
         """The request that was made last."""
         self._observation: Observation | None = None
@@ -51,6 +58,9 @@ class ExchangeRunner(Generic[T]):
     def _take(self, call: Call) -> Step:
         """Give the exchange its answer. Only then is it known whether the exchange expected an error."""
         handled = True
+        if self._late is not None and self._is_limited and isinstance(call.error, CallTimeout):
+            # What was left of the time for all steps is a number that nobody has set.
+            call.error.message = f"{self._late}: {call.method} was not answered"
         try:
             return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
         except MCPError:
@@ -94,6 +104,7 @@ class ExchangeRunner(Generic[T]):
             call.on_done = None
 
         now = self._runners.clock.monotonic()
+        self._is_limited = step.timeout is None
         self.call = call = Call(
             self._runners.next_id(),
             step.method,
@@ -147,12 +158,14 @@ class RunExchange(msgspec.Struct, frozen=True):
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
         timeout: float | None = None,
+        late: str | None = None,
     ) -> ExchangeRunner[T]:
         """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile.
 
-        `timeout` takes the place of the one that exchanges on this connection have.
+        `timeout` takes the place of the one that exchanges on this connection have; `late` is what the error says of
+        an exchange that took longer.
         """
         limit = self.clock.monotonic() + (self.timeout if timeout is None else timeout)
-        runner = ExchangeRunner(self, exchange, on_result, on_error, limit)
+        runner = ExchangeRunner(self, exchange, on_result, on_error, limit, late)
         runner.start()
         return runner

@@ -152,7 +152,9 @@ class Generation:
             on_greeted(self)
 
         opening = open_and_list(context.negotiation, context.identity, list_failed)
-        run_exchange(opening, greeted, lambda error: on_failed(self, error), timeout=context.start_timeout)
+        seconds = context.start_timeout
+        late = f"not ready within its startTimeout of {seconds:g} s"
+        run_exchange(opening, greeted, lambda error: on_failed(self, error), timeout=seconds, late=late)
 
     @property
     def pid(self) -> int | None:

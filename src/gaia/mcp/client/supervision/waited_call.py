@@ -1,13 +1,16 @@
-"""Whether a call that has waited for its server may still be sent."""
+"""Calls that have waited for their server: whether they may still be sent, and what ends them at their deadlines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.errors import MCPError, ServerCrashed
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.errors import CallTimeout, MCPError, ServerCrashed
 
-__all__ = ["error_of_waited"]
+__all__ = ["error_of_waited", "timeout_of_waiting"]
+
+_DOINGS = {ServerState.EXITED: "it has exited", ServerState.AUTHORIZING: "a person is asked to log in at it"}
 
 
 def error_of_waited(
@@ -34,3 +37,11 @@ def error_of_waited(
     return ServerCrashed(
         f"server {server!r} was lost during {call.method}; it says no longer that {tool} may be repeated"
     )
+
+
+def timeout_of_waiting(call: Call, server: str, state: ServerState) -> CallTimeout:
+    """The error for a call that still waits for its server, in `state`, at its deadline."""
+    if state is ServerState.READY:
+        return CallTimeout(f"server {server!r} was busy with other calls for {call.seconds:g} s")
+    doing = _DOINGS.get(state, f"it is {state.value}")
+    return CallTimeout(f"server {server!r} was not ready within {call.seconds:g} s: {doing}")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded, ServerUnavailable
-from gaia.mcp.gateway.access.circuit import Circuit
+from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded
+from gaia.mcp.gateway.access.circuit import Circuit, CircuitOpen
 from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.principal import Principal, metric_name
@@ -283,6 +283,7 @@ class Limits:
 
     def _refuse(self, admission: Admission, error: MCPError) -> None:
         admission._plan = None
+        admission.waited = self._scheduler.time() - admission._since
         admission._refuse(error)
 
     # A call's way out.
@@ -294,6 +295,7 @@ class Limits:
             return
         admission._plan = None
         if not admission._running:
+            admission.waited = self._scheduler.time() - admission._since
             self._leave_lane(admission, plan)
             return
         for circuit in plan.circuits:
@@ -430,7 +432,7 @@ def _shut_gate(plan: _Plan, now: float, besides: Gate | None = None) -> Gate | N
 def _open_circuit(plan: _Plan, now: float) -> MCPError | None:
     for circuit in plan.circuits:
         if (retry_in := circuit.retry_in(now)) is not None:
-            return ServerUnavailable(
+            return CircuitOpen(
                 f"{circuit.name} has failed too often; calls are let through again in {math.ceil(retry_in)} s",
                 retry_in=retry_in,
             )

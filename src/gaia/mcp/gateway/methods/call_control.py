@@ -137,9 +137,8 @@ class _ControlledCall:
         if self._checks.audit is None:
             on_end(relayed)
             return
-        self._record(
-            relayed.outcome, _delivery(self.client.params, error), len(relayed.result), lambda: on_end(relayed)
-        )
+        size = len(relayed.result) if error is None else 0
+        self._record(relayed.outcome, _delivery(self.client.params, error), size, lambda: on_end(relayed))
 
     def cancel(self, reason: str) -> None:
         """The client does not want the answer any more."""

@@ -14,7 +14,8 @@ from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, ME
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.protocol.rounds import delivery_of
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded
+from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.access.shares import OverShare
 from gaia.mcp.gateway.clients.client_messages import cacheable_result
@@ -138,14 +139,16 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
             request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
     delivery = delivery_of(request.params, error)
-    message, short = error.message, _HOST_DETAILS.get(error.error_type)
+    # The circuit of a tool is the gateway's own, and names no host.
+    message, short = error.message, None if isinstance(error, CircuitOpen) else _HOST_DETAILS.get(error.error_type)
     if request.principal is not None and short is not None:
         # A client with a name may be on another machine.
         client = request.principal.name
         left_out = request.view.checks.withheld.passes((server, client, error.error_type))
         if left_out is not None:
             logger.warning("server_error_withheld", server=server, client=client, error=message, left_out=left_out)
-        message = f"server {server!r}: {short}; the log of the gateway has the reason"
+        hint = error.next_attempt if isinstance(error, ServerUnavailable) else ""
+        message = f"server {server!r}: {short}{hint}; the log of the gateway has the reason"
     details, words = details_of(server, error, delivery), f" ({_DELIVERY[delivery]})"
     # It is there already if the server is a gateway.
     text = message.removesuffix(words) + words

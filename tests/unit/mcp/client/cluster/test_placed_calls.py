@@ -177,6 +177,17 @@ class TestFlights:
         server.link.answer(1, OK)
         assert second.ended
 
+    def test_a_call_that_waits_until_its_deadline_is_told_of_the_server(self) -> None:
+        server = Server(max_flights=1)
+        server.submit()
+        second = server.submit()
+        assert server.calls.expire(second)
+        assert str(second.error) == "server 'it' was busy with other calls for 30 s"
+        third = server.submit()
+        server.calls.move_to(ServerState.RESTARTING, None)
+        assert server.calls.expire(third)
+        assert str(third.error) == "server 'it' was not ready within 30 s: it is restarting"
+
     def test_an_answer_waits_for_the_progress_before_it(self) -> None:
         server, reports = Server(), list[object]()
         call = server.submit(on_progress=reports.append)

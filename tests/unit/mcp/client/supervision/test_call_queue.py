@@ -11,7 +11,15 @@ from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.supervision import call_queue as call_queue_module
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
+from gaia.mcp.errors import (
+    CallCancelled,
+    CallTimeout,
+    MCPError,
+    NotConnected,
+    Overloaded,
+    ServerCrashed,
+    ServerUnavailable,
+)
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel
 from tests.interleaving import interleavings
@@ -98,6 +106,31 @@ class TestSubmitting:
         assert words in call.error.message
         assert call.error.delivery == "not_sent"
         assert len(desk.call_queue) == 0
+
+    @pytest.mark.parametrize(
+        ("state", "said"),
+        [
+            (ServerState.STARTING, "server 'fake' was not ready within 30 s: it is starting"),
+            (ServerState.RESTARTING, "server 'fake' was not ready within 30 s: it is restarting"),
+            (ServerState.EXITED, "server 'fake' was not ready within 30 s: it has exited"),
+            (ServerState.READY, "server 'fake' was busy with other calls for 30 s"),
+        ],
+    )
+    def test_a_call_that_waits_until_its_deadline_is_told_of_the_server(
+        self, desk: Desk, state: ServerState, said: str
+    ) -> None:
+        desk.call_queue.move_to(state, None)
+        call = desk.submit()
+        assert desk.call_queue.expire(call)
+        assert isinstance(call.error, CallTimeout)
+        assert call.error.message == said
+        assert call.error.delivery == "not_sent"
+
+    def test_a_call_that_was_sent_is_told_of_the_answer(self, desk: Desk) -> None:
+        desk.admit()
+        call = desk.submit()
+        assert desk.call_queue.expire(call)
+        assert str(call.error) == "tools/call was not answered within 30 s"
 
     def test_a_call_goes_to_the_connection_that_is_ready(self, desk: Desk) -> None:
         connection, channel = desk.admit()

@@ -1,5 +1,6 @@
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.supervision.waited_call import error_of_waited
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.waited_call import error_of_waited, timeout_of_waiting
 from gaia.mcp.errors import MCPError, ServerCrashed, ToolDenied
 
 
@@ -32,3 +33,8 @@ def test_a_second_call_of_a_tool_that_is_not_safe_any_more_is_not_made() -> None
     call.prepare_repeat(2)
     assert isinstance(error_of(call, is_safe=False), ServerCrashed)
     assert error_of(call) is None
+
+
+def test_a_call_whose_server_is_not_ready_in_time_says_what_the_server_does() -> None:
+    said = str(timeout_of_waiting(new_call(), "it", ServerState.AUTHORIZING))
+    assert said == "server 'it' was not ready within 1 s: a person is asked to log in at it"

@@ -246,16 +246,25 @@ class TestWaiting:
     def test_a_call_waits_for_as_long_as_it_may(self) -> None:
         made = calls(max_wait=3.0, **each_client(concurrent=1))
         made.make("a")
-        made.make("b")
+        late = made.make("b")
         made.loop.advance(2.9)
         assert made.refused == {}
         made.loop.advance(0.1)
+        assert late.waited == 3.0
         error = made.refused["b"]
         assert isinstance(error, Overloaded)
         assert error.delivery == "not_sent"
         assert "client 'ann': 1 at once" in error.message
         made.end("a")
         assert made.started == ["a"]
+
+    def test_a_call_that_its_client_gives_up_has_waited_until_then(self) -> None:
+        made = calls(**each_client(concurrent=1))
+        made.make("a")
+        given_up = made.make("b")
+        made.loop.advance(2.0)
+        given_up.end()
+        assert given_up.waited == 2.0
 
     def test_the_deadline_of_the_call_holds_besides(self) -> None:
         made = calls(**each_client(concurrent=1))

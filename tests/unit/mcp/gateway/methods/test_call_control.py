@@ -55,6 +55,7 @@ def test_each_call_leaves_a_line_before_its_answer(tmp_path: Path) -> None:
             server.crash(tool="echo")
             await lines.ask("tools/call", {"name": "a_echo", "arguments": {"text": "x"}})
             outcomes = [(line["outcome"], line["delivery"]) for line in written(file)[1:]]
+            assert ["answer_bytes" in line for line in written(file)] == [True, True, False, True, False]
             assert outcomes == [
                 ("tool_error", "answered"),
                 ("unknown_tool", "not_sent"),
@@ -163,6 +164,26 @@ def test_a_call_waits_until_the_limits_admit_it() -> None:
             assert len(server.calls) == 1
             lines.send({"method": "notifications/cancelled", "params": {"requestId": first}})
             assert (await waiting)["result"]["content"][0]["text"] == "x"
+
+    asyncio.run(use())
+
+
+def test_a_line_of_a_refused_call_says_how_long_it_waited(tmp_path: Path) -> None:
+    server = FakeServer("a", tools=[echo])
+    server.hang(tool="echo")
+    file = tmp_path / "audit.jsonl"
+    limits = GatewayLimits(per_tool={"echo": Limit(concurrent=1)}, max_wait=0.01)
+
+    async def use() -> None:
+        clients = ClientsFile(anonymous=EVERYTHING, limits=limits)
+        async with asking(Gateway({"a": server}, clients=clients, audit=file)) as lines:
+            call = {"name": "a_echo", "arguments": {"text": "x"}}
+            lines.begin("tools/call", call)
+            await asyncio.to_thread(server.wait_for_call)
+            await lines.ask("tools/call", call)
+            [line] = written(file)
+            assert line["outcome"] == "overloaded"
+            assert 0.01 <= line["waited"] <= line["seconds"]
 
     asyncio.run(use())
 

@@ -11,6 +11,7 @@ import pytest
 
 from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable, ToolDenied
 from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.methods.relaying import fail
@@ -127,6 +128,23 @@ def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest
     assert "'a'" in message
     assert data == {"server": "a", "errorType": "server_unavailable", "delivery": "not_sent"}
     assert "/home/x/server" in caplog.text
+
+
+def test_it_is_told_when_an_unavailable_server_is_tried_again() -> None:
+    request = Request(principal=Principal("ci"))
+    fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "/home/x/server does not exist", 4.2))
+
+    assert request.answer is not None
+    assert request.answer[1].startswith("server 'a': it is unavailable; the next attempt is in 5 s; the log of")
+
+
+def test_it_is_told_of_an_open_circuit() -> None:
+    request = Request(principal=Principal("ci"))
+    fail(cast("PendingRequest", request), "a", CircuitOpen("tool 'x' of 'a' has failed too often", retry_in=5.0))
+
+    assert request.answer is not None
+    assert request.answer[1] == "tool 'x' of 'a' has failed too often (the server has not received it)"
+    assert request.answer[2]["errorType"] == "server_unavailable"
 
 
 def test_nor_of_the_file_with_the_list_that_denies() -> None:

@@ -172,14 +172,17 @@ def _absolute(path: str, directory: str) -> str:
 
 def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
     """A server that may write around a file of this program could put another one into its place."""
-    writable = list(writable)
-    for file in own:
-        for place in writable:
-            if is_below(file, place):
-                raise StartFailed(
-                    f"sandbox.write: {place} holds {file}, which this program is configured with; name single "
-                    'directories, keep the file elsewhere, or name it in "read" if the server may see it'
-                )
+    own = list(own)
+    held = [
+        f"{place} holds {', '.join(names)}"
+        for place in writable
+        if (names := [os.path.relpath(file, place) for file in own if is_below(file, place)])
+    ]
+    if held:
+        raise StartFailed(
+            f"sandbox.write: {'; '.join(held)}: this program is configured with these files or writes them, and the "
+            "server could replace them; keep them elsewhere, or name a narrower directory"
+        )
 
 
 def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: list[str]) -> None:

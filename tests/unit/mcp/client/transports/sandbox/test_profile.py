@@ -130,11 +130,41 @@ def test_files_of_this_program_are_not_shown(work: Path, monkeypatch: pytest.Mon
 def test_a_server_that_could_replace_one_is_not_started(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.private_files._files", {})
     keep_private(work / "data" / "servers.json")
-    with pytest.raises(StartFailed, match=r"holds .*/data/servers\.json, which this program is configured with"):
+    with pytest.raises(StartFailed, match=r"/work holds data/servers\.json: this program is configured with"):
         profile(work, write=["."])
     (work / "data").mkdir()
     (work / "data" / "servers.json").write_text("{}")
     assert profile(work, write=["."], read=["data/servers.json"]).left_out == ()
+
+
+def test_all_that_a_server_could_replace_is_named_at_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.private_files._files", {})
+    (work / "data").mkdir()
+    for name in ("audit.jsonl", ".audit.jsonl.lock", "audit.jsonl.1", "data/clients.json"):
+        (work / name).touch()
+    keep_private(work / "audit.jsonl")
+    keep_private(work / "data" / "clients.json")
+    with pytest.raises(StartFailed) as refused:
+        profile(work, write=[".", "data"])
+    assert refused.value.message == (
+        f"sandbox.write: {work} holds .audit.jsonl.lock, audit.jsonl, audit.jsonl.1, data/clients.json; "
+        f"{work}/data holds clients.json: this program is configured with these files or writes them, and the server "
+        "could replace them; keep them elsewhere, or name a narrower directory"
+    )
+
+
+@pytest.mark.parametrize("key", ["read", "write"])
+def test_files_of_this_program_in_a_directory_of_credentials_are_hidden_with_it(
+    work: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr("gaia.private_files._files", {})
+    own = work.parent / ".gaia" / "mcp_servers.json"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("{}")
+    keep_private(own)
+    found = profile(work, **{key: ["~"]})
+    assert not found.shows(str(own))
+    assert str(own.parent) in found.masked
 
 
 def test_a_link_in_what_is_shown_is_not_made_again(work: Path) -> None:
