@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 from opentelemetry.context import Context
 
+from gaia.handover import on_engine_thread
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observation, Observer
@@ -51,6 +53,7 @@ from gaia.mcp.errors import (
     answered_error,
 )
 from gaia.mcp.redaction import MASK, mask_strings
+from gaia.telemetry.spans import tracing_is_off
 
 __all__ = ["Connection", "ConnectionState"]
 
@@ -104,6 +107,7 @@ class Connection:
         observer: Observer | None = None,
         executor: Executor | None = None,
         on_lost: Callable[[Call, AnswerLost], bool] = lambda _call, _error: False,
+        post: Executor = lambda task: task(),
     ) -> None:
         """The hooks run on the channel's threads: they must be quick and must not raise.
 
@@ -111,7 +115,8 @@ class Connection:
         was lost while the channel goes on; True says that the call is taken over.
 
         `observer` follows notifications to the server and its requests; `executor` runs the application's span
-        processors, for which the channel's threads may not wait.
+        processors, for which the channel's threads may not wait. `post` has another thread tell the server of what was
+        given up, while a span of that has to be started: that may take a second.
         """
         self.name = name
         self.generation = generation
@@ -137,6 +142,7 @@ class Connection:
         """The server's."""
         self._noise = NoiseCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
+        self._post = post
         self._in_flight: dict[RequestId, Call] = {}
         self._relays = False
         """Whether results are passed on undecoded. Set by threads that submit such a call, and never reset."""
@@ -258,7 +264,12 @@ class Connection:
             assert self.channel is not None, "what was written went through a channel"
             params = {"requestId": call.id, "reason": reason}
             context = None if call.observer is None else call.observer.context
-            self._notify(self.channel.cancel, "notifications/cancelled", params, context)
+            tell = partial(self._notify, self.channel.cancel, "notifications/cancelled", params, context)
+            if on_engine_thread() and not tracing_is_off(context):
+                # This may be the thread that ends all late calls.
+                self._post(tell)
+            else:
+                tell()
 
     def close(self) -> Iterator[Call]:
         """Enter CLOSED and hand over the calls that are still unanswered, oldest first.

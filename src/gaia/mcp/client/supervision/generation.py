@@ -95,6 +95,7 @@ class Generation:
             observer=context.observer.anew(),
             executor=context.executor,
             on_lost=lambda call, _: call_queue.repeat(call),
+            post=loop.post,
         )
         tap = None if context.taps.new is None else context.taps.new(context.name)
         self._opened = _open(context, connection, tap)
