@@ -8,6 +8,7 @@ function, at the nth line of our code that the operation runs through, so each p
 import dis
 import faulthandler
 import functools
+import inspect
 import itertools
 import sys
 import threading
@@ -123,6 +124,10 @@ def raise_within(operation: Callable[[], object], place: int, files: tuple[str, 
             left -= 1
         return trace
 
+    # Python 3.12 tells a tracer of opcodes only if some frame has asked for them before.
+    frame = inspect.currentframe()
+    assert frame is not None
+    frame.f_trace_opcodes = True
     sys.settrace(trace)
     try:
         operation()
