@@ -77,6 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job begins so, and with it all that the tests start. Ctrl-C must mean what it does.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGQUIT") and signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     option = config.option
     is_random = option.hypothesis_profile == "random"
     if option.chaos_seed is None:
