@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 
 import gaia
-from gaia import log
+from gaia.runtime import log
 from gaia.testing import FakeClock
 from tests import leak_check
 from tests.servers import fault_server as fault_server_module

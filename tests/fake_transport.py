@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.transports.base import ChannelTransport
 from tests.waiting import PATIENCE
 
 Json = dict[str, Any]

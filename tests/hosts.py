@@ -9,11 +9,9 @@ import msgspec
 import orjson
 
 from gaia import __version__
-from gaia.daemon_pool import DaemonPool
-from gaia.mcp.client.cluster.host import ServerHost
-from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
-from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.client.cluster.wire import (
+from gaia.mcp.cluster.host import ServerHost
+from gaia.mcp.cluster.link import HostGone, HostLost, OnAnswer
+from gaia.mcp.cluster.wire import (
     AskedCall,
     Greeting,
     HostEvent,
@@ -27,11 +25,13 @@ from gaia.mcp.client.cluster.wire import (
     decode_reply,
     encode,
 )
-from gaia.mcp.client.rpc.channel import Outgoing
-from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.config.placement import Placement
+from gaia.mcp.rpc.channel import Outgoing
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.recycling_limits import RecyclingLimits
+from gaia.runtime.clock import Clock, SystemClock
+from gaia.runtime.daemon_pool import DaemonPool
 from tests.waiting import PATIENCE
 
 

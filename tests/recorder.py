@@ -3,7 +3,7 @@
 import threading
 from typing import Any, TypeVar
 
-from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.supervision.events import Event, ServerState, StateChanged
 from tests.waiting import PATIENCE
 
 E = TypeVar("E", bound=Event)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.transports import StdioTransport
-from gaia.mcp.client.transports.sandbox import Sandbox
-from gaia.mcp.client.transports.sandbox.bubblewrap import Unusable, find_bubblewrap
-from gaia.mcp.client.transports.sandbox.landlock import landlock_version
+from gaia.mcp.transports import StdioTransport
+from gaia.mcp.transports.sandbox import Sandbox
+from gaia.mcp.transports.sandbox.bubblewrap import Unusable, find_bubblewrap
+from gaia.mcp.transports.sandbox.landlock import landlock_version
 
 SERVER = Path(__file__).parent / "servers" / "probing_server.py"
 ENGINES = ("bubblewrap", "landlock")
@@ -40,7 +40,7 @@ def without_bubblewrap(patch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[str, bool]:
         raise Unusable("bubblewrap is not installed")
 
-    patch.setattr("gaia.mcp.client.transports.sandbox.cage.find_bubblewrap", missing)
+    patch.setattr("gaia.mcp.transports.sandbox.cage.find_bubblewrap", missing)
 
 
 def probing(**keys: Any) -> dict[str, Any]:

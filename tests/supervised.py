@@ -6,25 +6,25 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ClientIdentity
-from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.deadlines import deadlines_of
-from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.caller import Caller, CallFuture
-from gaia.mcp.client.supervision.client_features import ClientFeatures
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
-from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
-from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import CallStatistics
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
-from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.requests.caller import Caller, CallFuture
+from gaia.mcp.requests.client_request import CallOptions, ClientRequest, OnProgress
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext
+from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.status import CallStatistics
+from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.supervision.supervisor import Supervisor
+from gaia.mcp.transports.base import Authorization
+from gaia.runtime.deadlines import deadlines_of
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import PATIENCE, wait_until

@@ -15,7 +15,7 @@ _HELLO = {
 
 class Transport:
     def load(self) -> None:
-        from gaia.mcp.client.transports import StdioTransport
+        from gaia.mcp.transports import StdioTransport
 
         self._stdio = StdioTransport
 
@@ -37,7 +37,7 @@ class Transport:
         return answer["result"]["content"][0]["text"] == request["arguments"]["text"]
 
     def _http(self, url: str) -> Any:
-        from gaia.mcp.client.transports.http import HttpTransport
+        from gaia.mcp.transports.http import HttpTransport
 
         return HttpTransport(url)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gaia.extras import EXTRAS, missing
+from gaia.runtime.extras import EXTRAS, missing
 from tests.servers.http_server import ScriptedServer
 from tests.waiting import PATIENCE
 

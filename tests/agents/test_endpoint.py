@@ -25,7 +25,7 @@ from gaia.agents.base.llm_errors import (
     LLMTimeout,
     LLMUnreachable,
 )
-from gaia.extras import install_command
+from gaia.runtime.extras import install_command
 from tests.servers.scripted_llm import Reply, scripted_llm
 
 KEY = "sk-very-secret"

@@ -18,8 +18,8 @@ from gaia.agents.base.console import SilentConsole
 from gaia.agents.base.llm import LLMSettings
 from gaia.agents.base.llm_errors import LLMUnreachable
 from gaia.agents.base.tools import tool
-from gaia.cancellation import current_scope
 from gaia.mcp import MCPClientMixin
+from gaia.runtime.cancellation import current_scope
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.servers.state_file import read_state
 from tests.waiting import PATIENCE, wait_until

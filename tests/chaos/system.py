@@ -13,7 +13,7 @@ from typing import Any
 from gaia.mcp import MCPClientManager
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.policy import RestartPolicy
 from tests import leak_check
 from tests.chaos.faults import ScriptedServer
 from tests.chaos.ledger import Ledger

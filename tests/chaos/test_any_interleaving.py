@@ -14,23 +14,23 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gaia.engine_thread import EngineThread
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ClientIdentity
-from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.deadlines import deadlines_of
-from gaia.mcp.client.supervision import generation
-from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
-from gaia.mcp.client.supervision.caller import Caller, CallFuture
-from gaia.mcp.client.supervision.client_features import ClientFeatures
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.context import Listing, SupervisionContext
-from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
-from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import MCPError, StartFailed
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.requests.caller import Caller, CallFuture
+from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.supervision import generation
+from gaia.mcp.supervision.callbacks import CallbackPool, Lane
+from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.context import Listing, SupervisionContext
+from gaia.mcp.supervision.events import Event
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.supervision.supervisor import Supervisor
+from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.engine_thread import EngineThread
 from gaia.testing import FakeClock
 from tests.chaos.profile import Profile
 from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers

@@ -1,6 +1,6 @@
 """The supervisor's guarantee: an exception anywhere costs its server one restart, never the supervision.
 
-An exception is raised at every call that code of `gaia.mcp.client.supervision` makes on the supervisor's thread, of
+An exception is raised at every call that code of `gaia.mcp.supervision` makes on the supervisor's thread, of
 Python functions and of C functions, its own included: one call in each run of the same scenario. The calls are found by
 running it with a profile function, which is also what raises: nothing has to be listed by hand.
 """
@@ -19,18 +19,18 @@ import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.errors import MCPError
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.supervisor import Supervisor
+from gaia.mcp.transports.fork_server import fork_server
 from tests.fake_transport import FakeChannel, FakeTransport
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
 
-SUPERVISION = "gaia.mcp.client.supervision"
+SUPERVISION = "gaia.mcp.supervision"
 
 PROMPT = RestartPolicy(initial_delay=0.001, max_delay=0.002, jitter=0.0, max_restarts=4, cooldown=0.005)
 """So prompt that a scenario takes milliseconds. Restarts beyond four in a minute wait for the cool-down."""

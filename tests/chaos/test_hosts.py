@@ -78,7 +78,7 @@ logging.getLogger("gaia").addHandler(logging.NullHandler())
 import sys, threading
 from gaia.mcp import demo_server
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.transports.stdio import StdioTransport
 
 connected = threading.Semaphore(0)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from gaia.mcp.client.transports import process
+from gaia.mcp.transports import process
 from tests.chaos.faults import AT_A_CALL, AT_A_START, tool_name
 from tests.chaos.profile import Profile
 from tests.chaos.system import System
@@ -34,7 +34,7 @@ servers = st.sampled_from(list(SERVERS))
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that do not leave by themselves are not waited for as long as usual."""
-    monkeypatch.setattr("gaia.mcp.client.supervision.generation._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("gaia.mcp.supervision.generation._GRACE_SECONDS", 0.2)
     monkeypatch.setattr(process, "_TERMINATE_SECONDS", 0.2)
 
 

@@ -18,9 +18,9 @@ import pytest
 from gaia.mcp import MCPConfig
 from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client import MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.supervision.events import ServerState, ToolsChanged
+from gaia.mcp.tools.tool_result import ToolResult
 from gaia.testing import FakeServer
 from tests.recorder import Recorder
 from tests.servers.answers import text

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.authorization.config import AuthorizationRequest
+from gaia.mcp.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.authorization.config import AuthorizationRequest
-from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.transports.http import HttpTransport
 from gaia.mcp.errors import NeedsAuthorization
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.transports.http import HttpTransport
 from tests.servers.protected_server import Protected, protected_server
 from tests.waiting import PATIENCE
 

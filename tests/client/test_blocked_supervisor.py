@@ -11,10 +11,10 @@ import pytest
 
 from gaia.mcp import MCPClient
 from gaia.mcp.aio import AsyncMCPClient
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.transports import reaped_process
-from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.errors import CallTimeout
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.transports import reaped_process
+from gaia.mcp.transports.fork_server import fork_server
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged, ToolsChanged
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.errors import (
     CallCancelled,
 )
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.transports.stdio import StdioTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received, text
 from tests.servers.processes import is_alive
@@ -354,7 +354,7 @@ class TestRestarting:
         self, fault_server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Such as npx: the server behind it holds the pipes open."""
-        monkeypatch.setattr("gaia.mcp.client.transports.stdio_channel._DRAIN_SECONDS", 10 * PATIENCE)
+        monkeypatch.setattr("gaia.mcp.transports.stdio_channel._DRAIN_SECONDS", 10 * PATIENCE)
         server = fault_server()
         words = [server["command"], *server["args"]]
         client = connect({"command": "sh", "args": ["-c", '"$@"; exit $?', "wrapper", *words], "restart": QUICK})

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from gaia.cancellation import CancelScope
 from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.runtime.cancellation import CancelScope
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport, stateless_answers
 from tests.gateway.client_of_upstream import Requester

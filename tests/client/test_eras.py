@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.supervision.events import Restarted, ToolsChanged
+from gaia.mcp.supervision.events import Restarted, ToolsChanged
 from tests.recorder import Recorder
 from tests.servers.answers import received, text
 from tests.servers.state_file import read_state

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from gaia.log import get_logger
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy, RestartTracker, Retry
-from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.errors import ConfigError, InvalidResponse
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.policy import RestartPolicy, RestartTracker, Retry
+from gaia.mcp.transports.fork_server import fork_server
+from gaia.runtime.log import get_logger
 from tests.servers.answers import text
 from tests.servers.processes import wait_for_end
 from tests.servers.state_file import read_state
@@ -125,7 +125,7 @@ class TestDescriptors:
             raise OSError(errno.EMFILE, "Too many open files")
 
         monkeypatch.setattr(fork_server, "_is_supported", False)
-        monkeypatch.setattr("gaia.mcp.client.transports.strays.find_strays", too_many)
+        monkeypatch.setattr("gaia.mcp.transports.strays.find_strays", too_many)
         config = fault_server(child="same_group", state_file=tmp_path / "state")
         client = MCPClient.from_config("fault", config)
         assert client.connect()

@@ -11,8 +11,8 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ServerLog
-from gaia.mcp.client.tool_catalog import MAX_DEFINITION
+from gaia.mcp.supervision.events import ServerLog
+from gaia.mcp.tools.tool_catalog import MAX_DEFINITION
 from tests.recorder import Recorder
 from tests.servers import fault_server as fault_server_module
 from tests.servers.answers import text

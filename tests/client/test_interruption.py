@@ -26,11 +26,11 @@ from gaia.mcp.client import (
 )
 from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
-from gaia.mcp.client.supervision import supervisor as supervisor_module
-from gaia.mcp.client.supervision.client_request import CallOptions
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.requests.client_request import CallOptions
+from gaia.mcp.rpc.channel import ChannelListener, Ending, Outgoing
+from gaia.mcp.supervision import supervisor as supervisor_module
 from tests.fake_transport import FakeTransport
 from tests.interruption import Interruption, places, raise_within
 from tests.waiting import PATIENCE
@@ -291,10 +291,10 @@ class TestAManager:
 ENGINE = (
     "rpc/call.py",
     "rpc/connection.py",
-    "rpc/deadlines.py",
+    "runtime/deadlines.py",
     "supervision/call_queue.py",
-    "supervision/caller.py",
-    "client/round_trips.py",
+    "requests/caller.py",
+    "requests/round_trips.py",
 )
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.protocol.elicitation import ElicitationRequest
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerLog
 from gaia.mcp.errors import CallTimeout
+from gaia.mcp.protocol.elicitation import ElicitationRequest
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.supervision.events import Event, EventsDropped, ServerLog
 from tests.servers.answers import received, text
 from tests.waiting import PATIENCE, wait_until
 

@@ -14,7 +14,7 @@ import pytest
 
 from gaia.mcp import MCPConfig
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState
 from gaia.testing import FakeServer
 from tests.servers.answers import text
 from tests.servers.processes import is_alive

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client import MCPClient, MCPClientManager, json_file
+from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.pinning.lock_file import LOCK_FILE_NAME, ServerPins, pins_of_prompts, pins_of_text
-from gaia.mcp.client.supervision.events import ToolDefinitionsChanged, ToolsChanged
 from gaia.mcp.errors import MCPError, ToolNotApproved
+from gaia.mcp.supervision.events import ToolDefinitionsChanged, ToolsChanged
+from gaia.mcp.tools.pinning.lock_file import LOCK_FILE_NAME, ServerPins, pins_of_prompts, pins_of_text
+from gaia.runtime import json_file
 from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.state_file import read_state

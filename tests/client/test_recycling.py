@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.supervision import recycling
-from gaia.mcp.client.supervision.events import Restarted
-from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.supervision import recycling
+from gaia.mcp.supervision.events import Restarted
+from gaia.mcp.tools.tool_result import ToolResult
 from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.processes import is_alive
@@ -130,7 +130,7 @@ def test_a_server_that_leaks_memory_is_replaced(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recycling, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    monkeypatch.setattr("gaia.mcp.client.transports.process_memory._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("gaia.mcp.transports.process_memory._FRESH_SECONDS", 0.0)
     script = tmp_path / "leaks.py"
     script.write_text(LEAKS)
     server = {

@@ -16,9 +16,9 @@ from gaia.agents.base.agent import Agent
 from gaia.agents.base.tools import _TOOL_REGISTRY
 from gaia.mcp import MCPClient, MCPClientManager, MCPClientMixin
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.tools.tool import MCPTool
 
 Json = dict[str, Any]
 MakeAgent = Callable[..., Any]

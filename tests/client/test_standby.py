@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.spare import StandbyStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.spare import StandbyStatus
 from tests.chaos.ledger import Ledger
 from tests.servers.answers import text
 from tests.servers.processes import is_alive, wait_for_end

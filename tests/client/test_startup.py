@@ -17,16 +17,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gaia import log
 from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.supervision.context import Listing
-from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
 from gaia.mcp.client.tool_calls import ToolCalls
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ServerUnavailable, StartFailed
 from gaia.mcp.mixin import MCPClientMixin
+from gaia.mcp.supervision.context import Listing
+from gaia.mcp.supervision.events import ServerState, ToolsChanged
+from gaia.runtime import log
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport, handshake_answers
 from tests.recorder import Recorder

@@ -15,14 +15,14 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.events import Restarted, ServerState
-from gaia.mcp.client.transports.http import HttpTransport
-from gaia.mcp.client.transports.pipe_writer import PipeWriter
-from gaia.mcp.client.transports.stderr_tail import StderrTail
-from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.errors import CallTimeout, ServerCrashed
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.connection import Connection
+from gaia.mcp.supervision.events import Restarted, ServerState
+from gaia.mcp.transports.http import HttpTransport
+from gaia.mcp.transports.pipe_writer import PipeWriter
+from gaia.mcp.transports.stderr_tail import StderrTail
+from gaia.mcp.transports.stdio import StdioTransport
 from gaia.telemetry import spans
 from tests.fake_transport import FakeTransport
 from tests.servers.answers import text

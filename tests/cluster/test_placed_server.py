@@ -18,8 +18,8 @@ import pytest
 
 import gaia
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.supervision.events import Event, Restarted, ServerState
 from gaia.mcp.errors import ServerCrashed
+from gaia.mcp.supervision.events import Event, Restarted, ServerState
 from tests.cluster.small_cluster import SmallCluster
 from tests.waiting import wait_until
 

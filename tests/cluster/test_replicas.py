@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState
 from tests.cluster.small_cluster import SmallCluster
 from tests.waiting import wait_until
 

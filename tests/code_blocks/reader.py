@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.server_config import ServerConfig, unknown_keys
+from gaia.mcp.config.server_config import ServerConfig, unknown_keys
 from tests.code_blocks.blocks import Block
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.waiting import PATIENCE, wait_until

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gaia.mcp.client.protocol.framing import LineFramer
-from gaia.mcp.client.protocol.messages import Message, NotAMessage, Notification, decode
-from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.channel import Ending, Frame, Outgoing
-from gaia.mcp.client.rpc.clock import SystemClock
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.framing import LineFramer
+from gaia.mcp.protocol.messages import Message, NotAMessage, Notification, decode
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.channel import Ending, Frame, Outgoing
+from gaia.mcp.rpc.connection import Connection
+from gaia.runtime.clock import SystemClock
 
 CALLS = 8
 """Their ids are 1 to 8."""

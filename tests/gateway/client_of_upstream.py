@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 
 from gaia.mcp.client import MCPClientManager
-from gaia.mcp.client.observation.request_spans import Observation
-from gaia.mcp.client.protocol.messages import Refusal
 from gaia.mcp.gateway.upstream.client_side import Answer
 from gaia.mcp.gateway.upstream.rounds import OngoingCall, Relayed, Rounds
 from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.messages import Refusal
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
 

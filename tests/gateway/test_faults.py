@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway.access.clients_file import add_client
+from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
 from tests.gateway.gateway_process import (
     ACCEPT,
     INITIALIZE,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClientManager
-from gaia.mcp.client.supervision.events import ResourceUpdated, ServerLog, ToolsChanged
+from gaia.mcp.supervision.events import ResourceUpdated, ServerLog, ToolsChanged
 from tests.gateway.gateway_process import gateway_process
 from tests.recorder import Recorder
 from tests.serving.served import Served, command, environment, http_server

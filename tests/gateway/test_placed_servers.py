@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 from gaia.mcp.client import MCPClientManager
-from gaia.mcp.client.cluster import transport
+from gaia.mcp.cluster import transport
 from tests.gateway.running import running
 from tests.gateway.test_questions import CALLBACKS, HANDSHAKE, each_combination, said
 from tests.hosts import LocalEngine

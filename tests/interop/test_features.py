@@ -7,7 +7,7 @@ from typing import Any
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ResourceUpdated, Restarted
+from gaia.mcp.supervision.events import ResourceUpdated, Restarted
 from tests.recorder import Recorder
 from tests.waiting import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ElicitationCompleted
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.supervision.events import ElicitationCompleted
+from gaia.mcp.transports.stdio import StdioTransport
 from tests.recorder import Recorder
 from tests.servers import asking_server
 from tests.waiting import PATIENCE

@@ -5,10 +5,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from gaia.cancellation import current_scope
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import Restarted
+from gaia.mcp.supervision.events import Restarted
+from gaia.runtime.cancellation import current_scope
 from tests.recorder import Recorder
 from tests.waiting import PATIENCE
 

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from gaia.extras import EXTRAS
+from gaia.runtime.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

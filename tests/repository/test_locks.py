@@ -1,6 +1,6 @@
 """Code of ours may be interrupted by code that uses it: by a signal handler, a finalizer, or a fork.
 
-`gaia.locks` has the locks that stand that. The others are listed here, with the reason why they do.
+`gaia.runtime.locks` has the locks that stand that. The others are listed here, with the reason why they do.
 """
 
 import ast
@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[2] / "src" / "gaia"
 FRAGILE = {"Lock", "RLock", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "WeakSet"}
 
 EXCEPTIONS = {
-    "locks.py": "it makes them",
+    "runtime/locks.py": "it makes them",
     "cli/latency.py": "threads of one command, of which the main thread is one",
     "mcp/demo_server.py": "a program of its own, with the standard library only",
-    "mcp/ping.py": "threads of one command; its condition has a reentrant lock",
-    "mcp/client/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
-    "mcp/client/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
-    "mcp/client/supervision/input_requests.py": "taken without waiting, or by the one thread that waits",
-    "mcp/client/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
+    "mcp/client/ping.py": "threads of one command; its condition has a reentrant lock",
+    "mcp/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
+    "mcp/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
+    "mcp/requests/input_requests.py": "taken without waiting, or by the one thread that waits",
+    "mcp/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
     "mcp/gateway/stdio.py": "waited for by the reading thread alone, which runs nothing of the application",
     "mcp/doctor/endpoint.py": "threads of one examination",
     "testing/fake_clock.py": "threads of a test",

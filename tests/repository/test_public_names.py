@@ -141,7 +141,7 @@ PUBLIC_NAMES = {
         "MCPTool",
         "ToolResult",
     },
-    "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},
+    "gaia.mcp.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},
     "gaia.mcp.errors": {
         "AnswerLost",
         "CallCancelled",
@@ -241,7 +241,7 @@ def test_all_errors_can_be_imported_where_the_client_is() -> None:
 
 
 def test_all_events_can_be_imported_where_the_client_is() -> None:
-    events = importlib.import_module("gaia.mcp.client.supervision.events")
+    events = importlib.import_module("gaia.mcp.supervision.events")
     kinds = {
         name
         for name in events.__all__
@@ -281,7 +281,7 @@ def test_a_program_that_places_no_server_does_not_pay_for_placement(demo_server:
     )
     argv = [sys.executable, "-c", program, json.dumps(demo_server)]
     run = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE)
-    checked = [f"gaia.mcp.client.cluster{name}" for name in ("", ".placement", ".transport")]
+    checked = [f"gaia.mcp.cluster{name}" for name in ("", ".placement", ".transport")]
     assert (run.returncode, run.stdout.split()) == (0, ["False", *checked])
 
 

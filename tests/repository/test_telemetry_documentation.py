@@ -7,8 +7,8 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 
 import gaia.mcp.errors
-from gaia.mcp.client.observation.lifecycle_spans import LossReason
 from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.observation.lifecycle_spans import LossReason
 from gaia.telemetry import attributes
 from gaia.telemetry.content import MODES
 from gaia.telemetry.metrics import Instruments

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from gaia.cli.main import app
 from gaia.mcp.client import MCPClient, MCPClientManager, server_transport
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.supervision.events import ServerLog
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import MCPError
+from gaia.mcp.supervision.events import ServerLog
 from tests.recorder import Recorder
 from tests.tracing import Tracing
 

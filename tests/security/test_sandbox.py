@@ -23,7 +23,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import add_client
 from gaia.mcp.gateway.upstream.sealing import read_state_key
-from gaia.private_files import keep_private
+from gaia.runtime.private_files import keep_private
 from tests.sandboxes import ENGINES, Probe, probing, require, without_bubblewrap
 from tests.servers.processes import wait_for_end
 from tests.waiting import wait_until
@@ -142,7 +142,7 @@ class TestFiles:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """No files of the program are known yet."""
-    monkeypatch.setattr("gaia.private_files._files", {})
+    monkeypatch.setattr("gaia.runtime.private_files._files", {})
 
 
 @pytest.mark.usefixtures("registry", "engine")
@@ -429,7 +429,7 @@ class TestLimits:
     def test_memory_without_a_control_group(
         self, engine: str, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gaia.mcp.client.transports.sandbox.limits._MEMBERSHIP", places["work"] / "missing")
+        monkeypatch.setattr("gaia.mcp.transports.sandbox.limits._MEMBERSHIP", places["work"] / "missing")
         probe = Probe(places["work"], memory="64M")
         outcome = _outcome(probe, "x = bytearray(256 * 1024**2)")
         probe.close()
@@ -497,7 +497,7 @@ class TestTheEnd:
         self, engine: str, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What waits for the server outside the sandbox must not end before it."""
-        monkeypatch.setattr("gaia.mcp.client.transports.standalone._DEFAULT_GRACE", 0.05)
+        monkeypatch.setattr("gaia.mcp.transports.standalone._DEFAULT_GRACE", 0.05)
         target = places["shared"] / "ended well"
         code = f"""
             import signal, sys, time

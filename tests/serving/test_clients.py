@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from gaia.mcp import MCPClient
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState
 from tests.serving.served import Served, command, environment, http_server
 from tests.waiting import PATIENCE
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from gaia.mcp import MCPClientManager
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import MCPError
+from gaia.mcp.supervision.policy import RestartPolicy
 from tests.chaos.faults import ScriptedServer, tool_name
 from tests.soak.figures import Recoveries, Tally
 

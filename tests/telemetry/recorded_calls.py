@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.transports.base import MCPTransport
+from gaia.mcp.transports.base import MCPTransport
 from gaia.telemetry import content, spans
 from gaia.telemetry.content import CAPTURE_VARIABLE, Recorded
 from tests.servers import fault_server, feature_server

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.transports.http.transport import HttpTransport
+from gaia.mcp.transports.http.transport import HttpTransport
 from tests.servers.http_server import MODERN, ScriptedServer
 from tests.tracing import Metering, Tracing, attributes_of
 

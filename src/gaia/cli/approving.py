@@ -16,8 +16,8 @@ from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.client.pinning.gate import Review
-    from gaia.mcp.client.pinning.lock_file import Pin, PinKind
+    from gaia.mcp.tools.pinning.gate import Review
+    from gaia.mcp.tools.pinning.lock_file import Pin, PinKind
 
 __all__ = ["approve"]
 
@@ -45,8 +45,7 @@ def approve(
     as \u{...}. With "pinTools": "block" in its configuration, what is new or has changed cannot be used before this.
     The exit status is 1 if something was left unapproved.
     """
-    from gaia.mcp.client.pinning.gate import compare
-    from gaia.mcp.client.pinning.lock_file import pins_of
+    from gaia.mcp.tools.pinning.gate import compare
 
     servers = load_to_start(options)
     # Nothing is to be approved by its first use here: that is what is being asked.
@@ -55,7 +54,7 @@ def approve(
         listed, problem = {*pins["tools"], *client.denied_tools}, client.last_error
     if not listed and problem is not None:
         raise CommandFailed(f"server {name!r} does not list its tools: {problem}", error_type="server_unavailable")
-    store = pins_of(servers, name)
+    store = servers.pins_of(name)
     approved = {kind: store.of(kind).read() or {} for kind in pins}
     for tool in tools or ():
         if tool not in pins["tools"] and tool not in approved["tools"]:
@@ -89,7 +88,7 @@ def approve(
 
 def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
     """What the server says now."""
-    from gaia.mcp.client.pinning.lock_file import pin_of, pins_of_prompts, pins_of_text
+    from gaia.mcp.tools.pinning.lock_file import pin_of, pins_of_prompts, pins_of_text
 
     return {
         "tools": {tool.name: pin_of(tool) for tool in client.list_tools()},
@@ -99,7 +98,7 @@ def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
 
 
 def _changes(kind: PinKind, review: Review, approved: dict[str, Pin], pins: dict[str, Pin]) -> list[_Change]:
-    from gaia.mcp.client.difference import difference
+    from gaia.mcp.config.difference import difference
 
     def lines(name: str) -> list[str]:
         old, new = approved.get(name), pins.get(name)
@@ -113,7 +112,7 @@ def _changes(kind: PinKind, review: Review, approved: dict[str, Pin], pins: dict
 
 
 def _show(name: str, changes: list[_Change], count: int) -> None:
-    from gaia.untrusted_text import escaped_line
+    from gaia.runtime.untrusted_text import escaped_line
 
     if not changes:
         terminal.say(f"{name}: all {count} tools are as they were approved.")

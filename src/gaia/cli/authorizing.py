@@ -15,9 +15,9 @@ from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
+    from gaia.mcp.authorization.config import AuthorizationRequest
+    from gaia.mcp.authorization.configured import ConfiguredAuthorization
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.client.authorization.config import AuthorizationRequest
-    from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 
 __all__ = ["login", "logout"]
 
@@ -93,8 +93,8 @@ def logout(
 
 
 def _authorization_of(client: MCPClient) -> ConfiguredAuthorization:
-    from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
-    from gaia.mcp.client.transports.base import ChannelTransport
+    from gaia.mcp.authorization.configured import ConfiguredAuthorization
+    from gaia.mcp.transports.base import ChannelTransport
 
     transport = client.transport
     authorization = transport.authorization if isinstance(transport, ChannelTransport) else None

@@ -17,13 +17,13 @@ from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
-from gaia.locks import reentrant_lock
+from gaia.runtime.locks import reentrant_lock
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.client.tool_result import ToolResult
+    from gaia.mcp.tools.tool_result import ToolResult
 
 __all__ = ["call"]
 
@@ -59,8 +59,8 @@ def call(
     meanwhile (elicitation) is asked at the terminal; without one it is declined.
     The exit status is 1 if the tool reports an error, or cannot be called.
     """
-    from gaia.mcp.client.server_config import ServerConfig
-    from gaia.mcp.client.tool_result import ToolResult
+    from gaia.mcp.config.server_config import ServerConfig
+    from gaia.mcp.tools.tool_result import ToolResult
 
     given = arguments.parse(words or [])
     servers = load_to_start(options)

@@ -15,9 +15,9 @@ from gaia.cli.rendering import plain_table
 from gaia.cli.servers import complete_name, waiting_for
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.cluster.placement import Placement
-    from gaia.mcp.client.cluster.ray_view import RayView
-    from gaia.mcp.client.cluster.report import NodeRoom, PlacedHost
+    from gaia.mcp.cluster.ray_view import RayView
+    from gaia.mcp.cluster.report import NodeRoom, PlacedHost
+    from gaia.mcp.config.placement import Placement
 
 __all__ = ["RayOption", "cluster_at", "list_placed", "placement"]
 
@@ -38,14 +38,14 @@ _ID_LENGTH = 8
 @contextlib.contextmanager
 def cluster_at(address: str | None, options: Options) -> Iterator[RayView]:
     """The cluster at `address`, or at ``RAY_ADDRESS``. Raises CommandFailed if there is none, or without Ray."""
-    from gaia.extras import missing
     from gaia.mcp.errors import StartFailed
+    from gaia.runtime.extras import missing
 
     absent = missing("ray", "ray")
     if absent is not None:
         raise CommandFailed(f"this needs {absent}", exit_code=USAGE, error_type="not_installed")
     with waiting_for("Joining the Ray cluster", options):
-        from gaia.mcp.client.cluster.ray_view import RayView
+        from gaia.mcp.cluster.ray_view import RayView
 
         try:
             view = RayView(address)
@@ -118,7 +118,7 @@ def placement(
 
 def _wanted(name: str, options: Options) -> Placement | None:
     """What the server's entry says; None if there is no such entry, or if it is not to be placed."""
-    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.config.server_config import ServerConfig
 
     servers = options.load_config()
     if name not in servers.get_entries() or name in servers.problems:
@@ -145,7 +145,7 @@ def _reason(
     nodes: Sequence[NodeRoom],
 ) -> str | None:
     """Why it does not run; None if it does."""
-    from gaia.mcp.client.cluster.report import shortage
+    from gaia.mcp.cluster.report import shortage
 
     if not hosts:
         missing = None if wanted is None else shortage(demand, nodes, view.free())
@@ -222,7 +222,7 @@ def _users_table(hosts: Sequence[PlacedHost]) -> Any:
 
 def _nodes_table(nodes: Sequence[NodeRoom], demand: dict[str, float]) -> Any:
     """What is free of what is needed, or of everything if nothing is."""
-    from gaia.mcp.client.cluster.report import amount_text, node_shortages
+    from gaia.mcp.cluster.report import amount_text, node_shortages
 
     table = plain_table("node", "free", "too little" if demand else "")
     for node in nodes:
@@ -262,7 +262,7 @@ def _document(host: PlacedHost) -> dict[str, Any]:
 
 
 def _node_document(node: NodeRoom, demand: dict[str, float]) -> dict[str, Any]:
-    from gaia.mcp.client.cluster.report import node_shortages
+    from gaia.mcp.cluster.report import node_shortages
 
     resources = {name: {"free": free, "total": total} for name, (free, total) in node.shown.items()}
     lacks = node_shortages(demand, node)
@@ -270,7 +270,7 @@ def _node_document(node: NodeRoom, demand: dict[str, float]) -> dict[str, Any]:
 
 
 def _amounts(resources: dict[str, float]) -> str:
-    from gaia.mcp.client.cluster.report import amount_text
+    from gaia.mcp.cluster.report import amount_text
 
     return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in sorted(resources.items())) or "-"
 

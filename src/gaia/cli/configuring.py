@@ -20,7 +20,7 @@ from gaia.cli.options import CallTimeoutOption, Options, with_options
 from gaia.cli.servers import complete_name, entry_of
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.config.server_config import ServerConfig
 
 __all__ = ["AddCommand", "add", "disable", "enable", "remove"]
 
@@ -139,9 +139,8 @@ def add(
     Write secrets as ${NAME}: the variable is read when the server is used, and only its name is saved.
     Saved in ./mcp_servers.json if that file exists, otherwise in ~/.gaia/mcp_servers.json.
     """
-    from gaia.mcp.client.pinning.lock_file import pins_of
-    from gaia.mcp.client.server_config import ServerConfig
-    from gaia.mcp.client.trust import describe
+    from gaia.mcp.config.server_config import ServerConfig
+    from gaia.mcp.config.trust import describe
 
     address = url or _address(command or [], verbatim=options.verbatim)
     if address is not None:
@@ -168,7 +167,7 @@ def add(
     servers.add_server(name, entry)
     if replaced:
         # What has this name now is another server, whose tools have not been approved.
-        pins_of(servers, name).forget()
+        servers.pins_of(name).forget()
     if (doubt := _doubt(server)) is not None:
         # It may be installed later, or be there where the server is used.
         terminal.say(f"Warning: {doubt}", "yellow", console=terminal.err())
@@ -193,7 +192,7 @@ def remove(
 
     Says which files were changed, and whether another file has a server of this name, which counts from then on.
     """
-    from gaia.mcp.client.pinning.lock_file import pins_in
+    from gaia.mcp.tools.pinning.lock_file import pins_in
 
     servers = options.load_config()
     entry_of(servers, name)
@@ -267,7 +266,7 @@ def _present(**keys: Any) -> dict[str, Any]:
 
 def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, verbatim: bool) -> dict[str, Any]:
     """The JSON object of a server that is started, with the keys that were asked for."""
-    from gaia.mcp.client.transports.command import split_command
+    from gaia.mcp.transports.command import split_command
 
     if not command:
         raise typer.BadParameter("give the command that starts the server, or --url with its address")
@@ -283,10 +282,10 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
 
 def _doubt(server: ServerConfig) -> str | None:
     """Why this server cannot be started or reached as things are here; None if nothing is known against it."""
-    from gaia.extras import missing
-    from gaia.mcp.client.transports.command import argument_vector, find_executable
-    from gaia.mcp.client.transports.environment import server_environment
     from gaia.mcp.errors import MCPError
+    from gaia.mcp.transports.command import argument_vector, find_executable
+    from gaia.mcp.transports.environment import server_environment
+    from gaia.runtime.extras import missing
 
     target = server.command or server.url or ""
     if "${" in target:

@@ -17,16 +17,16 @@ from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.demo_step import Step, list_text, nothing_left, show_step
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import microseconds, milliseconds
-from gaia.locks import TimedQueue, get_within
+from gaia.runtime.locks import TimedQueue, get_within
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from gaia.cli.latency import RawPipe
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.client.supervision.events import Event, Restarted
-    from gaia.mcp.client.supervision.status import ServerStatus
-    from gaia.mcp.client.tool_result import ToolResult
+    from gaia.mcp.supervision.events import Event, Restarted
+    from gaia.mcp.supervision.status import ServerStatus
+    from gaia.mcp.tools.tool_result import ToolResult
 
 __all__ = ["demo", "take_calls"]
 
@@ -54,7 +54,7 @@ def demo(
     tours: Callable[[], Generator[Step | str, None, None]] = _tour
     if ray:
         from gaia.cli.demo_cluster import cluster_tour
-        from gaia.extras import missing
+        from gaia.runtime.extras import missing
 
         if (absent := missing("ray", "ray")) is not None:
             raise CommandFailed(f"this needs {absent}", exit_code=USAGE, error_type="not_installed")
@@ -225,7 +225,7 @@ class _Guide:
 
     def _restarted(self) -> Restarted | None:
         """The event, which listeners get on a thread of their own; None if it does not come."""
-        from gaia.mcp.client.supervision.events import Restarted
+        from gaia.mcp.supervision.events import Restarted
 
         deadline = time.monotonic() + _EVENT_SECONDS
         with contextlib.suppress(queue.Empty):

@@ -17,8 +17,8 @@ from gaia.cli.rendering import milliseconds
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.client.supervision.caller import CallFuture
-    from gaia.mcp.client.supervision.status import PlacementStatus, ServerStatus
+    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 
 __all__ = ["cluster_tour"]
 
@@ -167,7 +167,7 @@ class _Cluster:
         import ray
         from ray.cluster_utils import Cluster
 
-        from gaia.mcp.client.cluster.ray_cluster import join
+        from gaia.mcp.cluster.ray_cluster import join
 
         # What happens to nodes is this demo's to tell.
         logging.getLogger("ray").setLevel(logging.CRITICAL)

@@ -143,8 +143,8 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
 
 def _warnings(name: str, entry: dict[str, Any], seen: Inspection, options: Options) -> list[str]:
     """What does no harm yet, and is most likely not what was meant."""
-    from gaia.mcp.client.server_config import ServerConfig
     from gaia.mcp.client.server_transport import secret_in_arguments
+    from gaia.mcp.config.server_config import ServerConfig
     from gaia.mcp.doctor.examination import remarks_on_keys
 
     found = remarks_on_keys(entry)

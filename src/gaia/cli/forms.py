@@ -40,7 +40,7 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
 
     What a field does not permit is asked again. The end of the input (Ctrl-D) within the form is "cancel".
     """
-    from gaia.untrusted_text import escaped
+    from gaia.runtime.untrusted_text import escaped
 
     console = terminal.err()
     terminal.say(f"The server {request.server!r} asks:", "bold", console=console)
@@ -155,7 +155,7 @@ def _choices(field: Mapping[str, Any]) -> list[_Choice]:
 
 def _value(typed: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
     """What was typed as a value of the field. Raises ValueError, for the person, if it is none."""
-    from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
+    from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 
     if field.get("type") == "array":
         words = [word.strip() for word in typed.split(",") if word.strip()]

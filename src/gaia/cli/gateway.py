@@ -181,7 +181,7 @@ def gateway(
                 config = load_to_start(options)
                 sources = GatewaySources(options, config, clients, is_local=http.is_loopback)
                 if any("command" in server for server in config.get_servers().values()):
-                    from gaia.mcp.client.transports.fork_server import fork_server
+                    from gaia.mcp.transports.fork_server import fork_server
 
                     # It starts while the gateway is imported.
                     fork_server.prepare(sources)

@@ -116,7 +116,7 @@ def candidates(place: Place) -> list[Candidate] | None:
         for name, entry in _section(place.file, document, section).items():
             found.setdefault(name, _translated(name, entry, place.file))
     if not found and place.sections is _ANY_SECTIONS and isinstance(document, dict):
-        from gaia.mcp.client.config_files import refuse_misplaced
+        from gaia.mcp.config.config_files import refuse_misplaced
 
         refuse_misplaced(place.file, document)
     return [replace(candidate, is_project=place.is_project) for candidate in found.values()]
@@ -181,7 +181,7 @@ _OTHERS = frozenset({"workspaceFolder", "workspaceFolderBasename", "file", "cwd"
 
 
 def _translated(name: str, entry: Any, file: Path) -> Candidate:
-    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.config.server_config import ServerConfig
 
     if not isinstance(entry, dict):
         return Candidate(name, file, {}, problem="expected an object with a command or a url")

@@ -12,7 +12,7 @@ from gaia.cli.command_errors import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import Options, with_options
 from gaia.mcp.errors import ConfigError
-from gaia.untrusted_text import escaped_line
+from gaia.runtime.untrusted_text import escaped_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -109,7 +109,7 @@ def _take_over(
 
     `taken` says which names were dealt with: of several servers with one name the first counts, as in the programs.
     """
-    from gaia.mcp.client.trust import describe
+    from gaia.mcp.config.trust import describe
 
     row: dict[str, Any] = {
         "name": candidate.name,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
-    from gaia.mcp.client.supervision.status import ServerStatus
-    from gaia.mcp.client.tool import MCPTool
+    from gaia.mcp.supervision.status import ServerStatus
+    from gaia.mcp.tools.tool import MCPTool
 
 __all__ = ["list_servers", "list_tools", "say_that_there_are_none"]
 
@@ -148,7 +148,7 @@ def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:
 
 def _row_read(servers: MCPConfig, name: str) -> dict[str, Any]:
     if (problem := servers.problems.get(name)) is not None:
-        from gaia.mcp.client.server_config import without_name
+        from gaia.mcp.config.server_config import without_name
 
         return _row(servers, name, "invalid", error=without_name(problem, name))
     return _row(servers, name, "disabled" if servers.get_server(name).get("disabled") else "enabled")

@@ -15,7 +15,7 @@ from gaia.cli.terminal import clean, one_line, text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from gaia.mcp.client.tool import MCPTool
+    from gaia.mcp.tools.tool import MCPTool
 
 __all__ = ["prompt_sections", "resource_table", "tool_details", "tool_sections"]
 
@@ -89,7 +89,7 @@ def _name(tool: MCPTool, *, blocked: bool) -> RenderableType:
 
 def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
     """Name, type, whether it is required or what its default is, and description."""
-    from gaia.mcp.client.parameters import gaia_parameters
+    from gaia.mcp.tools.parameters import gaia_parameters
 
     properties = tool.input_schema.get("properties")
     schemas = properties if isinstance(properties, Mapping) else {}

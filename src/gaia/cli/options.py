@@ -88,7 +88,7 @@ class Options:
         if debug and not self.debug:
             import logging
 
-            from gaia import log
+            from gaia.runtime import log
 
             self.debug = True
             log.configure(level=logging.DEBUG)
@@ -112,7 +112,7 @@ class Options:
     def require_config(self) -> None:
         """Raise ConfigError if ``--config`` names a file that does not exist, whether the command reads it or not."""
         if self.config_file is not None and not self.config_file.exists():
-            from gaia.mcp.client.config_files import load_named
+            from gaia.mcp.config.config_files import load_named
 
             # This has the words for it, and knows which file need not exist.
             load_named(self.config_file, create=False)

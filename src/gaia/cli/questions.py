@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gaia.cli import terminal
 from gaia.cli.options import Options
-from gaia.locks import TimedQueue, get_within
 from gaia.mcp.errors import CallCancelled, CallTimeout
+from gaia.runtime.locks import TimedQueue, get_within
 
 if TYPE_CHECKING:
     from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
@@ -88,7 +88,7 @@ class Questions:
         """
         if not self.are_asked:
             return request(timeout)
-        from gaia.cancellation import CancelScope
+        from gaia.runtime.cancellation import CancelScope
 
         self._seconds = limit if timeout is None else timeout
         scope, outcome = CancelScope(), Future[T]()

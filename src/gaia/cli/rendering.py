@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.doctor import Check
+    from gaia.mcp.supervision.status import ServerStatus
 
 __all__ = [
     "bar",

@@ -124,7 +124,7 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     """Run a server, with the failures that are the user's to mend told in words; `unsafe_hint` for `UnsafeOptions`."""
     import logging
 
-    from gaia import log
+    from gaia.runtime import log
     from gaia.serving.extra import ServingUnavailable
 
     if not options.debug:

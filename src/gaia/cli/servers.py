@@ -51,7 +51,6 @@ def make_client(
     Raises ConfigError for an entry that cannot be used, and CommandFailed if there is none.
     """
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.errors import ConfigError
 
     entry = entry_of(servers, name)
@@ -62,7 +61,7 @@ def make_client(
             name,
             {**entry, **keys},
             debug=options.debug,
-            pins=pins_of(servers, name),
+            pins=servers.pins_of(name),
             on_elicitation=None if questions is None else questions.on_elicitation,
         )
     except ValueError as error:
@@ -71,7 +70,7 @@ def make_client(
 
 def timeout_of(name: str, servers: MCPConfig) -> float:
     """How long one call of a configured server may take, in seconds."""
-    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.config.server_config import ServerConfig
 
     return ServerConfig.from_dict(name, servers.get_server(name)).timeout
 

@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 
-from gaia import log
-from gaia.handover import Handover
+from gaia.runtime import log
+from gaia.runtime.handover import Handover
 
 __all__ = ["HandedOver", "log_without_waiting"]
 

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaia.cli import time_limit
-from gaia.untrusted_text import clean, indented, one_line
+from gaia.runtime.untrusted_text import clean, indented, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -18,7 +18,7 @@ from gaia.cli.rendering import difference_text
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
-    from gaia.mcp.client.trust import ProjectFile
+    from gaia.mcp.config.trust import ProjectFile
 
 __all__ = ["load_to_start", "trust_project"]
 
@@ -79,8 +79,8 @@ def trust_project(
     if revoke:
         _revoke(file, options)
         return
-    from gaia.mcp.client.config_files import read_project
-    from gaia.mcp.client.trust import TrustStore
+    from gaia.mcp.config.config_files import read_project
+    from gaia.mcp.config.trust import TrustStore
 
     if not file.exists():
         raise CommandFailed(f"{file} does not exist", exit_code=USAGE, error_type="usage")
@@ -94,7 +94,7 @@ def trust_project(
 
 def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: str = _HINT) -> None:
     """Have the file trusted as it was read, or raise CommandFailed, with `hint` at what the user can do."""
-    from gaia.mcp.client.trust import TrustStore
+    from gaia.mcp.config.trust import TrustStore
     from gaia.mcp.errors import ConfigError
 
     if project.problem is not None:
@@ -114,8 +114,8 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     """What the servers run; of a file that was trusted before, what has changed about that. On standard error."""
-    from gaia.mcp.client.difference import text_difference
-    from gaia.untrusted_text import escaped_line
+    from gaia.mcp.config.difference import text_difference
+    from gaia.runtime.untrusted_text import escaped_line
 
     console = terminal.err()
     path = escaped_line(project.path)
@@ -132,7 +132,7 @@ def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
 
 
 def _refused(project: ProjectFile, why: str, hint: str = _HINT, *, exit_code: int = USAGE) -> CommandFailed:
-    from gaia.untrusted_text import escaped_line
+    from gaia.runtime.untrusted_text import escaped_line
 
     return CommandFailed(
         f"{escaped_line(project.path)} {why}; its servers were not started",
@@ -152,7 +152,7 @@ def _project_file(path: Path | None) -> Path:
 
 
 def _list(options: Options) -> None:
-    from gaia.mcp.client.trust import TrustStore, digest
+    from gaia.mcp.config.trust import TrustStore, digest
 
     rows: list[dict[str, Any]] = []
     for file, sha256 in sorted(TrustStore().trusted_files().items()):
@@ -171,7 +171,7 @@ def _list(options: Options) -> None:
 
 
 def _revoke(file: Path, options: Options) -> None:
-    from gaia.mcp.client.trust import TrustStore
+    from gaia.mcp.config.trust import TrustStore
 
     revoked = TrustStore().revoke(file)
     words = f"{file} {'is trusted no more' if revoked else 'was not trusted'}."

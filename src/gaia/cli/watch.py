@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
-    from gaia.mcp.client.supervision.status import ServerStatus
+    from gaia.mcp.client.ping import PingMonitor
     from gaia.mcp.gateway.operations.status import GatewayStatus
-    from gaia.mcp.ping import PingMonitor
+    from gaia.mcp.supervision.status import ServerStatus
 
 __all__ = ["watch"]
 
@@ -57,7 +57,7 @@ def watch(
         _watch_gateway(url, token, interval, options, once=once or not (options.json or sys.stdout.isatty()))
         return
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.ping import PingMonitor
+    from gaia.mcp.client.ping import PingMonitor
 
     servers = load_to_start(options)
     with MCPClientManager(servers, debug=options.debug, start_timeout=None) as manager:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from gaia.dashboard.servers import remote_statuses
-from gaia.locks import Latch, reentrant_lock
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.runtime.locks import Latch, reentrant_lock
 
 __all__ = ["GatewayWatch"]
 

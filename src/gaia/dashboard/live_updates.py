@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gaia.dashboard import responses
-from gaia.locks import reentrant_lock
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["Update", "UpdateBuffer", "UpdateStream"]
 

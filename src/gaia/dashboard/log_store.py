@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Set
 from typing import Any
 
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.protocol.value_size import value_size
+from gaia.mcp.protocol.value_size import value_size
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["LogStore"]
 

@@ -10,9 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gaia.cancellation import CancelScope
 from gaia.dashboard import responses
 from gaia.mcp.errors import MCPError
+from gaia.runtime.cancellation import CancelScope
 from gaia.serving.http import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 

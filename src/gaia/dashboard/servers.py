@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from gaia.dashboard.live_updates import UpdateBuffer
-from gaia.locks import reentrant_lock
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.server_config import without_name
-from gaia.mcp.client.supervision.events import (
+from gaia.mcp.config.server_config import without_name
+from gaia.mcp.supervision.events import (
     Event,
     GaveUp,
     Restarted,
@@ -23,8 +22,9 @@ from gaia.mcp.client.supervision.events import (
     ToolDefinitionsChanged,
     ToolsChanged,
 )
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["Timeline", "describe", "remote_statuses", "statuses"]
 

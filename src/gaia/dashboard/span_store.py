@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, SpanKind
 
 from gaia.dashboard.live_updates import UpdateBuffer
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.protocol.value_size import value_size
+from gaia.mcp.protocol.value_size import value_size
+from gaia.runtime.locks import reentrant_lock
 from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider
 from gaia.telemetry.spans import read_running, stop_reading_running

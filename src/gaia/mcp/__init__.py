@@ -10,49 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.authorization.config import AuthorizationRequest
+    from gaia.mcp.authorization.config import AuthorizationRequest
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.config_changes import AppliedConfig
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
     from gaia.mcp.client.pinned_client import PinnedClient
-    from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
-    from gaia.mcp.client.protocol.sampling import SamplingRequest
-    from gaia.mcp.client.supervision.caller import CallFuture
-    from gaia.mcp.client.supervision.events import (
-        ElicitationCompleted,
-        Event,
-        EventsDropped,
-        GaveUp,
-        PromptsChanged,
-        ReplicaChanged,
-        ResourcesChanged,
-        ResourceUpdated,
-        Restarted,
-        ServerLog,
-        ServerState,
-        StateChanged,
-        ToolDefinitionsChanged,
-        ToolsChanged,
-    )
-    from gaia.mcp.client.supervision.policy import RestartPolicy
-    from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
-    from gaia.mcp.client.supervision.spare import StandbyStatus
-    from gaia.mcp.client.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
-    from gaia.mcp.client.tool import MCPTool
-    from gaia.mcp.client.tool_filter import ToolFilter
-    from gaia.mcp.client.tool_result import (
-        AudioContent,
-        ContentBlock,
-        EmbeddedResource,
-        ImageContent,
-        ResourceContents,
-        ResourceLink,
-        TextContent,
-        ToolResult,
-    )
-    from gaia.mcp.client.transports.base import MCPTransport
-    from gaia.mcp.client.transports.stdio import StdioTransport
     from gaia.mcp.errors import (
         AnswerLost,
         CallCancelled,
@@ -80,6 +43,43 @@ if TYPE_CHECKING:
         UrlElicitationRequired,
     )
     from gaia.mcp.mixin import MCPClientMixin
+    from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest
+    from gaia.mcp.protocol.sampling import SamplingRequest
+    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.supervision.events import (
+        ElicitationCompleted,
+        Event,
+        EventsDropped,
+        GaveUp,
+        PromptsChanged,
+        ReplicaChanged,
+        ResourcesChanged,
+        ResourceUpdated,
+        Restarted,
+        ServerLog,
+        ServerState,
+        StateChanged,
+        ToolDefinitionsChanged,
+        ToolsChanged,
+    )
+    from gaia.mcp.supervision.policy import RestartPolicy
+    from gaia.mcp.supervision.recycling_limits import RecyclingLimits
+    from gaia.mcp.supervision.spare import StandbyStatus
+    from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
+    from gaia.mcp.tools.tool import MCPTool
+    from gaia.mcp.tools.tool_filter import ToolFilter
+    from gaia.mcp.tools.tool_result import (
+        AudioContent,
+        ContentBlock,
+        EmbeddedResource,
+        ImageContent,
+        ResourceContents,
+        ResourceLink,
+        TextContent,
+        ToolResult,
+    )
+    from gaia.mcp.transports.base import MCPTransport
+    from gaia.mcp.transports.stdio import StdioTransport
 
 __all__ = [
     "AnswerLost",
@@ -154,24 +154,24 @@ __all__ = [
 _HOMES = {
     "AnswerLost": "gaia.mcp.errors",
     "AppliedConfig": "gaia.mcp.client.config_changes",
-    "AudioContent": "gaia.mcp.client.tool_result",
-    "AuthorizationRequest": "gaia.mcp.client.authorization.config",
+    "AudioContent": "gaia.mcp.tools.tool_result",
+    "AuthorizationRequest": "gaia.mcp.authorization.config",
     "CallCancelled": "gaia.mcp.errors",
-    "CallFuture": "gaia.mcp.client.supervision.caller",
+    "CallFuture": "gaia.mcp.requests.caller",
     "CallTimeout": "gaia.mcp.errors",
     "ConfigError": "gaia.mcp.errors",
-    "ContentBlock": "gaia.mcp.client.tool_result",
+    "ContentBlock": "gaia.mcp.tools.tool_result",
     "Delivery": "gaia.mcp.errors",
-    "ElicitationAnswer": "gaia.mcp.client.protocol.elicitation",
-    "ElicitationCompleted": "gaia.mcp.client.supervision.events",
-    "ElicitationRequest": "gaia.mcp.client.protocol.elicitation",
-    "EmbeddedResource": "gaia.mcp.client.tool_result",
-    "Event": "gaia.mcp.client.supervision.events",
-    "EventsDropped": "gaia.mcp.client.supervision.events",
-    "GaveUp": "gaia.mcp.client.supervision.events",
+    "ElicitationAnswer": "gaia.mcp.protocol.elicitation",
+    "ElicitationCompleted": "gaia.mcp.supervision.events",
+    "ElicitationRequest": "gaia.mcp.protocol.elicitation",
+    "EmbeddedResource": "gaia.mcp.tools.tool_result",
+    "Event": "gaia.mcp.supervision.events",
+    "EventsDropped": "gaia.mcp.supervision.events",
+    "GaveUp": "gaia.mcp.supervision.events",
     "HandshakeFailed": "gaia.mcp.errors",
     "HttpError": "gaia.mcp.errors",
-    "ImageContent": "gaia.mcp.client.tool_result",
+    "ImageContent": "gaia.mcp.tools.tool_result",
     "InputMissing": "gaia.mcp.errors",
     "InvalidResponse": "gaia.mcp.errors",
     "JsonRpcError": "gaia.mcp.errors",
@@ -180,43 +180,43 @@ _HOMES = {
     "MCPClientMixin": "gaia.mcp.mixin",
     "MCPConfig": "gaia.mcp.client.config",
     "MCPError": "gaia.mcp.errors",
-    "MCPTool": "gaia.mcp.client.tool",
-    "MCPTransport": "gaia.mcp.client.transports.base",
+    "MCPTool": "gaia.mcp.tools.tool",
+    "MCPTransport": "gaia.mcp.transports.base",
     "NeedsAuthorization": "gaia.mcp.errors",
     "NotConnected": "gaia.mcp.errors",
     "NotOffered": "gaia.mcp.errors",
     "Overloaded": "gaia.mcp.errors",
     "PinnedClient": "gaia.mcp.client.pinned_client",
-    "PlacementStatus": "gaia.mcp.client.supervision.status",
-    "PromptsChanged": "gaia.mcp.client.supervision.events",
-    "ResourceContents": "gaia.mcp.client.tool_result",
-    "ResourceLink": "gaia.mcp.client.tool_result",
-    "ResourceUpdated": "gaia.mcp.client.supervision.events",
-    "ResourcesChanged": "gaia.mcp.client.supervision.events",
-    "RecyclingLimits": "gaia.mcp.client.supervision.recycling_limits",
-    "ReplicaChanged": "gaia.mcp.client.supervision.events",
-    "ReplicaStatus": "gaia.mcp.client.supervision.status",
-    "RestartPolicy": "gaia.mcp.client.supervision.policy",
-    "Restarted": "gaia.mcp.client.supervision.events",
-    "SamplingRequest": "gaia.mcp.client.protocol.sampling",
+    "PlacementStatus": "gaia.mcp.supervision.status",
+    "PromptsChanged": "gaia.mcp.supervision.events",
+    "ResourceContents": "gaia.mcp.tools.tool_result",
+    "ResourceLink": "gaia.mcp.tools.tool_result",
+    "ResourceUpdated": "gaia.mcp.supervision.events",
+    "ResourcesChanged": "gaia.mcp.supervision.events",
+    "RecyclingLimits": "gaia.mcp.supervision.recycling_limits",
+    "ReplicaChanged": "gaia.mcp.supervision.events",
+    "ReplicaStatus": "gaia.mcp.supervision.status",
+    "RestartPolicy": "gaia.mcp.supervision.policy",
+    "Restarted": "gaia.mcp.supervision.events",
+    "SamplingRequest": "gaia.mcp.protocol.sampling",
     "ServerCrashed": "gaia.mcp.errors",
-    "ServerLog": "gaia.mcp.client.supervision.events",
-    "ServerState": "gaia.mcp.client.supervision.events",
-    "ServerStatus": "gaia.mcp.client.supervision.status",
+    "ServerLog": "gaia.mcp.supervision.events",
+    "ServerState": "gaia.mcp.supervision.events",
+    "ServerStatus": "gaia.mcp.supervision.status",
     "ServerUnavailable": "gaia.mcp.errors",
     "SessionLost": "gaia.mcp.errors",
-    "StandbyStatus": "gaia.mcp.client.supervision.spare",
+    "StandbyStatus": "gaia.mcp.supervision.spare",
     "StartFailed": "gaia.mcp.errors",
-    "StateChanged": "gaia.mcp.client.supervision.events",
-    "StdioTransport": "gaia.mcp.client.transports.stdio",
-    "TextContent": "gaia.mcp.client.tool_result",
-    "ToolDefinitionsChanged": "gaia.mcp.client.supervision.events",
+    "StateChanged": "gaia.mcp.supervision.events",
+    "StdioTransport": "gaia.mcp.transports.stdio",
+    "TextContent": "gaia.mcp.tools.tool_result",
+    "ToolDefinitionsChanged": "gaia.mcp.supervision.events",
     "ToolDenied": "gaia.mcp.errors",
     "ToolFailed": "gaia.mcp.errors",
-    "ToolFilter": "gaia.mcp.client.tool_filter",
+    "ToolFilter": "gaia.mcp.tools.tool_filter",
     "ToolNotApproved": "gaia.mcp.errors",
-    "ToolResult": "gaia.mcp.client.tool_result",
-    "ToolsChanged": "gaia.mcp.client.supervision.events",
+    "ToolResult": "gaia.mcp.tools.tool_result",
+    "ToolsChanged": "gaia.mcp.supervision.events",
     "UnknownTool": "gaia.mcp.errors",
     "UrlElicitationRequired": "gaia.mcp.errors",
 }

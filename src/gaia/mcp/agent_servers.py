@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gaia.locks import reentrant_lock
-from gaia.log import get_logger
-from gaia.mcp.client.server_config import ServerConfig, require_servers
-from gaia.mcp.client.tool_filter import ALLOW_ALL
-from gaia.mcp.client.transports.in_process import InProcessServer
+from gaia.mcp.config.server_config import ServerConfig, require_servers
 from gaia.mcp.registration import RegisteredTools, Registry
+from gaia.mcp.tools.tool_filter import ALLOW_ALL
+from gaia.mcp.transports.in_process import InProcessServer
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig

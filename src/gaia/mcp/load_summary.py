@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.untrusted_text import indented, one_line
+from gaia.mcp.supervision.events import ServerState
+from gaia.runtime.untrusted_text import indented, one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient

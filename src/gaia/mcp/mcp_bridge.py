@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import methodcaller
 from typing import Any
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
 from gaia.mcp.server.offering import Offering
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["MCPBridge", "namespace_of"]
 

@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable, Collection, ItemsView, Iterable, ValuesView
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gaia.locks import reentrant_lock
-from gaia.log import get_logger
-from gaia.mcp.client import naming
-from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.tools import naming
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient

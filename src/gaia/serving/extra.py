@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gaia.extras import missing
+from gaia.runtime.extras import missing
 
 __all__ = ["ServingUnavailable", "require"]
 

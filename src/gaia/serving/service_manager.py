@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Mapping, MutableMapping
 
-from gaia.log import get_logger
+from gaia.runtime.log import get_logger
 
 __all__ = ["ServiceManager"]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gaia.extras import install_command
 from gaia.mcp.errors import ConfigError
+from gaia.runtime.extras import install_command
 from gaia.telemetry import content, spans
 from gaia.telemetry.content import ContentHook
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from gaia.locks import reentrant_lock
-from gaia.private_files import keep_private
-from gaia.untrusted_text import escaped
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.private_files import keep_private
+from gaia.runtime.untrusted_text import escaped
 
 __all__ = ["JsonLinesExporter", "readable_line"]
 

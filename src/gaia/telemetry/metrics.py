@@ -14,9 +14,9 @@ from opentelemetry import metrics as api
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
-from gaia.exception_text import exception_text
-from gaia.locks import WeakObjects
-from gaia.log import get_logger
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.locks import WeakObjects
+from gaia.runtime.log import get_logger
 from gaia.telemetry.attributes import SERVER_NAME
 
 __all__ = ["BUCKETS", "Instruments", "Observed", "instruments", "metering_is_off", "observed"]

@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
-from gaia.locks import reentrant_lock
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["MetricsPage"]
 

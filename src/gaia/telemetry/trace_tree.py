@@ -11,7 +11,7 @@ from typing import NamedTuple, TextIO
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from gaia.locks import reentrant_lock
+from gaia.runtime.locks import reentrant_lock
 from gaia.telemetry.exporters import readable_line
 
 __all__ = ["TraceTree", "tree_lines"]

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from gaia.mcp import errors
-from gaia.mcp.client import json_file
-from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.errors import ConfigError, MCPError
+from gaia.mcp.rpc.channel import Ending
+from gaia.runtime import json_file
 
 __all__ = [
     "SUBSCRIBE",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gaia.daemon_pool import DaemonPool
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.client.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.client.transports.base import open_channels
-from gaia.mcp.client.transports.standalone import StandaloneTransport
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.transports.base import open_channels
+from gaia.mcp.transports.standalone import StandaloneTransport
+from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.locks import reentrant_lock
 from gaia.testing.fake_session import FakeSession
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import Offering

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gaia.locks import TimedQueue, get_within
-from gaia.mcp.client.rpc.clock import Lock
+from gaia.runtime.clock import Lock
+from gaia.runtime.locks import TimedQueue, get_within
 from gaia.testing.blocked_loop import blocked_loop
 
 __all__ = ["FakeClock"]

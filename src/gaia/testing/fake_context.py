@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from gaia.agents.base.mcp_context import CAPABILITIES, InputRequired, MCPCapabilityMissing, MCPContext
-from gaia.cancellation import CancelScope
 from gaia.mcp.client.features import LOG_LEVELS
-from gaia.mcp.client.protocol.stateless_era import META
+from gaia.mcp.protocol.stateless_era import META
+from gaia.runtime.cancellation import CancelScope
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import FakeCall
 

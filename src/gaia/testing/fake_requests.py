@@ -7,10 +7,10 @@ import queue
 from collections.abc import Callable
 
 from gaia.agents.base.mcp_context import MCPRequestCancelled
-from gaia.cancellation import CancelScope
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.errors import JsonRpcError
+from gaia.mcp.protocol.messages import encode_request
+from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.locks import reentrant_lock
 from gaia.testing.fake_tool import Json
 
 __all__ = ["FakeRequests"]

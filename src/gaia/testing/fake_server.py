@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gaia.locks import WeakObjects, reentrant_lock
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
-from gaia.mcp.client.rpc.channel import ChannelListener, Ending
-from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
-from gaia.mcp.client.transports.in_process import InProcessServer
 from gaia.mcp.errors import StartFailed
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
+from gaia.mcp.rpc.channel import ChannelListener, Ending
+from gaia.mcp.transports.in_process import InProcessServer
+from gaia.runtime.clock import Clock, SystemClock, require_seconds
+from gaia.runtime.locks import WeakObjects, reentrant_lock
 from gaia.testing.fake_channel import FakeChannel, FakeTransport
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.faults import Fault

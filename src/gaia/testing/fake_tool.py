@@ -13,8 +13,8 @@ import msgspec
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPContext, MCPRequestCancelled
 from gaia.agents.base.tool_schema import schema_of
-from gaia.exception_text import exception_text
 from gaia.mcp.errors import JsonRpcError
+from gaia.runtime.exception_text import exception_text
 
 __all__ = ["FakePrompt", "FakeTool", "Json", "text_content"]
 

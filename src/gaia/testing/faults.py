@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.rpc.channel import Ending
 
 __all__ = ["Fault", "FaultPlan"]
 

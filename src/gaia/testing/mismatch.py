@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from gaia.fixed_parts import consists_of
-from gaia.mcp.client.difference import difference
-from gaia.mcp.redaction import MASK
+from gaia.mcp.config.difference import difference
+from gaia.runtime.fixed_parts import consists_of
+from gaia.runtime.redaction import MASK
 from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
 
 __all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.rpc.clock import Clock
+from gaia.runtime.clock import Clock
+from gaia.runtime.locks import reentrant_lock
 from gaia.testing.blocked_loop import blocked_loop
 from gaia.testing.fake_clock import FakeClock
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json

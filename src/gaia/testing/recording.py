@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import ServerUnavailable
-from gaia.mcp.redaction import Redactor, mask_strings
+from gaia.mcp.supervision.events import ServerState
+from gaia.runtime.redaction import Redactor, mask_strings
 from gaia.testing.cassette import Cassette, RecordedServer
 from gaia.testing.tape import RecordingState, Tape
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.rpc.clock import Clock
+from gaia.runtime.clock import Clock
+from gaia.runtime.locks import reentrant_lock
 from gaia.testing.cassette import Cassette
 from gaia.testing.mismatch import CassetteMismatch
 from gaia.testing.replayed_server import ReplayedServer

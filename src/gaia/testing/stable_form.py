@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.rpc.channel import Ending
-from gaia.mcp.redaction import MASK, mask_strings
+from gaia.mcp.rpc.channel import Ending
+from gaia.runtime.redaction import MASK, mask_strings
 from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step, is_greeting, is_listing
 
 __all__ = ["stable_start"]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from gaia.locks import reentrant_lock
-from gaia.mcp.client.protocol.framing import OversizedLine
-from gaia.mcp.client.protocol.messages import (
+from gaia.mcp.errors import InvalidResponse, MCPError
+from gaia.mcp.protocol.framing import OversizedLine
+from gaia.mcp.protocol.messages import (
     ErrorResponse,
     Message,
     NestedTooDeep,
@@ -20,10 +20,10 @@ from gaia.mcp.client.protocol.messages import (
     Response,
     decode,
 )
-from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
-from gaia.mcp.client.rpc.channel import Channel, ChannelListener, Ending, Errand, Outgoing
-from gaia.mcp.client.rpc.connection import Connection, ConnectionState
-from gaia.mcp.errors import InvalidResponse, MCPError
+from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Errand, Outgoing
+from gaia.mcp.rpc.connection import Connection, ConnectionState
+from gaia.runtime.locks import reentrant_lock
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,

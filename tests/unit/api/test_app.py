@@ -16,7 +16,7 @@ from gaia.agents.base import ApiAgent
 from gaia.agents.base.llm_errors import LLMNotConfigured, LLMOverloaded
 from gaia.api import app as app_module
 from gaia.api.app import create_app
-from gaia.cancellation import current_scope
+from gaia.runtime.cancellation import current_scope
 from tests.silent_agent import SilentAgent
 from tests.waiting import PATIENCE
 

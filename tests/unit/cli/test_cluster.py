@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.cluster.report import HostReport, NodeRoom, PlacedHost, UserReport
+from gaia.mcp.cluster.report import HostReport, NodeRoom, PlacedHost, UserReport
 from gaia.mcp.errors import StartFailed
 
 USER = UserReport(driver="agent.py on head, pid 7", silent=1.5, in_flight=2)
@@ -70,10 +70,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeView]:
 
     def make(*hosts: PlacedHost, **free: float) -> FakeView:
         view = FakeView(list(hosts), free)
-        module = types.ModuleType("gaia.mcp.client.cluster.ray_view")
+        module = types.ModuleType("gaia.mcp.cluster.ray_view")
         module.RayView = view  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr("gaia.extras.missing", lambda *_: None)
+        monkeypatch.setattr("gaia.runtime.extras.missing", lambda *_: None)
         return view
 
     return make
@@ -116,7 +116,9 @@ class TestList:
         assert "ray start --head" in result.stderr
 
     def test_no_ray(self, monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:
-        monkeypatch.setattr("gaia.extras.missing", lambda *_: "ray, which is not installed (extra 'ray' of gaia-mcp)")
+        monkeypatch.setattr(
+            "gaia.runtime.extras.missing", lambda *_: "ray, which is not installed (extra 'ray' of gaia-mcp)"
+        )
         result = invoke("list", "--ray", "head:6379")
         assert result.exit_code == 2
         assert "extra 'ray' of gaia-mcp" in result.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.pinning.lock_file import Pin, pins_in
+from gaia.mcp.tools.pinning.lock_file import Pin, pins_in
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ class TestNamedFiles:
 
     def test_a_missing_extra_is_said(self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "httptools", None)
-        monkeypatch.setattr("gaia.extras.missing", lambda *_: "httptools, which is not installed")
+        monkeypatch.setattr("gaia.runtime.extras.missing", lambda *_: "httptools, which is not installed")
         result = invoke("add", "it", "http://example.com/mcp")
         assert (result.exit_code, result.stderr) == (
             0,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gaia.extras import install_command
+from gaia.runtime.extras import install_command
 from tests.waiting import PATIENCE, wait_until
 
 

@@ -10,7 +10,9 @@ from gaia.cli.demo_step import Step
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:
-    monkeypatch.setattr("gaia.extras.missing", lambda *_: "ray, which is not installed (extra 'ray' of gaia-mcp)")
+    monkeypatch.setattr(
+        "gaia.runtime.extras.missing", lambda *_: "ray, which is not installed (extra 'ray' of gaia-mcp)"
+    )
     result = invoke("demo", "--ray")
     assert result.exit_code == 2
     assert "extra 'ray' of gaia-mcp" in result.stderr
@@ -18,7 +20,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, invoke:
 
 def test_what_takes_time_is_announced_to_people(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:
     tour = ["Starting …", Step("cluster", True, ["Start"], {}), Step("stop", False, ["Stop"], {})]
-    monkeypatch.setattr("gaia.extras.missing", lambda *_: None)
+    monkeypatch.setattr("gaia.runtime.extras.missing", lambda *_: None)
     monkeypatch.setattr(demo_cluster, "cluster_tour", lambda: (one for one in tour))
     shown = invoke("demo", "--ray")
     assert (shown.exit_code, shown.stdout.splitlines()) == (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gaia.cli import importers
 from gaia.cli.importers import Candidate, Program, any_place, candidates, loads_with_comments, places
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ import pytest
 from rich.console import RenderableType
 
 from gaia.cli import offerings, terminal
-from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.tools.tool import MCPTool
 
 HOSTILE = "[red]\x1b[2Jname[/red]\nsecond \u202e"
 HARMLESS = "[red]name[/red] second"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from gaia.cancellation import current_scope
 from gaia.cli import forms, terminal
 from gaia.cli.options import Options
 from gaia.cli.questions import Questions
 from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
 from gaia.mcp.errors import CallCancelled, CallTimeout
+from gaia.runtime.cancellation import current_scope
 from tests.waiting import PATIENCE
 
 REQUEST = ElicitationRequest(server="it", message="Who?\n\x1b[2J", requested_schema={})

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from gaia.cli import rendering, terminal
 from gaia.cli.rendering import bar, microseconds, milliseconds, sparkline
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
 from gaia.mcp.doctor import Check, Verdict
 from gaia.mcp.doctor.examination import NOT_REACHED
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
 
 Lines = Callable[[Table], list[str]]
 

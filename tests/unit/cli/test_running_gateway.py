@@ -11,7 +11,7 @@ import pytest
 
 from gaia.cli.command_errors import CommandFailed
 from gaia.cli.running_gateway import fetch_status, rows_of, summary_of
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 
 

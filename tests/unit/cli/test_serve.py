@@ -8,7 +8,7 @@ import pytest
 
 from gaia.agents.base import MCPAgent
 from gaia.cli.serve import load_mcp_agent
-from gaia.extras import install_command
+from gaia.runtime.extras import install_command
 from tests.silent_agent import SilentAgent
 
 

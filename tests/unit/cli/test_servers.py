@@ -12,8 +12,8 @@ from gaia.cli.options import Options
 from gaia.cli.servers import complete_name, connected, entry_of, make_client, waiting_for
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.supervision.events import ServerState
 
 
 def test_names_of_servers_are_completed(configure: Callable[..., Path], home: Path) -> None:

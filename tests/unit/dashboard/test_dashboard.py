@@ -9,7 +9,7 @@ from gaia.dashboard import Dashboard
 from gaia.dashboard.dashboard import DEFAULT_PORT
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState
 from gaia.serving.options import HttpOptions, UnsafeOptions
 from tests.served_dashboard import Served
 

@@ -11,9 +11,9 @@ import pytest
 
 from gaia.dashboard.gateway_watch import GatewayWatch
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from gaia.testing import FakeServer
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 from tests.waiting import PATIENCE, wait_until

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from gaia.dashboard import log_store
 from gaia.dashboard.log_store import LogStore
-from gaia.log import get_logger
+from gaia.runtime.log import get_logger
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from gaia.dashboard import server_control
 from gaia.dashboard.server_control import ServerControl
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from gaia.serving.threads import WorkerThreads
 from tests.served_dashboard import Served
 from tests.waiting import PATIENCE, wait_until

@@ -15,7 +15,7 @@ from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.dashboard.servers import Timeline, describe, statuses
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import GaveUp, ResourcesChanged, Restarted, ToolsChanged
+from gaia.mcp.supervision.events import GaveUp, ResourcesChanged, Restarted, ToolsChanged
 from tests.recorder import Recorder
 from tests.served_dashboard import Served
 from tests.waiting import wait_until

@@ -10,9 +10,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from gaia.cancellation import current_scope
 from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.dashboard.tool_runner import ToolRunner
+from gaia.runtime.cancellation import current_scope
 from gaia.serving.threads import WorkerThreads
 from tests.served_dashboard import Served
 from tests.waiting import PATIENCE, wait_until

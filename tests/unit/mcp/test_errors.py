@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from gaia.mcp import errors
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import (
     AnswerLost,
     CallTimeout,
@@ -28,7 +27,8 @@ from gaia.mcp.errors import (
     UrlElicitationRequired,
     answered_error,
 )
-from gaia.mcp.redaction import Redactor
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.redaction import Redactor
 
 KINDS = [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
 

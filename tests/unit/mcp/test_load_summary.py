@@ -6,10 +6,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.load_summary import connected_line, load_summary
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.tool import MCPTool
 
 
 def a_client(name: str, *tools: str) -> Any:

@@ -17,7 +17,8 @@ from gaia.agents.base.tools import _TOOL_REGISTRY, get_tool_display_name
 from gaia.mcp import MCPClientMixin
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPTool
-from gaia.mcp.client.supervision.events import (
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.supervision.events import (
     Event,
     EventsDropped,
     Restarted,
@@ -26,10 +27,9 @@ from gaia.mcp.client.supervision.events import (
     StateChanged,
     ToolsChanged,
 )
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.errors import ConfigError
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from tests.silent_agent import SilentAgent
 from tests.waiting import PATIENCE, wait_until
 

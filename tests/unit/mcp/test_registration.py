@@ -7,10 +7,10 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.agents.base.tools import ToolNotFound, resolve_tool_name
-from gaia.mcp.client import naming
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.registration import RegisteredTools, definitions_of, with_worded_response
+from gaia.mcp.tools import naming
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_result import ToolResult
 
 Registry = dict[str, dict[str, Any]]
 

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from gaia import telemetry
-from gaia.extras import install_command
 from gaia.mcp.errors import ConfigError
+from gaia.runtime.extras import install_command
 from gaia.telemetry.configuration import tracer_provider
 from tests.otlp_receiver import attributes_of, otlp_receiver
 from tests.waiting import PATIENCE

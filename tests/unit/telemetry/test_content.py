@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.redaction import Redactor
+from gaia.runtime.redaction import Redactor
 from gaia.telemetry import content, masking
 from gaia.telemetry.content import ContentPolicy, Recorded, default_mode, render
 from tests.tracing import Tracing, attributes_of

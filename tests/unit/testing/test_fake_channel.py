@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.framing import OversizedLine
-from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
-from gaia.mcp.client.rpc.channel import Ending, Errand, Frame
-from gaia.mcp.client.rpc.clock import SystemClock
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.framing import OversizedLine
+from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
+from gaia.mcp.rpc.channel import Ending, Errand, Frame
+from gaia.runtime.clock import SystemClock
 from gaia.testing.fake_channel import FakeChannel, FakeTransport
 from gaia.testing.offering import Offering
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gaia.locks import TimedQueue
-from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.runtime.clock import Clock, SystemClock
+from gaia.runtime.locks import TimedQueue
 from gaia.testing import FakeClock
 from gaia.testing import fake_clock as fake_clock_module
 from tests.waiting import PATIENCE

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing
-from gaia.cancellation import CancelScope
+from gaia.runtime.cancellation import CancelScope
 from gaia.testing.fake_context import FakeContext
 from gaia.testing.offering import FakeCall
 

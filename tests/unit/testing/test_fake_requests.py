@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gaia.agents.base.mcp_context import MCPRequestCancelled
-from gaia.cancellation import CancelScope
 from gaia.mcp.errors import JsonRpcError
+from gaia.runtime.cancellation import CancelScope
 from gaia.testing.fake_requests import FakeRequests
 
 QUESTION = {"method": "elicitation/create", "params": {"message": "Name?"}}

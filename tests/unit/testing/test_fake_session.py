@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gaia.agents.base.mcp_context import MCPContext, MCPRequestCancelled
-from gaia.daemon_pool import DaemonPool
-from gaia.mcp.client.rpc.channel import Ending
-from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.rpc.channel import Ending
+from gaia.runtime.clock import SystemClock
+from gaia.runtime.daemon_pool import DaemonPool
 from gaia.testing import FakePrompt
 from gaia.testing.fake_session import FakeSession
 from gaia.testing.faults import Fault

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.runtime.clock import Clock, SystemClock
 from gaia.testing import FakeClock
 from gaia.testing import offering as module
 from gaia.testing.faults import Fault

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.rpc.channel import Ending
 from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step
 from gaia.testing.stable_form import stable_start
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
-from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.channel import Ending, Frame
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, StartFailed
+from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.channel import Ending, Frame
+from gaia.mcp.rpc.connection import Connection
 from gaia.testing import FakeClock
 from gaia.testing.cassette import RecordedEnding, RecordedExchange, Start, Step
 from gaia.testing.tape import RecordingState, Tape

@@ -23,8 +23,8 @@ from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.result_budget import ResultBudget
 from gaia.agents.base.tool_executor import ToolExecutor
 from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
-from gaia.construction import similar_arguments, takes_keyword_after
-from gaia.locks import reentrant_lock
+from gaia.runtime.construction import similar_arguments, takes_keyword_after
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["Agent"]
 
@@ -146,7 +146,7 @@ class Agent(ABC):
 
         They return with the stop reason ``cancelled``. Calls to MCP servers are cancelled, and the servers told. A
         native tool cannot be stopped from outside: it is left alone, and what it returns is thrown away.
-        `gaia.cancellation.current_scope` tells a tool that it is no longer needed.
+        `gaia.runtime.cancellation.current_scope` tells a tool that it is no longer needed.
         """
         with self._runs_lock:
             runs = list(self._runs)

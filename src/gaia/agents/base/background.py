@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gaia.cancellation import CancelScope
-from gaia.daemon_pool import DaemonPool
+from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.daemon_pool import DaemonPool
 
 __all__ = ["Done", "Say", "WorkCancelled", "work"]
 

@@ -49,7 +49,7 @@ class ChatModel(Protocol):
     ) -> Completion:
         """Have the model answer; `on_text` is given its text as it comes. Raises `LLMError`.
 
-        Runs on a thread of its own. A model that waits can look at `gaia.cancellation.current_scope` to learn that its
+        Runs on a thread of its own. A model that waits can look at `current_scope` to learn that its
         answer is no longer wanted.
         """
         ...

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gaia.agents.base.tools import get_tool_display_name
-from gaia.exception_text import exception_text
-from gaia.locks import reentrant_lock
-from gaia.log import get_logger
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
 
 __all__ = [
     "ConfirmationGate",

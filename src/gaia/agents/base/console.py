@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from gaia.agents.base.agent_result import Outcome
 from gaia.agents.base.confirmation import ConfirmationRequest
 from gaia.agents.base.tools import get_tool_display_name
-from gaia.locks import reentrant_lock
-from gaia.untrusted_text import clean, escaped, one_line
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.untrusted_text import clean, escaped, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

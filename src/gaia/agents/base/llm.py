@@ -26,8 +26,8 @@ from gaia.agents.base.llm_errors import (
     LLMTimeout,
     LLMUnreachable,
 )
-from gaia.cancellation import CancelScope, current_scope
-from gaia.extras import not_installed
+from gaia.runtime.cancellation import CancelScope, current_scope
+from gaia.runtime.extras import not_installed
 
 __all__ = ["LLMSettings", "OpenAIChat"]
 
@@ -135,7 +135,7 @@ class OpenAIChat:
         options: dict[str, Any] = {"event_hooks": hooks}
         # Releases of the package that are based on httpx take no streams of httpx2.
         if any(base.__module__.startswith("httpx2") for base in self._openai.DefaultHttpxClient.__mro__):
-            from gaia.response_limits import ACCEPT_ENCODING, ResponseLimits
+            from gaia.http.response_limits import ACCEPT_ENCODING, ResponseLimits
 
             limits = ResponseLimits(_MAX_RESPONSE_BYTES, _MAX_RESPONSE_BYTES, _MAX_RESPONSE_SECONDS)
             hooks["response"] = [limits.apply]

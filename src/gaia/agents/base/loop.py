@@ -17,7 +17,7 @@ from gaia.agents.base.result_budget import ResultBudget, text_of_result
 from gaia.agents.base.tool_executor import CallNotMade, PreparedCall, ToolExecutor, error_result, parse_arguments
 from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definition
 from gaia.agents.base.tools import viewed_through
-from gaia.cancellation import CancelScope
+from gaia.runtime.cancellation import CancelScope
 
 __all__ = ["Run"]
 

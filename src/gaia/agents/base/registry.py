@@ -21,7 +21,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapp
 from contextlib import AbstractContextManager
 
 from gaia.agents.base.tools import _TOOL_REGISTRY, Entry, collect_tools
-from gaia.locks import lock_held_over_forks
+from gaia.runtime.locks import lock_held_over_forks
 
 __all__ = ["ToolRegistry"]
 

@@ -13,7 +13,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from gaia.locks import reentrant_lock
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["ResultBudget", "text_of_result"]
 

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gaia.cancellation import current_scope
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
 from gaia.mcp.aio.loop_inbox import WakeUp, release, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread
-from gaia.mcp.client.protocol.exchange import Exchange, Send
-from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.callbacks import Callbacks, Lane
-from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture
-from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected
+from gaia.mcp.protocol.exchange import Exchange, Send
+from gaia.mcp.requests.caller import SCOPE_CANCELLED, CallFuture
+from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.supervision.callbacks import Callbacks, Lane
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.cancellation import current_scope
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["call_tool", "run", "submit_tool"]
 

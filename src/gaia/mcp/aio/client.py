@@ -12,21 +12,21 @@ from gaia.mcp.aio.calls import call_tool, run, submit_tool
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.pinned_client import AsyncPinnedClient
 from gaia.mcp.aio.threads import in_thread, stopping, until_done
-from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientSettings
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.pinning.lock_file import ServerPins
-from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
-from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.events import Listener, ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
+from gaia.mcp.supervision.events import Listener, ServerState
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.pinning.lock_file import ServerPins
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.mcp.transports.base import MCPTransport
+from gaia.runtime.clock import Clock
 
 __all__ = ["AsyncMCPClient"]
 

@@ -7,8 +7,8 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 
 from gaia.mcp.aio.loop_inbox import LoopInbox, WakeUp, running_loop_inbox
-from gaia.mcp.client.supervision.callbacks import MAX_LISTENER_BYTES, Lane
-from gaia.mcp.client.supervision.events import Event, Listeners
+from gaia.mcp.supervision.callbacks import MAX_LISTENER_BYTES, Lane
+from gaia.mcp.supervision.events import Event, Listeners
 
 __all__ = ["EventStream"]
 

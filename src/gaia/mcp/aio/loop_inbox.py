@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from gaia.daemon_pool import DaemonPool
+from gaia.runtime.daemon_pool import DaemonPool
 
 __all__ = ["LoopInbox", "WakeUp", "release", "running_loop_inbox"]
 

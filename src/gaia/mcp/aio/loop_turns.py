@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from gaia.mcp.client.transports.loop_reader import SLICE_SECONDS
+from gaia.mcp.transports.loop_reader import SLICE_SECONDS
 
 __all__ = ["LoopTurns", "running_loop_turns"]
 

@@ -8,29 +8,29 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gaia.cancellation import current_scope
 from gaia.mcp.aio.calls import call_tool
 from gaia.mcp.aio.client import AsyncMCPClient
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.loop_inbox import WakeUp, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
-from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.config_changes import AppliedConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, require_wait
-from gaia.mcp.client.server_config import OutputMode, PinMode
-from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
-from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.events import Listener
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
+from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
+from gaia.mcp.supervision.events import Listener
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.cancellation import current_scope
 
 __all__ = ["AsyncMCPClientManager"]
 

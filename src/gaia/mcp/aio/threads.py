@@ -8,11 +8,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from gaia.cancellation import CancelScope
-from gaia.daemon_pool import DaemonPool
 from gaia.mcp.aio.loop_inbox import release, running_loop_inbox
-from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED
 from gaia.mcp.errors import CallCancelled
+from gaia.mcp.requests.caller import SCOPE_CANCELLED
+from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.daemon_pool import DaemonPool
 
 __all__ = ["in_thread", "stop_soon", "stopping", "until_done"]
 

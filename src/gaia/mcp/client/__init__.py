@@ -10,12 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.authorization.config import AuthorizationRequest
+    from gaia.mcp.authorization.config import AuthorizationRequest
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
-    from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
-    from gaia.mcp.client.tool import MCPTool
-    from gaia.mcp.client.tool_result import ToolResult
+    from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest
+    from gaia.mcp.tools.tool import MCPTool
+    from gaia.mcp.tools.tool_result import ToolResult
 
 __all__ = [
     "AuthorizationRequest",
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AuthorizationRequest": "gaia.mcp.client.authorization.config",
-    "ElicitationAnswer": "gaia.mcp.client.protocol.elicitation",
-    "ElicitationRequest": "gaia.mcp.client.protocol.elicitation",
+    "AuthorizationRequest": "gaia.mcp.authorization.config",
+    "ElicitationAnswer": "gaia.mcp.protocol.elicitation",
+    "ElicitationRequest": "gaia.mcp.protocol.elicitation",
     "MCPClient": "gaia.mcp.client.mcp_client",
     "MCPClientManager": "gaia.mcp.client.mcp_client_manager",
-    "MCPTool": "gaia.mcp.client.tool",
-    "ToolResult": "gaia.mcp.client.tool_result",
+    "MCPTool": "gaia.mcp.tools.tool",
+    "ToolResult": "gaia.mcp.tools.tool_result",
 }
 """The module of each name."""
 

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from gaia.mcp.client.client_options import SharedServices
 from gaia.mcp.client.session import Session
-from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
-from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import CallCancelled, MCPError
+from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext
+from gaia.mcp.supervision.events import Event
+from gaia.mcp.supervision.subscriptions import Subscriptions
 
 __all__ = ["HookedClient", "WeakHooks", "stop_when_dropped"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.rpc.deadlines import deadlines_of
-from gaia.mcp.client.session_requests import Requests
-from gaia.mcp.client.supervision.caller import Caller
-from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.status import PlacementStatus
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.requests.caller import Caller
+from gaia.mcp.requests.input_requests import InputRequests
+from gaia.mcp.requests.session_requests import Requests
+from gaia.mcp.supervision.status import PlacementStatus
+from gaia.runtime.clock import Clock
+from gaia.runtime.deadlines import deadlines_of
 
 if TYPE_CHECKING:
     # Programs that place no server do not load it.
-    from gaia.mcp.client.cluster.bound_calls import BoundCalls
+    from gaia.mcp.cluster.bound_calls import BoundCalls
 
 __all__ = ["BoundSession"]
 

@@ -11,14 +11,14 @@ import msgspec
 
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.pinning.lock_file import pins_in
-from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_memory import RememberedServer, ServerMemory, identity_of
 from gaia.mcp.client.server_registry import ServerRegistry
-from gaia.mcp.client.supervision.client_features import RELAYED
-from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.transports.loop_reader import PipeLoop
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import MCPError
+from gaia.mcp.supervision.client_features import RELAYED
+from gaia.mcp.supervision.events import Event
+from gaia.mcp.tools.pinning.lock_file import pins_in
+from gaia.mcp.transports.loop_reader import PipeLoop
 
 __all__ = ["ClientFactory", "Origin"]
 

@@ -10,22 +10,22 @@ from typing import NamedTuple, TypedDict
 import msgspec
 
 from gaia import __version__
-from gaia.daemon_pool import DaemonPool
-from gaia.mcp.client.authorization.config import OnAuthorization
-from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
-from gaia.mcp.client.protocol.era import ClientIdentity
-from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
-from gaia.mcp.client.rpc.tap import Taps
-from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.server_memory import ServerMemory
-from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.client_features import ClientFeatures
-from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.client.transports.loop_reader import PipeLoop
+from gaia.mcp.config.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.events import Event
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.tools.pinning.lock_file import ServerPins, default_pins
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.transports.loop_reader import PipeLoop
+from gaia.runtime.clock import Clock, SystemClock, require_seconds
+from gaia.runtime.daemon_pool import DaemonPool
 from gaia.telemetry.content import ContentPolicy
 
 __all__ = ["ClientOptions", "ClientSettings", "SharedServices", "identity_of", "settings_of", "threads_for"]

@@ -15,20 +15,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gaia.locks import reentrant_lock
-from gaia.log import get_logger
-from gaia.mcp.client import config_files, json_file
-from gaia.mcp.client.config_files import Loaded, LoadReport, entries_of
-from gaia.mcp.client.config_variables import keep_variables, plain_secrets
-from gaia.mcp.client.server_config import (
+from gaia.mcp.config import config_files
+from gaia.mcp.config.config_files import Loaded, LoadReport, entries_of
+from gaia.mcp.config.config_variables import keep_variables, plain_secrets
+from gaia.mcp.config.server_config import (
     ServerConfig,
     remarks_on_keys,
     require_servers,
     unknown_keys,
 )
-from gaia.mcp.client.transports.in_process import InProcessServer
-from gaia.mcp.client.trust import ProjectFile, TrustStore
+from gaia.mcp.config.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.tools.pinning.lock_file import ServerPins, pins_in
+from gaia.mcp.transports.in_process import InProcessServer
+from gaia.runtime import json_file
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
 
 __all__ = ["MCPConfig", "as_config"]
 
@@ -265,6 +267,13 @@ class MCPConfig:
         """The file whose entry counts for this server; None if that is in memory, or there is no such server."""
         with self._lock:
             return next((file for file, entries in reversed(self._layers.items()) if name in entries), None)
+
+    def pins_of(self, server: str, file: Path | None = None) -> ServerPins:
+        """The approved definitions of a server's tools: in `file`, by default in the lock file in ``~/.gaia``.
+
+        Raises ConfigError if there is no home directory.
+        """
+        return pins_in(self.source_of(server) if self.server_exists(server) else self.config_file, server, file)
 
     def _merge(self) -> None:
         entries: dict[str, Any] = {}

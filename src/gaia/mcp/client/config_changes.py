@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gaia.engine_thread import EngineThread
-from gaia.locks import reentrant_lock
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["AppliedConfig", "Changes"]
 

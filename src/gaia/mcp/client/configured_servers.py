@@ -10,18 +10,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gaia.engine_thread import EngineThread
-from gaia.locks import reentrant_lock
-from gaia.log import get_logger
 from gaia.mcp.client.client_factory import ClientFactory, Origin
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.config_changes import AppliedConfig, Changes
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.presence import is_disabled
 from gaia.mcp.client.readiness import Readiness
-from gaia.mcp.client.server_config import without_name
 from gaia.mcp.client.server_registry import NameTaken, ServerRegistry
+from gaia.mcp.config.server_config import without_name
 from gaia.mcp.errors import ConfigError
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
 
 __all__ = ["ConfiguredServers"]
 

@@ -8,24 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gaia.log import get_logger
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
-from gaia.mcp.client.protocol.gateway_failures import failure_in, failure_of, is_gateway
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
-from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.protocol.rounds import check_result_type
-from gaia.mcp.client.rpc.call import ProgressSink
-from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
-from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome, Relay, end
-from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
-from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import (
     CallTimeout,
     InvalidResponse,
@@ -35,6 +17,24 @@ from gaia.mcp.errors import (
     ServerCrashed,
     answered_error,
 )
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.protocol.exchange import Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.protocol.gateway_failures import failure_in, failure_of, is_gateway
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.protocol.rounds import check_result_type
+from gaia.mcp.requests.caller import CallFuture, GoesOn, Outcome, Relay, end
+from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.requests.input_requests import InputRequests
+from gaia.mcp.rpc.call import ProgressSink
+from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import CallStatistics, ServerStatus
+from gaia.mcp.transports.base import MCPTransport
+from gaia.runtime.clock import Clock
+from gaia.runtime.log import get_logger
 
 __all__ = ["DirectSession"]
 

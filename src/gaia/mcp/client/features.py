@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gaia.mcp.client.pinning.gate import PinGate
-from gaia.mcp.client.pinning.lock_file import pins_of_prompts
-from gaia.mcp.client.protocol.exchange import Exchange, Send
-from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
-from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
+from gaia.mcp.protocol.exchange import Exchange, Send
+from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
+from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.tools.pinning.gate import PinGate
+from gaia.mcp.tools.pinning.lock_file import pins_of_prompts
 
 __all__ = ["LOG_LEVELS", "ServerFeatures"]
 

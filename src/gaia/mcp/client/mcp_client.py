@@ -8,42 +8,42 @@ from typing import Any, Unpack
 
 import msgspec
 
-from gaia.log import enable_debug
+from gaia.mcp.authorization.config import OnAuthorization
+from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.abandonment import WeakHooks, stop_when_dropped
-from gaia.mcp.client.authorization.config import OnAuthorization
-from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices, settings_of
-from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.pinned_client import PinnedClient
-from gaia.mcp.client.pinning.gate import PinGate
-from gaia.mcp.client.pinning.lock_file import PinKind, ServerPins, pins_of_text
-from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.response_cache import ResponseCache
-from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.rpc.clock import Clock, require_seconds
-from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_transport import transport_for
 from gaia.mcp.client.session import new_session, supervision_context
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
-from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.context import Listing, SupervisionContext
-from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
-from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
-from gaia.mcp.client.transports.command import split_command
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import MCPError, ServerUnavailable, ToolDenied
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
+from gaia.mcp.supervision.context import Listing, SupervisionContext
+from gaia.mcp.supervision.events import Event, Listener, Listeners, ServerState
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.tools.pinning.gate import PinGate
+from gaia.mcp.tools.pinning.lock_file import PinKind, ServerPins, pins_of_text
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.mcp.transports.base import ChannelTransport, MCPTransport
+from gaia.mcp.transports.command import split_command
+from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.clock import Clock, require_seconds
+from gaia.runtime.log import enable_debug
 
 __all__ = ["MCPClient", "MCPTool"]
 

@@ -7,40 +7,40 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gaia.exception_text import exception_text
-from gaia.log import enable_debug, get_logger
-from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig, as_config
 from gaia.mcp.client.config_changes import AppliedConfig
 from gaia.mcp.client.configured_servers import ConfiguredServers
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.presence import Presence, enabled_servers
-from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Readiness, require_wait
-from gaia.mcp.client.rpc.tap import Taps
-from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import Route, ServerRegistry
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_features import (
+from gaia.mcp.client.tool_calls import failure, require_tool_name
+from gaia.mcp.config.server_config import OutputMode, PinMode
+from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
+from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
     OnSampling,
     Roots,
     RootsSource,
 )
-from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState, StateChanged, ToolsChanged
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_calls import failure, require_tool_name
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.client.transports.loop_reader import PipeLoop
-from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
+from gaia.mcp.supervision.events import Event, Listener, Listeners, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.naming import owner_of
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.mcp.transports.loop_reader import PipeLoop
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import enable_debug, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.status import PlacementStatus
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.supervision.status import PlacementStatus
+from gaia.mcp.tools.tool_result import ToolResult
 
 __all__ = ["PinnedClient"]
 

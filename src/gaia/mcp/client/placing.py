@@ -9,13 +9,13 @@ from pathlib import Path
 
 from gaia import __version__
 from gaia.mcp.client.client_options import ClientOptions, identity_of
-from gaia.mcp.client.cluster.placed_context import PlacedContext
-from gaia.mcp.client.cluster.transport import PlacedTransport
-from gaia.mcp.client.cluster.wire import HostSettings, KnownTools, WireProfile
-from gaia.mcp.client.observation.request_spans import Executor, Observer
-from gaia.mcp.client.supervision.context import SupervisionHooks
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.cluster.placed_context import PlacedContext
+from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.cluster.wire import HostSettings, KnownTools, WireProfile
+from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.supervision.context import SupervisionHooks
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.server_requests import ServerRequests
 
 __all__ = ["placed_context"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterable
 
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.readiness import Absence, Goal, absence_of
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.supervision.status import ServerStatus
 
 __all__ = ["Presence", "enabled_servers", "is_disabled"]
 

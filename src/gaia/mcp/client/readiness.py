@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from gaia.locks import Latch
-from gaia.mcp.client.rpc.clock import require_seconds
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.runtime.clock import require_seconds
+from gaia.runtime.locks import Latch
 
 __all__ = ["LOADING_SECONDS", "Absence", "Goal", "Readiness", "absence_of", "require_wait"]
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
-from gaia.mcp.client import json_file
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.negotiation import HANDSHAKE, STATELESS
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.negotiation import HANDSHAKE, STATELESS
+from gaia.runtime import json_file
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["RememberedServer", "ServerMemory", "identity_of"]
 

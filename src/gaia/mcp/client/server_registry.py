@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from gaia.locks import Latch, reentrant_lock
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.naming import assign, owner_of
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import ServerUnavailable, ToolDenied, UnknownTool
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.naming import assign, owner_of
+from gaia.mcp.tools.tool import MCPTool
+from gaia.runtime.locks import Latch, reentrant_lock
 
 __all__ = ["NameTaken", "Route", "ServerRegistry"]
 

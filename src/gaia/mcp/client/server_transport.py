@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gaia.log import get_logger
-from gaia.mcp.client.authorization.addresses import is_loopback
-from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
-from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
-from gaia.mcp.client.cluster.transport import PlacedTransport
-from gaia.mcp.client.config_variables import expand, secrets, variables_in
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.transports.base import ChannelTransport
-from gaia.mcp.client.transports.command import argument_vector
-from gaia.mcp.client.transports.environment import INHERITED
-from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.redaction import secret_values, sounds_secret
+from gaia.mcp.authorization.addresses import is_loopback
+from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
+from gaia.mcp.authorization.configured import ConfiguredAuthorization
+from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.config.config_variables import expand, secrets, variables_in
+from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.transports.base import ChannelTransport
+from gaia.mcp.transports.command import argument_vector
+from gaia.mcp.transports.environment import INHERITED
+from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.log import get_logger
+from gaia.runtime.redaction import secret_values, sounds_secret
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.cluster.wire import Launch
+    from gaia.mcp.cluster.wire import Launch
 
 __all__ = ["secret_in_arguments", "transport_for"]
 
@@ -61,7 +61,7 @@ def transport_for(
             expand=lambda: _launch(server),
         )
     # Programs whose servers are all processes of their own do not load it.
-    from gaia.mcp.client.transports.http import HttpTransport
+    from gaia.mcp.transports.http import HttpTransport
 
     def endpoint() -> tuple[str, Mapping[str, str] | None, list[str]]:
         values = expand(server, os.environ)
@@ -142,7 +142,7 @@ def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
 
 def _launch_elsewhere(server: ServerConfig) -> Launch:
     # Programs that place no server do not load it.
-    from gaia.mcp.client.cluster.wire import Launch
+    from gaia.mcp.cluster.wire import Launch
 
     args, env, secrets_ = _launch(server)
     return Launch(

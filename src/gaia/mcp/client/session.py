@@ -8,32 +8,32 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from gaia.locks import reentrant_lock
 from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, identity_of
-from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.call import ProgressSink
-from gaia.mcp.client.rpc.clock import Clock, require_seconds
-from gaia.mcp.client.rpc.deadlines import deadlines_of
-from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
-from gaia.mcp.client.session_requests import Requests
-from gaia.mcp.client.supervision.callbacks import CallbackGroup
-from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Relay
-from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.server_control import ServerContext, ServerControl
-from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
+from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.requests.caller import Caller, CallFuture, GoesOn, Relay
+from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.requests.input_requests import InputRequests
+from gaia.mcp.requests.server_control import ServerContext, ServerControl
+from gaia.mcp.requests.session_requests import Requests
+from gaia.mcp.rpc.call import ProgressSink
+from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.supervision.callbacks import CallbackGroup
+from gaia.mcp.supervision.context import SupervisionContext, SupervisionHooks
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.supervision.supervisor import Supervisor
+from gaia.mcp.transports.base import ChannelTransport, MCPTransport
+from gaia.runtime.clock import Clock, require_seconds
+from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.locks import reentrant_lock
 
 __all__ = ["Session", "SupervisedSession", "new_session", "supervision_context"]
 
@@ -179,7 +179,7 @@ class SupervisedSession:
                 raise
 
     def bind(self) -> BoundSession:
-        from gaia.mcp.client.cluster.loop_server import LoopServer
+        from gaia.mcp.cluster.loop_server import LoopServer
 
         supervisor = self._supervisor
         if not isinstance(supervisor, LoopServer):
@@ -312,9 +312,9 @@ def new_session(
     clock = services.clock
     if isinstance(transport, PlacedTransport):
         # Programs that place no server do not load them.
-        from gaia.mcp.client.cluster.placed_server import PlacedServer
-        from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
         from gaia.mcp.client.placing import placed_context
+        from gaia.mcp.cluster.placed_server import PlacedServer
+        from gaia.mcp.cluster.replicated_server import ReplicatedServer
 
         require_seconds("timeout", transport.timeout)
         placed = placed_context(name, transport, options, hooks, server_requests, observer, callbacks.lane().post)

@@ -8,26 +8,26 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from gaia.locks import reentrant_lock
-from gaia.log import get_logger
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.output_checks import OutputCheck, OutputChecks
-from gaia.mcp.client.output_validation import OutputValidation
-from gaia.mcp.client.pinning.gate import PinGate
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.response_cache import ResponseCache
-from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.callbacks import CallbackGroup, Callbacks
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.context import Listing
-from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_catalog import SortedTools, ToolCatalog
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.messages import INVALID_PARAMS
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.supervision.callbacks import CallbackGroup, Callbacks
+from gaia.mcp.supervision.context import Listing
+from gaia.mcp.supervision.events import Event
+from gaia.mcp.tools.output_checks import OutputCheck, OutputChecks
+from gaia.mcp.tools.output_validation import OutputValidation
+from gaia.mcp.tools.pinning.gate import PinGate
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_catalog import SortedTools, ToolCatalog
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
 
 __all__ = ["ToolCalls", "failure", "require_tool_name"]
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gaia import __version__
-from gaia.extras import missing
-from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.config.placement import Placement
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.diagnosis import Check, failed, ok, warned
 from gaia.mcp.errors import StartFailed
+from gaia.runtime.extras import missing
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.cluster.ray_view import RayView
-    from gaia.mcp.client.cluster.report import NodeSoftware
+    from gaia.mcp.cluster.ray_view import RayView
+    from gaia.mcp.cluster.report import NodeSoftware
 
 __all__ = ["check_cluster"]
 
@@ -27,8 +27,8 @@ def check_cluster(server: ServerConfig, placement: Placement) -> Iterator[Check]
     if absent is not None:
         yield failed("cluster", f"a server with a placement needs {absent}", None)
         return
-    from gaia.mcp.client.cluster.ray_view import RayView
-    from gaia.mcp.client.cluster.report import shortage
+    from gaia.mcp.cluster.ray_view import RayView
+    from gaia.mcp.cluster.report import shortage
 
     try:
         view = RayView(placement.address, is_asked_for=False)

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.transports.command import argument_vector, find_executable
-from gaia.mcp.client.transports.environment import server_environment
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.diagnosis import Check, failed, ok, warned
 from gaia.mcp.errors import MCPError
+from gaia.mcp.transports.command import argument_vector, find_executable
+from gaia.mcp.transports.environment import server_environment
+from gaia.mcp.transports.stdio import StdioTransport
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.transports.sandbox.cage import Cage
-    from gaia.mcp.client.transports.sandbox.profile import Profile
+    from gaia.mcp.transports.sandbox.cage import Cage
+    from gaia.mcp.transports.sandbox.profile import Profile
 
 __all__ = ["Denial", "check_sandbox", "denials_in"]
 
@@ -54,7 +54,7 @@ class Denial(NamedTuple):
 
 def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) -> Check:
     """The check ``sandbox`` of a server that has one. The server is started and stopped. `server` is expanded."""
-    from gaia.mcp.client.transports.sandbox.cage import cage
+    from gaia.mcp.transports.sandbox.cage import cage
 
     settings = server.sandbox_settings
     assert settings is not None, "only servers in sandboxes are checked"
@@ -99,7 +99,7 @@ def _left_out(environment: Mapping[str, str], caged: Cage) -> str:
 def _remedy(denials: Iterable[Denial]) -> str:
     import json
 
-    from gaia.mcp.client.transports.sandbox.places import homes, is_below, secret_places
+    from gaia.mcp.transports.sandbox.places import homes, is_below, secret_places
 
     secrets = secret_places()
     whole = homes()

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.transports.command import argument_vector
-from gaia.mcp.client.transports.environment import withheld
+from gaia.mcp.transports.command import argument_vector
+from gaia.mcp.transports.environment import withheld
 
 __all__ = [
     "Check",

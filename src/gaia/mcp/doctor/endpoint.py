@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gaia.extras import install_command
-from gaia.locks import TimedQueue, get_within
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
+from gaia.runtime.extras import install_command
+from gaia.runtime.locks import TimedQueue, get_within
 
 if TYPE_CHECKING:
-    from gaia.http_client import Url
+    from gaia.http import Url
 
 __all__ = ["check_endpoint"]
 
@@ -34,7 +34,7 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
     """The checks ``address``, ``connection`` and ``http``; nothing more after one that failed."""
     try:
         # The client's own: what it does with the URL and with the environment is what is checked.
-        from gaia.http_client import Proxies, Url, tls_context
+        from gaia.http import Proxies, Url, tls_context
     except ModuleNotFoundError as error:
         remedy = f"Run: {install_command('http')}"
         yield failed("address", f"servers over HTTP need the package {error.name}, which is not installed", remedy)

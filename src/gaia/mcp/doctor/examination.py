@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.config_variables import expand
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.server_config import ServerConfig, remarks_on_keys, without_name
+from gaia.mcp.config.config_variables import expand
+from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, without_name
 from gaia.mcp.doctor.cluster import check_cluster
 from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
@@ -33,6 +32,7 @@ from gaia.mcp.doctor.inspection import Inspection, inspect_server
 from gaia.mcp.doctor.programs import check_program
 from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
 
 __all__ = [
     "COMMAND_CHECKS",

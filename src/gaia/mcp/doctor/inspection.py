@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.protocol.exchange import drive, paginate
-from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.channel import Channel, ChannelListener, Outgoing
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.client.ping import ping
 from gaia.mcp.errors import MCPError
-from gaia.mcp.ping import ping
+from gaia.mcp.protocol.exchange import drive, paginate
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Outgoing
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.transports.base import ChannelTransport
 
 __all__ = ["Inspection", "inspect_server"]
 

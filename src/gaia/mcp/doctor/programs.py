@@ -8,12 +8,12 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.transports.command import argument_vector, find_executable
-from gaia.mcp.client.transports.environment import server_environment
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, for_missing_program, ok, skipped, warned
 from gaia.mcp.errors import MCPError
-from gaia.mcp.redaction import Redactor, url_credentials
+from gaia.mcp.transports.command import argument_vector, find_executable
+from gaia.mcp.transports.environment import server_environment
+from gaia.runtime.redaction import Redactor, url_credentials
 
 __all__ = ["check_program"]
 

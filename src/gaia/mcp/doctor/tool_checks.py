@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.naming import assign, namespaced
-from gaia.mcp.client.tool_catalog import size_within_limits
 from gaia.mcp.doctor.diagnosis import Check, failed, ok, skipped, warned
 from gaia.mcp.errors import InvalidResponse
-from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
+from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
+from gaia.mcp.tools.naming import assign, namespaced
+from gaia.mcp.tools.tool_catalog import size_within_limits
 
 __all__ = ["check_names", "check_schemas", "colliding", "names_of"]
 

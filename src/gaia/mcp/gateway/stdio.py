@@ -11,11 +11,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 
-from gaia.log import get_logger
 from gaia.mcp.aio.loop_inbox import LoopInbox, running_loop_inbox
 from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.gateway import Gateway
 from gaia.mcp.gateway.operations.reloader import Reloader, Source
+from gaia.runtime.log import get_logger
 from gaia.serving.descriptors import take_descriptors
 
 __all__ = ["serve_lines", "serve_stdio"]

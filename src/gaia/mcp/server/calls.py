@@ -12,8 +12,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, current_mcp_context
-from gaia.log import get_logger
 from gaia.mcp.server.rounds import ServedContext
+from gaia.runtime.log import get_logger
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
 __all__ = ["Calls", "MayHaveActed"]

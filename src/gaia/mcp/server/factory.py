@@ -12,12 +12,12 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-from gaia.log import get_logger
 from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.changes import Changes
 from gaia.mcp.server.handlers import Handlers
 from gaia.mcp.server.offering import Offering
 from gaia.mcp.server.server_spans import ServerSpans
+from gaia.runtime.log import get_logger
 from gaia.serving.threads import WorkerThreads
 
 __all__ = ["ServedAgent", "create_server"]

@@ -13,12 +13,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancelled
-from gaia.log import get_logger
-from gaia.mcp.json_schema import SchemaUnusable, problems_by_own_schema
+from gaia.mcp.protocol.json_schema import SchemaUnusable, problems_by_own_schema
 from gaia.mcp.server.calls import Calls, MayHaveActed
 from gaia.mcp.server.changes import set_log_level
 from gaia.mcp.server.offering import Offering
 from gaia.mcp.server.results import error_result, prompt_result, resource_result, tool_result
+from gaia.runtime.log import get_logger
 
 __all__ = ["Handlers"]
 

@@ -25,9 +25,9 @@ from gaia.agents.base.mcp_context import (
     MCPContext,
     MCPRequestCancelled,
 )
-from gaia.cancellation import CancelScope
-from gaia.mcp.json_schema import problems_by_own_schema
+from gaia.mcp.protocol.json_schema import problems_by_own_schema
 from gaia.mcp.server.changes import wants_log
+from gaia.runtime.cancellation import CancelScope
 
 __all__ = ["ServedContext"]
 

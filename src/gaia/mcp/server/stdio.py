@@ -20,9 +20,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from gaia.log import get_logger
 from gaia.mcp.server.factory import ServedAgent, create_server
 from gaia.mcp.server.offering import Offering
+from gaia.runtime.log import get_logger
 from gaia.serving.descriptors import take_descriptors
 from gaia.serving.threads import WorkerThreads
 

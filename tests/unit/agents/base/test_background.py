@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from gaia.agents.base.background import Done, WorkCancelled, work
-from gaia.cancellation import CancelScope
+from gaia.runtime.cancellation import CancelScope
 from tests.waiting import PATIENCE
 
 variable = contextvars.ContextVar("variable", default="unset")

@@ -9,7 +9,7 @@ import pytest
 
 from gaia.agents.base.llm import LLMSettings, OpenAIChat
 from gaia.agents.base.llm_errors import LLMNotConfigured, LLMUnreachable
-from gaia.cancellation import CancelScope
+from gaia.runtime.cancellation import CancelScope
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.waiting import PATIENCE
 

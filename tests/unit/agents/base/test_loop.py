@@ -14,7 +14,7 @@ from gaia.agents.base.agent_result import AgentResult, Usage
 from gaia.agents.base.chat import Completion, Message, RequestedCall
 from gaia.agents.base.llm_errors import LLMError
 from gaia.agents.base.loop import Run
-from gaia.cancellation import current_scope
+from gaia.runtime.cancellation import current_scope
 from tests.silent_agent import SilentAgent
 from tests.waiting import PATIENCE
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from gaia.cancellation import CancelScope
 from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError
+from gaia.mcp.transports.base import MCPTransport
+from gaia.runtime.cancellation import CancelScope
 from tests.fake_transport import stateless_answers
 from tests.tracing import Tracing
 from tests.unit.mcp.aio.conftest import Faked, run, until

@@ -9,7 +9,7 @@ import pytest
 
 from gaia.mcp import MCPClient, ServerState, ServerUnavailable
 from gaia.mcp.aio import AsyncMCPClient
-from gaia.mcp.client.supervision.events import Event, StateChanged
+from gaia.mcp.supervision.events import Event, StateChanged
 from tests.fake_transport import FakeTransport
 from tests.repository.test_documented_api import INTERNAL
 from tests.unit.mcp.aio.conftest import Faked, run, until

@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from gaia.mcp.aio import EventStream
-from gaia.mcp.client.supervision.events import Event, EventsDropped, Listeners, ResourceUpdated, ServerLog
+from gaia.mcp.supervision.events import Event, EventsDropped, Listeners, ResourceUpdated, ServerLog
 from tests.unit.mcp.aio.conftest import run
 
 

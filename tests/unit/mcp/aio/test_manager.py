@@ -9,7 +9,7 @@ import pytest
 
 from gaia.mcp import MCPClient, MCPClientManager, ServerUnavailable
 from gaia.mcp.aio import AsyncMCPClientManager, threads
-from gaia.mcp.client.supervision.events import Event, StateChanged, ToolsChanged
+from gaia.mcp.supervision.events import Event, StateChanged, ToolsChanged
 from tests.fake_transport import FakeTransport
 from tests.unit.mcp.aio.conftest import run, until
 from tests.unit.mcp.aio.test_client import parameters, public

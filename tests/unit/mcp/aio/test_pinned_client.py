@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from gaia.mcp.aio.client import AsyncMCPClient
-from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.client.cluster.transport import PlacedTransport
-from gaia.mcp.client.cluster.wire import Launch
+from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.cluster.wire import Launch
+from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import NotConnected
 from tests.hosts import LocalEngine
 from tests.waiting import PATIENCE

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gaia.cancellation import current_scope
 from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
+from gaia.runtime.cancellation import current_scope
 from tests.waiting import PATIENCE
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name")

@@ -10,8 +10,8 @@ from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.abandonment import WeakHooks
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.errors import CallCancelled
+from gaia.mcp.supervision.events import ServerState, StateChanged
 from tests.fake_transport import FakeTransport
 from tests.waiting import PATIENCE, wait_until
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.bound_session import BoundSession
-from gaia.mcp.client.cluster.bound_calls import BoundCalls
-from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.cluster.bound_calls import BoundCalls
 from gaia.mcp.errors import NotConnected
+from gaia.mcp.requests.client_request import ClientRequest
 from gaia.testing import FakeClock
 from tests.unit.mcp.client.cluster.test_placed_calls import Server
 

@@ -9,8 +9,8 @@ import pytest
 
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.client_factory import Origin
-from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.supervision.events import ServerState
 from gaia.testing import FakeServer
 
 ENTRY = {"command": "uvx", "args": ["x"]}

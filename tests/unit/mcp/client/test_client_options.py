@@ -7,8 +7,8 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices
-from gaia.mcp.client.supervision.client_features import ClientFeatures
-from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.policy import RestartPolicy
 
 
 def test_each_setting_is_an_option_and_the_other_way_round() -> None:

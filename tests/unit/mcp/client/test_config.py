@@ -20,11 +20,11 @@ import pytest
 from filelock import FileLock
 
 from gaia.mcp.client import config as config_module
-from gaia.mcp.client import json_file
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.config_files import read_project
-from gaia.mcp.client.trust import TrustStore
+from gaia.mcp.config.config_files import read_project
+from gaia.mcp.config.trust import TrustStore
 from gaia.mcp.errors import ConfigError
+from gaia.runtime import json_file
 from tests.waiting import PATIENCE
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}

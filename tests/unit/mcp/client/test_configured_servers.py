@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState
 from gaia.testing import FakeClock, FakeServer
 
 

@@ -7,14 +7,6 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ClientIdentity
-from gaia.mcp.client.protocol.gateway_failures import GATEWAY_NAME, NOT_SENT, details_of, failed_result
-from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import (
     CallTimeout,
     InvalidResponse,
@@ -24,6 +16,14 @@ from gaia.mcp.errors import (
     Overloaded,
     ServerCrashed,
 )
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.gateway_failures import GATEWAY_NAME, NOT_SENT, details_of, failed_result
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.transports.base import MCPTransport
 from gaia.testing import FakeClock
 
 Json = dict[str, Any]

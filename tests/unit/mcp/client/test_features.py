@@ -8,11 +8,11 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.protocol.exchange import Send
-from gaia.mcp.client.supervision.events import PromptsChanged, ResourcesChanged, ResourceUpdated
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
+from gaia.mcp.protocol.exchange import Send
+from gaia.mcp.supervision.events import PromptsChanged, ResourcesChanged, ResourceUpdated
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport, handshake_answers, stateless_answers
 from tests.recorder import Recorder

@@ -14,14 +14,6 @@ import pytest
 from pytest_mock import MockerFixture
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.rpc.clock import SystemClock
-from gaia.mcp.client.supervision.events import ServerState, StateChanged, ToolsChanged
-from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.client.transports.base import MCPTransport
-from gaia.mcp.client.transports.http import HttpTransport
-from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.errors import (
     ConfigError,
     InvalidResponse,
@@ -30,6 +22,14 @@ from gaia.mcp.errors import (
     ServerCrashed,
     ToolDenied,
 )
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.supervision.events import ServerState, StateChanged, ToolsChanged
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.mcp.transports.base import MCPTransport
+from gaia.mcp.transports.http import HttpTransport
+from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.clock import SystemClock
 from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text

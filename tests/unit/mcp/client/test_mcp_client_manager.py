@@ -19,12 +19,12 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager, mcp_client_manager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.naming import disambiguated
-from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import CallTimeout, ConfigError, JsonRpcError, ServerUnavailable, ToolDenied, UnknownTool
+from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.tools.naming import disambiguated
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.mcp.tools.tool_result import ToolResult
 from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text

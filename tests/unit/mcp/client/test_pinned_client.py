@@ -1,6 +1,6 @@
 """`PinnedClient` over a server that is placed by an engine in this process.
 
-What becomes of a replica is tested with replicas: ``tests/unit/mcp/client/cluster/test_replicated_server.py``.
+What becomes of a replica is tested with replicas: ``tests/unit/mcp/cluster/test_replicated_server.py``.
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.client.cluster.transport import PlacedTransport
-from gaia.mcp.client.cluster.wire import Launch
-from gaia.mcp.client.tool_filter import ToolFilter
+from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.cluster.wire import Launch
+from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import NotConnected, ToolDenied
+from gaia.mcp.tools.tool_filter import ToolFilter
 from tests.hosts import LocalEngine
 from tests.waiting import PATIENCE
 

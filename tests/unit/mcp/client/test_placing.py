@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.cluster.placed_context import PlacedContext
-from gaia.mcp.client.cluster.wire import HostSettings
+from gaia.mcp.cluster.placed_context import PlacedContext
+from gaia.mcp.cluster.wire import HostSettings
 
 ENTRY = {"command": "python", "args": ["server.py"], "placement": {"lease": 7}, "timeout": 12}
 

@@ -4,9 +4,9 @@ import pytest
 
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.presence import Presence, enabled_servers
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 
 CONFIG = MCPConfig.in_memory(
     {"up": {"command": "up"}, "down": {"command": "down"}, "off": {"command": "off", "disabled": True}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from tests.waiting import PATIENCE
 
 

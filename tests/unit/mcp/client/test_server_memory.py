@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client import json_file
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.negotiation import HANDSHAKE as HANDSHAKE_ERA
-from gaia.mcp.client.protocol.negotiation import STATELESS as STATELESS_ERA
-from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_memory import ServerMemory, identity_of
+from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.negotiation import HANDSHAKE as HANDSHAKE_ERA
+from gaia.mcp.protocol.negotiation import STATELESS as STATELESS_ERA
+from gaia.runtime import json_file
 
 TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}, "ours": [1, None]}]
 PROFILE = ServerProfile("2025-11-25", {"name": "x"}, {"tools": {"listChanged": True}}, HANDSHAKE_ERA, "Hello")

@@ -7,12 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client import naming
 from gaia.mcp.client.server_registry import ServerRegistry
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import ServerUnavailable, UnknownTool
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools import naming
+from gaia.mcp.tools.tool import MCPTool
 
 ADD = MCPTool("add", "Adds numbers.", {"type": "object"})
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client import server_transport
-from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
-from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_transport import secret_in_arguments, transport_for
-from gaia.mcp.client.transports.http import HttpTransport
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.transports.http import HttpTransport
+from gaia.mcp.transports.stdio import StdioTransport
 
 URL = "https://mcp.example.com/mcp"
 

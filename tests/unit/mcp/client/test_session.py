@@ -11,16 +11,16 @@ import pytest
 from gaia import __version__
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.session import Session, SupervisedSession, new_session
-from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
-from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.transports.base import MCPTransport
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
 from tests.waiting import PATIENCE, wait_until

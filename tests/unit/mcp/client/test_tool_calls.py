@@ -7,14 +7,14 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.response_cache import ResponseCache
-from gaia.mcp.client.rpc.clock import SystemClock
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.events import ToolsChanged
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.errors import CallTimeout, JsonRpcError, NotConnected
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.supervision.events import ToolsChanged
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.runtime.clock import SystemClock
 
 LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}
 ADD: dict[str, Any] = {"name": "add", "inputSchema": {"required": ["a"]}, "outputSchema": {"type": "object"}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gaia import __version__
-from gaia.mcp.client.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.cluster import check_cluster
 from gaia.mcp.doctor.diagnosis import Check, Verdict
 from gaia.mcp.errors import StartFailed
@@ -45,7 +45,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
             def version(self) -> str:
                 return "2.50.0"
 
-        module = types.ModuleType("gaia.mcp.client.cluster.ray_view")
+        module = types.ModuleType("gaia.mcp.cluster.ray_view")
         module.RayView = View  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: None)

@@ -11,15 +11,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor import Verdict, diagnose
 from gaia.mcp.doctor.denials import Denial, check_sandbox, denials_in
 from tests.sandboxes import ENGINES, linux, probing, require, without_bubblewrap
 
 pytest.importorskip("pwd")
-from gaia.mcp.client.transports.sandbox.cage import Cage
-from gaia.mcp.client.transports.sandbox.profile import Profile, profile_of
-from gaia.mcp.client.transports.sandbox.settings import Sandbox
+from gaia.mcp.transports.sandbox.cage import Cage
+from gaia.mcp.transports.sandbox.profile import Profile, profile_of
+from gaia.mcp.transports.sandbox.settings import Sandbox
 
 pytestmark = linux
 
@@ -154,7 +154,7 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", sys.argv[2]])
         caged = Cage(
             [], {"PATH": "/bin", "npm_config_cache": "/tmp/npm"}, "landlock", Mock(), Mock(groups=None, of_process={})
         )
-        monkeypatch.setattr("gaia.mcp.client.transports.sandbox.cage.cage", lambda *_: caged)
+        monkeypatch.setattr("gaia.mcp.transports.sandbox.cage.cage", lambda *_: caged)
         which = shutil.which
         monkeypatch.setattr("shutil.which", lambda name, *_, **__: None if name == "strace" else which(name))
         for name in ("SSL_CERT_FILE", "NPM_CONFIG_CACHE"):
@@ -180,7 +180,7 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", sys.argv[2]])
 
     def test_one_that_cannot_be_made_fails_and_nothing_is_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
         without_bubblewrap(monkeypatch)
-        monkeypatch.setattr("gaia.mcp.client.transports.sandbox.landlock.landlock_version", lambda: 0)
+        monkeypatch.setattr("gaia.mcp.transports.sandbox.landlock.landlock_version", lambda: 0)
         entry = {"command": sys.executable, "args": ["-c", "pass"], "sandbox": True}
         diagnosis = diagnose("probing", entry | {"command": "/bin/cat", "args": []})
         check = diagnosis.check("sandbox")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.doctor.inspection import Inspection, inspect_server
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.mcp.transports.base import MCPTransport
 
 FaultServer = Callable[..., dict[str, Any]]
 

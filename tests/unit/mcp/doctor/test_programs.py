@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor import Check, Diagnosis, Verdict, diagnose, programs
 from gaia.mcp.doctor.programs import check_program
 

@@ -8,11 +8,11 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp import MCPClientManager
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
 from tests.waiting import PATIENCE
@@ -101,6 +101,6 @@ def test_patterns_that_match_nothing_are_logged_when_the_tools_are_known(caplog:
                     await asyncio.sleep(0.01)
 
     asyncio.run(use())
-    events = [record.event_fields for record in caplog.records]  # type: ignore[attr-defined]  # see gaia.log
+    events = [record.event_fields for record in caplog.records]  # type: ignore[attr-defined]  # see gaia.runtime.log
     found = [event for event in events if event["event"] == "gateway_pattern_matches_nothing"]
     assert [(event["where"], event["pattern"]) for event in found] == [("profiles.few.enabledTools", "a_two")]

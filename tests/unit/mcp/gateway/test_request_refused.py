@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 
 def test_a_refusal_is_what_clients_get_and_not_an_error_of_http() -> None:

@@ -12,8 +12,8 @@ import pytest
 from mcp import Client, MCPError
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, current_mcp_context
-from gaia.cancellation import current_scope
 from gaia.mcp.server.calls import MAX_ROUNDS, Calls, MayHaveActed
+from gaia.runtime.cancellation import current_scope
 from gaia.serving.threads import WorkerThreads
 from tests.serving.agents import QuietAgent, tool
 from tests.waiting import PATIENCE

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import ServerCrashed
 from gaia.mcp.server.results import prompt_result, resource_result, tool_result
+from gaia.mcp.tools.tool_result import ToolResult
 
 
 def wire(result: Any) -> dict[str, Any]:

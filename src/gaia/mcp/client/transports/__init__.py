@@ -1,6 +1,5 @@
-"""Transports: how bytes reach a server and come back."""
+"""The public path of the transports; they are in `gaia.mcp.transports`."""
 
-from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
-from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.transports import ChannelTransport, MCPTransport, StdioTransport
 
 __all__ = ["ChannelTransport", "MCPTransport", "StdioTransport"]

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.daemon_pool import DaemonPool
-from gaia.log import get_logger
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
+from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.log import get_logger
 
 __all__ = ["Audit", "AuditEntry", "AuditLoop", "AuditUnavailable", "digest_of", "shown_text", "shown_uri"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from gaia.mcp.errors import ConfigError
-from gaia.private_files import keep_private
+from gaia.runtime.private_files import keep_private
 
 __all__ = ["AuditFile"]
 

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gaia.mcp.client import json_file
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.gateway.access.client_token import hash_of, is_hash, new_token
 from gaia.mcp.gateway.access.issuer_settings import IssuerSettings, require_secure_url
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.runtime import json_file
 
 __all__ = ["ClientEntry", "ClientsFile", "add_client", "read_clients_file"]
 

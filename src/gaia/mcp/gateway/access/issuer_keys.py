@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from gaia.log import get_logger
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.mcp.gateway.access.key_fetch import FETCH_SECONDS, KeysUnavailable
+from gaia.runtime.log import get_logger
 
 __all__ = ["FetchInThread", "IssuerKeys", "NoKey"]
 

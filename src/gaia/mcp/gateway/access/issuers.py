@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gaia.daemon_pool import DaemonPool
 from gaia.mcp.gateway.access.access_token import BadToken, claimed_issuer
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.gate import Scheduler
@@ -19,6 +18,7 @@ from gaia.mcp.gateway.access.issuer_settings import IssuerSettings
 from gaia.mcp.gateway.access.key_fetch import KeysUnavailable, fetch_keys
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.protected_resource import ProtectedResource
+from gaia.runtime.daemon_pool import DaemonPool
 
 __all__ = ["Issuers", "KeyFetcher"]
 

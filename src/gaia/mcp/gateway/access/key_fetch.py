@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.http_client import HttpClientError, HttpConnection, HttpSettings, Proxies, Url, tls_context
+from gaia.http import HttpClientError, HttpConnection, HttpSettings, Proxies, Url, tls_context
 from gaia.mcp.gateway.access.issuer_settings import IssuerSettings, require_secure_url
 
 __all__ = ["FETCH_SECONDS", "KeysUnavailable", "fetch_keys"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gaia.mcp.client.rpc.clock import is_number, require_seconds
+from gaia.runtime.clock import is_number, require_seconds
 
 __all__ = ["CircuitSettings", "ClientLimits", "GatewayLimits", "Limit"]
 

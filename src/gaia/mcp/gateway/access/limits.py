@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded
 from gaia.mcp.gateway.access.circuit import Circuit, CircuitOpen
 from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.principal import Principal, metric_name
+from gaia.mcp.tools.tool_filter import ToolFilter
 
 __all__ = ["Admission", "GateFigures", "Limits"]
 

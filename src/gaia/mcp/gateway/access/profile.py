@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.gateway.access.limit_settings import ClientLimits
 from gaia.mcp.gateway.access.resource_uri import allows_template, allows_uri
+from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 
 __all__ = ["EVERYTHING", "Profile"]
 

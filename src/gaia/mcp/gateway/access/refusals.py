@@ -11,9 +11,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Literal
 
-from gaia.log import get_logger
 from gaia.mcp.gateway.access.audit import Audit, AuditEntry, shown_text
 from gaia.mcp.gateway.event_rate import EventRate
+from gaia.runtime.log import get_logger
 
 __all__ = ["Reason", "Refusals"]
 

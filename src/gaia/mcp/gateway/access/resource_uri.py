@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from gaia.mcp.client.tool_filter import ToolFilter
+from gaia.mcp.tools.tool_filter import ToolFilter
 
 __all__ = ["allows_template", "allows_uri"]
 

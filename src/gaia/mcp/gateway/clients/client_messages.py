@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.result_bytes import may_have, with_members
+from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 
 __all__ = [
     "EMPTY_RESULT",

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
-from gaia.mcp.client.observation.request_spans import Observation
-from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.client_messages import (
     META,
@@ -25,6 +21,10 @@ from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle
 from gaia.mcp.gateway.log_levels import is_wanted
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["PendingRequest", "Reply", "UnderWay", "later"]
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gaia.mcp.client.protocol.gateway_failures import NOT_SENT
-from gaia.mcp.client.protocol.messages import INVALID_REQUEST
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
@@ -30,6 +28,8 @@ from gaia.mcp.gateway.methods.dispatch import dispatch
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.gateway_failures import NOT_SENT
+from gaia.mcp.protocol.messages import INVALID_REQUEST
 from gaia.serving.direct_handler import JSON, Headers, Responder
 from gaia.serving.guards import Refused as NotServed
 from gaia.serving.options import DEFAULT_MAX_BODY

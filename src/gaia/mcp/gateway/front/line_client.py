@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gaia.mcp.client.protocol.messages import INVALID_REQUEST, RequestId
 from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
 from gaia.mcp.gateway.clients.metadata import check_stateless, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
@@ -15,6 +14,7 @@ from gaia.mcp.gateway.front.session_messages import begin_request, require_unuse
 from gaia.mcp.gateway.methods.dispatch import dispatch
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
 __all__ = ["LineClient"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Refusal, RequestId
 from gaia.mcp.gateway.clients.client_messages import ClientMessage, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, Reply
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.methods.dispatch import dispatch
 from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Refusal, RequestId
 
 __all__ = ["begin_request", "require_unused", "take_message"]
 

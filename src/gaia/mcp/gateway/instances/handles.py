@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 import orjson
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.result_bytes import may_have, with_members
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 __all__ = ["HANDLE_KEY", "Handle", "Handles", "UnknownHandle", "with_handle"]
 

@@ -13,16 +13,16 @@ from functools import partial
 
 import msgspec
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
 from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.supervision.events import Event, ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import Overloaded
 from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.supervision.events import Event, ServerState
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["InstancePool"]
 

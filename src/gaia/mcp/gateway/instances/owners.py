@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from gaia.mcp.client.server_config import Instances
+from gaia.mcp.config.server_config import Instances
 from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles, UnknownHandle
 
 __all__ = ["InstanceOwners", "OwnedRequest", "identity_of"]

@@ -9,9 +9,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
-from gaia.mcp.client.protocol.rounds import delivery_of
 from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPError, Overloaded, ToolDenied
 from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.checks import Checks
@@ -19,6 +16,9 @@ from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
+from gaia.mcp.protocol.rounds import delivery_of
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.gateway.access.audit import shown_uri
 from gaia.mcp.gateway.clients.client_messages import member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
@@ -14,6 +13,7 @@ from gaia.mcp.gateway.methods.call_control import Target
 from gaia.mcp.gateway.methods.relaying import refuse_unknown, relay
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.uri_templates import expanded
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 __all__ = ["complete"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.completion import complete
@@ -15,6 +14,7 @@ from gaia.mcp.gateway.methods.relaying import fail
 from gaia.mcp.gateway.methods.resources import list_resources, list_templates, read_resource
 from gaia.mcp.gateway.methods.subscriptions import listen, subscribe, unsubscribe
 from gaia.mcp.gateway.methods.tools import call_tool, list_tools
+from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 
 __all__ = ["dispatch"]
 

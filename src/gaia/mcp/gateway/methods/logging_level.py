@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.log_levels import LOG_LEVELS
 from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 __all__ = ["set_level"]
 

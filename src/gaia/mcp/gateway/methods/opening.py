@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 
 from gaia import __version__
-from gaia.mcp.client.protocol.gateway_failures import GATEWAY_NAME
-from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, META, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.gateway_failures import GATEWAY_NAME
+from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.messages import INVALID_PARAMS
+from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
 
 __all__ = ["discover", "initialize", "ping"]
 

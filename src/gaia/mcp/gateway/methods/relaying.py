@@ -8,12 +8,6 @@ from typing import Any
 
 import orjson
 
-from gaia.log import get_logger
-from gaia.mcp.client.protocol.gateway_failures import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
-from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
-from gaia.mcp.client.protocol.rounds import delivery_of
-from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerUnavailable
 from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.principal import ANONYMOUS
@@ -24,6 +18,12 @@ from gaia.mcp.gateway.instances.handles import with_handle
 from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.protocol.gateway_failures import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
+from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.protocol.rounds import delivery_of
+from gaia.mcp.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
+from gaia.runtime.log import get_logger
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 

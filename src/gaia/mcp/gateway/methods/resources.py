@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.access.audit import shown_uri
 from gaia.mcp.gateway.clients.client_messages import member
@@ -12,6 +11,7 @@ from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.call_control import Target, record_unknown
 from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, relay
 from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 __all__ = ["list_resources", "list_templates", "read_resource"]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.errors import MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, member
@@ -19,6 +17,8 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.changes import MAX_WATCHED, Audience
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.messages import INVALID_PARAMS
+from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 
 __all__ = ["listen", "subscribe", "unsubscribe"]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
 __all__ = ["HEALTH", "READY", "OperationPages"]

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from gaia.log import get_logger
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.tools.tool_filter import ToolFilter
+from gaia.runtime.log import get_logger
 
 __all__ = ["PatternCheck"]
 

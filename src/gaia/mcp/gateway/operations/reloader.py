@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.gateway.operations.file_watch import FileWatch
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["Reload", "Reloader", "Scheduler", "Source", "Timer"]
 

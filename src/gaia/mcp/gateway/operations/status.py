@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 
 __all__ = ["READY_STATES", "ClientStatus", "GatewayStatus", "LimitStatus", "ReloadStatus", "SessionStatus"]
 

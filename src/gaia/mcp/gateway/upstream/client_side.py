@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
-from gaia.mcp.client.observation.request_spans import Observation
-from gaia.mcp.client.protocol.messages import Refusal
+from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.messages import Refusal
 
 __all__ = ["Answer", "ClientSide", "offers"]
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from gaia.mcp.aio.loop_turns import running_loop_turns
-from gaia.mcp.client.transports.loop_reader import PipeLoop
+from gaia.mcp.transports.loop_reader import PipeLoop
 
 __all__ = ["running_pipe_loop"]
 

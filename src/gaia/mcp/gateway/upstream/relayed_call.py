@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 import orjson
 
-from gaia.exception_text import exception_text, traceback_text
-from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
-from gaia.mcp.client.protocol.rounds import RequestRounds
-from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY
-from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.mcp.client.supervision.caller import Relay
-from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, MCPError, UrlElicitationRequired
 from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
 from gaia.mcp.gateway.upstream.server_link import ServerLink
+from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
+from gaia.mcp.protocol.rounds import RequestRounds
+from gaia.mcp.protocol.stateless_era import MISSING_CAPABILITY
+from gaia.mcp.requests.caller import Relay
+from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
+from gaia.runtime.exception_text import exception_text, traceback_text
+from gaia.runtime.log import get_logger
 
 __all__ = ["RelayedCall"]
 

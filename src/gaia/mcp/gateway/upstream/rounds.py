@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import msgspec
 import orjson
 
-from gaia.mcp.client.protocol.rounds import InputRequired
 from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal
+from gaia.mcp.protocol.rounds import InputRequired
 
 __all__ = ["PARK_SECONDS", "OnEnd", "OngoingCall", "Relayed", "Rounds", "check_offered"]
 

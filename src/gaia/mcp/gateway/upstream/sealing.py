@@ -21,8 +21,8 @@ from typing import Any
 
 import orjson
 
-from gaia.mcp.client.json_file import read_bytes, who_else_writes
 from gaia.mcp.errors import ConfigError
+from gaia.runtime.json_file import read_bytes, who_else_writes
 
 __all__ = ["SealBroken", "StateSeal", "binding_of", "read_state_key"]
 

@@ -8,15 +8,15 @@ from opentelemetry import context as contexts
 
 from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.protocol.exchange import Send
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide
 from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed, Rounds
 from gaia.mcp.gateway.upstream.sealing import SealBroken
 from gaia.mcp.gateway.upstream.server_link import ServerLink
+from gaia.mcp.protocol.exchange import Send
+from gaia.mcp.protocol.messages import INVALID_PARAMS
+from gaia.mcp.requests.client_request import CallOptions, ClientRequest
 from gaia.telemetry import spans
 
 __all__ = ["ClientSide", "Relayed", "Upstream"]

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
-from gaia.log import get_logger
 from gaia.mcp.aio.calls import run
 from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer, KnownServers
+from gaia.mcp.supervision.events import Event, ResourceUpdated, ServerLog
+from gaia.runtime.log import get_logger
 
 __all__ = ["MAX_WATCHED", "Audience", "Changes"]
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gaia.log import get_logger
 from gaia.mcp.aio.calls import run
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.exchange import Exchange
+from gaia.runtime.log import get_logger
 
 __all__ = ["KnownList"]
 

@@ -9,23 +9,11 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal
 
-from gaia.log import get_logger
 from gaia.mcp.aio.calls import run
 from gaia.mcp.aio.loop_inbox import LoopInbox
 from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.supervision.events import (
-    Event,
-    PromptsChanged,
-    ResourcesChanged,
-    ResourceUpdated,
-    ServerLog,
-    ServerState,
-    StateChanged,
-    ToolsChanged,
-)
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.instances.handles import Handle
@@ -36,6 +24,18 @@ from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.gateway.views.known_list import KnownList
+from gaia.mcp.supervision.events import (
+    Event,
+    PromptsChanged,
+    ResourcesChanged,
+    ResourceUpdated,
+    ServerLog,
+    ServerState,
+    StateChanged,
+    ToolsChanged,
+)
+from gaia.mcp.supervision.status import ServerStatus
+from gaia.runtime.log import get_logger
 
 __all__ = ["Kind", "KnownServer", "KnownServers"]
 

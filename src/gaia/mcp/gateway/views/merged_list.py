@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.request_headers import InvalidMark, Path, marks
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.known_list import KnownList
 from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.protocol.messages import INVALID_PARAMS
+from gaia.mcp.protocol.request_headers import InvalidMark, Path, marks
 
 __all__ = ["MergedList"]
 

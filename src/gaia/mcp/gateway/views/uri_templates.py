@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from gaia.fixed_parts import consists_of
+from gaia.runtime.fixed_parts import consists_of
 
 __all__ = ["expanded", "matches"]
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gaia.mcp.client.naming import PREFIX, assign
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.views.changes import Changes
@@ -15,6 +12,9 @@ from gaia.mcp.gateway.views.known_list import KnownList
 from gaia.mcp.gateway.views.known_servers import KnownServer, KnownServers
 from gaia.mcp.gateway.views.merged_list import MergedList
 from gaia.mcp.gateway.views.uri_templates import matches
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.tools.naming import PREFIX, assign
+from gaia.mcp.tools.tool import MCPTool
 
 __all__ = ["View"]
 

@@ -1,8 +1,8 @@
 """What exists for a client of a profile."""
 
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway.access.limit_settings import ClientLimits
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.tools.tool_filter import ToolFilter
 
 READS = {"readOnlyHint": True}
 

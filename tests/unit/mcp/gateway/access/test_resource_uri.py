@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.gateway.access.resource_uri import allows_template, allows_uri
+from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 
 WITHOUT_ETC = ToolFilter(None, ["file:///etc/*"])
 HOME = ToolFilter(["file:///home/*"])

@@ -9,11 +9,11 @@ import msgspec
 import orjson
 import pytest
 
-from gaia.mcp.client.protocol.messages import Refusal
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.messages import Refusal
 from tests.gateway.lines import META, STATELESS
 
 

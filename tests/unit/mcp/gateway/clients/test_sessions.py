@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from gaia.mcp.client.protocol.messages import Refusal
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.messages import Refusal
 
 VIEW, OTHER_VIEW = cast("View", object()), cast("View", object())
 ADA, BOB = Principal("ada"), Principal("bob")

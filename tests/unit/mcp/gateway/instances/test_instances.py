@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import Overloaded
 from gaia.mcp.gateway.instances.instances import InstancePool
 from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.supervision.events import ServerState
 from gaia.testing import FakeServer
 from tests.waiting import wait_until
 

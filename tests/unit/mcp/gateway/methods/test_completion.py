@@ -9,12 +9,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.completion import complete
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
 from tests.unit.mcp.gateway.clients.test_pending_request import Replies

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gaia.mcp.client.protocol.gateway_failures import FAILURE_KEY
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.lines import Lines, asking
 

@@ -9,8 +9,6 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.call_counts import CallCounts
@@ -21,6 +19,8 @@ from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.refusals import Refusals
 from gaia.mcp.gateway.operations.metrics import metrics_of
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from tests.gateway.fake_loop import FakeLoop
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 

@@ -11,8 +11,6 @@ import msgspec
 import orjson
 import pytest
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
@@ -23,6 +21,8 @@ from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from tests.gateway.fake_loop import FakeLoop
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 

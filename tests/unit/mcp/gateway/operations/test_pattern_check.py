@@ -35,7 +35,7 @@ def check(tmp_path: Path) -> PatternCheck:
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> set[tuple[str, str]]:
-    events = [record.event_fields for record in caplog.records]  # type: ignore[attr-defined]  # see gaia.log
+    events = [record.event_fields for record in caplog.records]  # type: ignore[attr-defined]  # see gaia.runtime.log
     caplog.clear()
     return {(event["where"], event["pattern"]) for event in events}
 

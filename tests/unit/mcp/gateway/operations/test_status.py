@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.operations.status import (
     ClientStatus,
     GatewayStatus,
@@ -14,6 +12,8 @@ from gaia.mcp.gateway.operations.status import (
     ReloadStatus,
     SessionStatus,
 )
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 
 SESSION = SessionStatus(client="ci", program="test 1", path="/mcp", protocol_version="2025-11-25", running=2, idle=0.5)
 STATUS = GatewayStatus(

@@ -12,11 +12,11 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
 from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.tools.output_validation import OutputValidation
 from gaia.testing import FakeServer, FakeTool
 from tests.fake_transport import FakeTransport, stateless_answers
 from tests.gateway.client_of_upstream import REFUSED, Requester, call_of, upstream_of

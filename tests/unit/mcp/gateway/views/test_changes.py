@@ -11,13 +11,13 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.aio.loop_turns import LoopTurns
-from gaia.mcp.client.supervision.events import ResourceUpdated, ServerLog
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.views import changes as changes_module
 from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_servers import Kind
+from gaia.mcp.supervision.events import ResourceUpdated, ServerLog
+from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.testing import FakeServer
 from tests.gateway.lines import Lines
 from tests.waiting import PATIENCE

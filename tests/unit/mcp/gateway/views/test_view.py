@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.views import view as view_module
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.testing import FakeServer, FakeTool
 from tests.waiting import PATIENCE
 

@@ -1,0 +1,244 @@
+"""`HttpConnection`: one exchange at a time over one connection, which other threads can tear down.
+
+Closing a socket does not wake up the thread that reads from it; shutting it down does. So the connection knows its
+socket from the moment that it begins to connect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+from gaia.http.connecting import connect
+from gaia.http.errors import HttpClientError, Interrupted, NoConnection, is_own
+from gaia.http.request_head import encode_head, merged
+from gaia.http.response import Response
+from gaia.http.response_parser import ResponseParser
+from gaia.http.settings import HttpSettings
+from gaia.http.stream import Deadline, Stream
+from gaia.http.tls import TlsStream
+from gaia.http.url import Url
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = ["HttpConnection"]
+
+_MAX_JOINED_BYTES = 64 * 1024
+"""So much of the body is copied behind the head, so that a small request is one packet."""
+
+_WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
+"""Methods whose requests have no length if they have no body."""
+
+
+class HttpConnection:
+    """For one thread at a time; `interrupt` and `after_fork` may be called from any, and in a signal handler."""
+
+    _socket: socket.socket | None = None
+    """What is to be shut down. Here, because `__del__` also ends one whose constructor did not come to its end."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        """Nothing is connected before the first request."""
+        self._settings = settings
+        self._lock = reentrant_lock()
+        """Owns `_socket`, so that only an open one is shut down, and `_cut`."""
+        self._cut = False
+        # The thread that makes the request owns the rest.
+        self._stream: Stream | TlsStream | None = None
+        self._origin: tuple[str, str, int] | None = None
+        """What `_stream` leads to."""
+        self._idle_since: float | None = None
+        """Since when another request may use `_stream`; None while there is a response on it."""
+        self._parser = ResponseParser()
+        self._deadline: Deadline = None
+        self._head_key: tuple[str, Url, Mapping[str, str], bool] | None = None
+        self._head = b""
+        """The head for `_head_key`: most requests have that of the one before."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a request to the origin of the last one needs no new connection, as far as is known. Never waits."""
+        return self._stream is not None and self._is_usable(self._stream)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a connection that another request could use, if it has come before the end of its time."""
+        return self._idle_since is not None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether nothing has used the connection for so long that the next request makes another one."""
+        idle_since = self._idle_since
+        return idle_since is None or monotonic() - idle_since >= self._settings.idle_seconds
+
+    def request(
+        self,
+        method: str,
+        url: Url,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline: Deadline = None,
+        on_sending: Callable[[], None] | None = None,
+        on_status: Callable[[int], None] | None = None,
+        with_shared: bool = True,
+        may_connect: bool = True,
+    ) -> Response:
+        """Send a request, once, and give the response: a context, inside of which its body is to be read.
+
+        `deadline`, a reading of `time.monotonic`, is that of the whole exchange, the body included; a callable is asked
+        again during each wait. `on_sending` is called when there is a connection, right before the first byte, and
+        prevents the request by raising; `on_status` with the status of the response. `with_shared` says whether the
+        headers of the settings are sent, which are for one server. Looking up a name cannot be interrupted, and has no
+        deadline: a thread that must not wait for that says that it may not connect.
+
+        Raises `HttpClientError`: `ConnectFailed`, `NoConnection`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself
+        if the connection broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No
+        request is sent a second time.
+        """
+        self._cut = False
+        self._deadline = deadline
+        head = self._encoded_head(method, url, headers, body, with_shared)
+        if self._stream is None or self._origin != url.origin or not self._is_usable(self._stream):
+            if not may_connect:
+                raise NoConnection("no connection is open")
+            self._connect(url)
+        if on_sending is not None:
+            on_sending()
+        try:
+            self._send(head, body)
+            parser = self._parser
+            parser.begin(bodyless=method == "HEAD")
+            while not parser.has_head:
+                self._receive()
+            response = Response(parser, self._settings, self._receive, self._done)
+        except BaseException:
+            self.close()
+            raise
+        if b"set-cookie" in parser.headers:
+            values = parser.headers[b"set-cookie"].decode("latin-1").split("\n")
+            self._settings.cookies.take(url, values)
+        if on_status is not None:
+            on_status(response.status)
+        return response
+
+    def interrupt(self) -> None:
+        """Make the request under way raise `Interrupted`, now or as soon as it has a connection.
+
+        One that is only about to begin is not seen: its `on_sending` has to raise `Interrupted`.
+        """
+        with self._lock:
+            self._cut = True
+            if self._socket is not None:
+                # The other side may have closed it already.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection, if there is one. The next request makes another one."""
+        self._stream = self._idle_since = None
+        with self._lock:
+            if self._socket is not None:
+                # First of all: an exception of a signal handler may come before the next line.
+                self._socket.close()
+                self._socket = None
+
+    def __del__(self) -> None:
+        # An exception of a signal handler may take the connection away from what would close it. Nothing else has a
+        # reference by now, so no lock is needed, which a finalizer may not take.
+        if self._socket is not None:
+            self._socket.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: close our copy of the connection, which stays the parent's."""
+        self.close()
+
+    # Inside.
+
+    def _is_usable(self, stream: Stream | TlsStream) -> bool:
+        # What can be read is data that was not asked for, or the end.
+        return not self.is_stale and not stream.is_readable()
+
+    def _connect(self, url: Url) -> None:
+        self.close()
+        try:
+            self._stream = connect(url, self._settings, self._deadline, self._watch)
+        except BaseException as error:
+            self.close()
+            if self._cut and isinstance(error, OSError):
+                raise Interrupted from None
+            raise
+        self._parser = ResponseParser()
+        self._origin = url.origin
+        self._idle_since = monotonic()
+
+    def _watch(self, connecting: socket.socket | None) -> None:
+        """Note the socket that is to be shut down from now on. Raises `Interrupted`."""
+        with self._lock:
+            self._socket = connecting
+            if self._cut:
+                raise Interrupted
+
+    def _encoded_head(self, method: str, url: Url, headers: Mapping[str, str], body: bytes, with_shared: bool) -> bytes:
+        if (method, url, headers, with_shared) != self._head_key:
+            settings = self._settings
+            complete = merged({"Host": url.authority}, settings.headers if with_shared else {}, headers)
+            target = url.target
+            if url.scheme == "http" and (proxy := settings.proxies.for_url(url)) is not None:
+                target = str(url)
+                if proxy.authorization is not None:
+                    complete["Proxy-Authorization"] = proxy.authorization
+            self._head = encode_head(method, target, complete)
+            self._head_key = (method, url, dict(headers), with_shared)
+        head = self._head
+        cookies = self._settings.cookies
+        if cookies.has_any and (cookie := cookies.header_for(url)) is not None:
+            head += b"Cookie: %b\r\n" % cookie.encode("latin-1")
+        if not body and method in _WITHOUT_BODY:
+            return b"%b\r\n" % head
+        return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
+
+    def _send(self, head: bytes, body: bytes) -> None:
+        stream = self._stream
+        assert stream is not None, "there is a connection"
+        self._idle_since = None
+        try:
+            stream.send(head + body[:_MAX_JOINED_BYTES], self._deadline)
+            if len(body) > _MAX_JOINED_BYTES:
+                stream.send(memoryview(body)[_MAX_JOINED_BYTES:], self._deadline)
+        except (BrokenPipeError, ConnectionResetError):
+            # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
+            if self._cut:
+                raise Interrupted from None
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _receive(self) -> None:
+        """Wait for data, and have it parsed."""
+        stream = self._stream
+        if stream is None:
+            raise HttpClientError("the connection was closed")
+        try:
+            data = stream.receive(self._deadline)
+            if not data and self._cut:
+                raise Interrupted
+            self._parser.feed(data)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> Exception:
+        if not is_own(error):
+            return error
+        if self._cut:
+            return Interrupted()
+        if isinstance(error, HttpClientError):
+            return error
+        return HttpClientError(f"the connection broke: {error.strerror or error}")
+
+    def _done(self) -> None:
+        """The context of a response was left."""
+        parser = self._parser
+        if parser.complete and parser.keep_alive and not self._cut:
+            self._idle_since = monotonic()
+        else:
+            self.close()

@@ -1,0 +1,101 @@
+"""Which URLs a login may use: they are named by the MCP server and its authorization server, which may be hostile.
+
+A server on the internet must not lead the client to programs of this machine or of its network, which may trust every
+request from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp.client.auth import OAuthFlowError
+
+from gaia.mcp.authorization.addresses import Address, Where, is_loopback, literal, where_is
+
+__all__ = ["EndpointPolicy"]
+
+
+class EndpointPolicy:
+    """What one server's login may connect to. For one event loop.
+
+    Everything is over https, or on this machine. A server on the internet may name only addresses on the internet, one
+    in a private network those of private networks too, one on this machine any. The hosts of the server itself and of
+    the configured authorization server are permitted wherever they are.
+    """
+
+    def __init__(self, server: str, issuer: str | None = None) -> None:
+        """`server` is the URL of the MCP server, `issuer` that of the configured authorization server."""
+        self._server = urlsplit(server).hostname or ""
+        self._named_by_user = {self._server, urlsplit(issuer or "").hostname}
+        self._server_is: Where | None = None
+
+    async def check(self, url: str) -> None:
+        """Raise `OAuthFlowError` if nothing may be sent to `url`, as far as can be seen without connecting to it."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.scheme != "https" and not is_loopback(host):
+            # All endpoints of an authorization server are to be served over https ("Communication Security").
+            raise OAuthFlowError(f"refused to send anything to {_shown(url)}: it is not https")
+        if host not in self._named_by_user and (address := literal(host)) is not None:
+            await self._check_address(_shown(url), address)
+
+    def trace(self, url: str) -> Callable[[str, dict[str, Any]], Awaitable[None]]:
+        """The httpx2 extension ``trace`` for a request to `url`.
+
+        It raises `OAuthFlowError` for a connection to an address that is not permitted, before anything is sent. A name
+        that leads to a private address is recognised only here. Where a proxy connects instead, it decides.
+        """
+        host = urlsplit(url).hostname or ""
+        connecting_to = ""
+
+        async def observe(event: str, details: dict[str, Any]) -> None:
+            nonlocal connecting_to
+            if event.endswith("connect_tcp.started"):
+                connecting_to = details["host"]
+            elif event.endswith("connect_tcp.complete") and connecting_to == host and host not in self._named_by_user:
+                stream = details["return_value"]
+                peer, *_ = stream.get_extra_info("server_addr")
+                try:
+                    await self._check_address(_shown(url), ip_address(peer.partition("%")[0]))
+                except OAuthFlowError:
+                    await stream.aclose()
+                    raise
+
+        return observe
+
+    async def _check_address(self, url: str, address: Address) -> None:
+        where = where_is(address)
+        if where == "internet":
+            return
+        if self._server_is is None:
+            self._server_is = await _place_of(self._server)
+        if self._server_is != "machine" and not where == self._server_is == "network":
+            raise OAuthFlowError(
+                f"refused to send anything to {url}: {address} is not an address on the internet, and the server "
+                f"{self._server} is elsewhere; if that is its authorization server, name it as issuer in the "
+                "server's auth"
+            )
+
+
+async def _place_of(host: str) -> Where:
+    """Where the MCP server is: the client connects there anyway."""
+    if (address := literal(host)) is not None:
+        return where_is(address)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        # A proxy may know the name.
+        return "internet"
+    places = {where_is(ip_address(str(entry[4][0]).partition("%")[0])) for entry in found}
+    # Of several addresses the most public one counts.
+    return next(place for place in ("internet", "nowhere", "network", "machine") if place in places)
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

@@ -1,0 +1,133 @@
+"""Where a login is kept: one private file per server, bound to the authorization server that it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gaia.mcp.errors import ConfigError
+from gaia.runtime import json_file
+from gaia.runtime.log import get_logger
+
+__all__ = ["Login", "Stamp", "TokenFile", "folder"]
+
+logger = get_logger(__name__)
+
+_LOCK_SECONDS = 60.0
+"""Longer than renewing a token takes; a process that holds the lock for longer is stuck."""
+
+_MIN_LIFETIME_SECONDS = 10.0
+"""A token that is about to expire would arrive expired."""
+
+Stamp = tuple[int, ...] | None
+"""Tells one version of a file from another; None if there is no file."""
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a login. The `repr` shows no secret.
+
+    The three documents are those of the SDK, as JSON: they have to be known again when a token is renewed, which may be
+    long after the process that fetched them has ended.
+    """
+
+    server: str
+    """Its URL."""
+    issuer: str | None = None
+    """The authorization server that the rest came from. Nothing of it is ever shown to another one (2026-07-28)."""
+    access_token: str | None = None
+    refresh_token: str | None = None
+    scope: str | None = None
+    expires_at: float | None = None
+    """In seconds of the system's clock; None if that is not known."""
+    client: dict[str, Any] | None = None
+    """How this client is known to the authorization server."""
+    redirect_uri: str | None = None
+    """What it was registered with."""
+    authorization_server: dict[str, Any] | None = None
+    protected_resource: dict[str, Any] | None = None
+
+    @property
+    def token(self) -> str | None:
+        """The access token, if there is one that has not expired."""
+        if self.expires_at is not None and time.time() > self.expires_at - _MIN_LIFETIME_SECONDS:
+            return None
+        return self.access_token
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must not be shown."""
+        client_secret = (self.client or {}).get("client_secret")
+        return [secret for secret in (self.access_token, self.refresh_token, client_secret) if secret]
+
+    def __repr__(self) -> str:
+        return f"Login(server={self.server!r}, issuer={self.issuer!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("server", self.server), ("issuer", self.issuer)]
+
+
+class TokenFile:
+    """The file of one server and one way to log in there. Thread-safe, and safe against other processes."""
+
+    def __init__(self, server: str, identity: str = "") -> None:
+        """`identity` tells logins at the same server apart, such as those with different client ids."""
+        self.server = server
+        digest = hashlib.sha256(f"{server}\n{identity}".encode()).hexdigest()[:24]
+        # The host is there for people who look into the folder.
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", urlsplit(server).hostname or "server")
+        self.path = folder() / f"{host}-{digest}.json"
+
+    def stamp(self) -> Stamp:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def read(self) -> Login | None:
+        """The login; None if there is none, or none that can be understood. Raises ConfigError if it cannot be read."""
+        data = json_file.read_bytes(self.path)
+        if not data:
+            return None
+        try:
+            login = msgspec.json.decode(data, type=Login)
+        except msgspec.DecodeError:
+            # Logging in again mends it, which is what a server without a login asks for.
+            logger.warning("login_unreadable", file=str(self.path))
+            return None
+        return login if login.server == self.server else None
+
+    def write(self, login: Login) -> None:
+        """Keep `login` instead of what was there, for the user's eyes only. Raises ConfigError."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            json_file.write(self.path, msgspec.to_builtins(login))
+        except OSError as error:
+            raise ConfigError(f"{self.path}: the login cannot be saved: {error.strerror or error}") from error
+
+    def delete(self) -> bool:
+        """Forget the login; False if there was none. Raises ConfigError."""
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be deleted: {error.strerror or error}") from error
+        return True
+
+    def locked(self) -> AbstractContextManager[Path]:
+        """Renewing a token is for one process at a time: many authorization servers take a refresh token only once."""
+        return json_file.locked(self.path, _LOCK_SECONDS)
+
+
+def folder() -> Path:
+    """Where all logins are. Raises ConfigError if there is no home directory."""
+    return json_file.home_folder("logins") / "logins"

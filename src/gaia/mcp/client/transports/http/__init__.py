@@ -1,5 +1,0 @@
-"""Servers that are reached over HTTP (specification, "Streamable HTTP"), and over the older HTTP with SSE."""
-
-from gaia.mcp.client.transports.http.transport import HttpTransport
-
-__all__ = ["HttpTransport"]

@@ -1,5 +1,0 @@
-"""Servers in a sandbox: what a process may read, write and reach, and how much it may use (Linux)."""
-
-from gaia.mcp.client.transports.sandbox.settings import Sandbox
-
-__all__ = ["Sandbox"]

@@ -1,0 +1,1 @@
+"""The entries of servers in configuration files: read, checked, expanded and trusted."""

@@ -1,0 +1,110 @@
+"""The ``"placement"`` of a server: its keys, checked."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from gaia.mcp.transports.sandbox.settings import memory_bytes
+from gaia.runtime.clock import is_number
+
+__all__ = ["MAX_PENDING", "Placement", "Replicas"]
+
+MAX_PENDING = 1024
+"""Of one replica: each call that is under way occupies a thread of the actor."""
+
+_MAX_REPLICAS = 1024
+_MIN_LEASE, _MAX_LEASE = 1, 3600
+
+
+class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """How many replicas there are: between two bounds, by the calls that are under way. Raises ValueError."""
+
+    min: int = 1
+    max: int = 1
+    target_in_flight: int = 4
+    """Calls under way in one replica, beyond which another one is added."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min <= self.max <= _MAX_REPLICAS:
+            raise ValueError(f"min: expected 1 <= min <= max <= {_MAX_REPLICAS}, got min {self.min} and max {self.max}")
+        if self.target_in_flight < 1:
+            raise ValueError(f"targetInFlight: must be 1 or more, got {self.target_in_flight}")
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Where a server runs, and how many of it. The constructor raises ValueError for unusable values."""
+
+    engine: Literal["ray"] = "ray"
+    resources: dict[str, float] = msgspec.field(default_factory=dict)
+    """What one replica needs of a node's resources, by the names that the nodes give them."""
+    num_cpus: float = 0
+    """Processors that one replica needs; 0 if it shall go wherever its other resources are."""
+    memory: str | int | None = None
+    """Main memory that one replica needs: bytes, or a text such as ``2G`` (K, M and G are powers of 1024)."""
+    replicas: int | Replicas = 1
+    strategy: Literal["spread", "pack"] = "pack"
+    """``spread``: over as many nodes as possible. ``pack``: on as few nodes as possible."""
+    stateless: bool = False
+    """Whether all calls are independent of each other, so that each may go to another replica."""
+    lifetime: Literal["driver", "detached"] = "driver"
+    """``driver``: the server ends with this program. ``detached``: it goes on, for other programs."""
+    name: str | None = None
+    """By which programs share a detached server; that of the server if it is left out."""
+    runtime_env: dict[str, Any] | None = None
+    """Ray's ``runtime_env`` for the actor. Ray shows it to all users of the cluster, so it must hold no secret."""
+    address: str | None = None
+    """Of the cluster, if the program has not joined one and ``RAY_ADDRESS`` is not set."""
+    max_pending: int = 64
+    """Calls that one replica may have under way; further ones wait in the driver."""
+
+    lease: float = 30.0
+    """Seconds without a word of this program after which a server is stopped, because it may run elsewhere by then."""
+
+    def __post_init__(self) -> None:
+        for name, amount in (*self.resources.items(), ("numCpus", self.num_cpus)):
+            if not is_number(amount) or not 0 <= amount < float("inf"):
+                raise ValueError(f"{name}: expected an amount from 0 upwards, got {amount!r}")
+        for name in ("CPU", "memory"):
+            if name in self.resources:
+                key = "numCpus" if name == "CPU" else "memory"
+                raise ValueError(f'resources: {name} has a key of its own; give it as "{key}" of the placement')
+        if self.memory is not None:
+            memory_bytes(self.memory)
+        self._check_number_and_lifetime()
+        if not 1 <= self.max_pending <= MAX_PENDING:
+            raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
+        if not is_number(self.lease) or not _MIN_LEASE <= self.lease <= _MAX_LEASE:
+            raise ValueError(f"lease: must be from {_MIN_LEASE} to {_MAX_LEASE} seconds, got {self.lease!r}")
+        if self.address is not None and not self.address.strip():
+            raise ValueError("address: is empty; leave it out, or give the address of the cluster's head node")
+
+    def _check_number_and_lifetime(self) -> None:
+        if type(self.replicas) is int and not 1 <= self.replicas <= _MAX_REPLICAS:
+            raise ValueError(f"replicas: must be from 1 to {_MAX_REPLICAS}, got {self.replicas}")
+        if self.most_replicas > 1 and not self.stateless:
+            raise ValueError(
+                'replicas: more than one needs "stateless": true, which says that the server remembers nothing from '
+                "one call to the next"
+            )
+        if self.lifetime == "detached" and self.most_replicas > 1:
+            raise ValueError('replicas: a server with "lifetime": "detached" has one; programs share its process')
+        if self.name is not None and (self.lifetime != "detached" or not self.name.strip()):
+            raise ValueError('name: is for "lifetime": "detached", and must not be empty')
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other programs may use the same host."""
+        return self.lifetime == "detached"
+
+    @property
+    def most_replicas(self) -> int:
+        return self.replicas if isinstance(self.replicas, int) else self.replicas.max
+
+    @property
+    def demand(self) -> dict[str, float]:
+        """What one replica needs, by the names that Ray uses; amounts of 0 are left out."""
+        memory = 0 if self.memory is None else memory_bytes(self.memory)
+        wanted = {"CPU": self.num_cpus, "memory": float(memory), **self.resources}
+        return {name: amount for name, amount in wanted.items() if amount}

@@ -1,0 +1,398 @@
+"""One server's configuration: its JSON object, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from gaia.mcp.authorization.config import AuthConfig
+from gaia.mcp.config.key_hints import limits, remark, similar_key
+from gaia.mcp.config.placement import Placement, Replicas
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
+from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.transports.sandbox.settings import Sandbox, memory_bytes
+from gaia.runtime.clock import require_seconds
+from gaia.telemetry.content import MODES, CaptureMode
+
+__all__ = [
+    "Instances",
+    "OutputMode",
+    "PinMode",
+    "ServerConfig",
+    "ServerType",
+    "remarks_on_keys",
+    "require_servers",
+    "unknown_keys",
+    "without_name",
+]
+
+ServerType = Literal["stdio", "http", "sse", "streamable-http"]
+"""What other programs' files use too; ``streamable-http`` is another word for ``http``."""
+
+PinMode = Literal["off", "warn", "block"]
+"""What happens when a tool's definition is not the approved one. ``off``: nothing, and nothing is compared. ``warn``:
+it is reported. ``block``: it is reported, and the tool is neither offered nor called."""
+
+OutputMode = Literal["off", "warn", "error"]
+"""What to do about results that are not what their tools promised: nothing; log it; or fail the call."""
+
+Instances = Literal["shared", "per-session", "per-client"]
+"""Which clients of a gateway share a process of a server."""
+
+_IDLE_STOP_SECONDS = 300.0
+
+_STRICT: Mapping[str, type[msgspec.Struct]] = {
+    "sandbox": Sandbox,
+    "placement": Placement,
+    "placement.replicas": Replicas,
+}
+"""A misspelt key would open, limit or place nothing, so in these objects unknown ones are errors."""
+_AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is known about one server before it is started. Durations in seconds.
+
+    `ServerConfig.from_dict` makes one from JSON. The constructor raises ValueError for unusable values. The `repr`
+    shows no value that could be a secret.
+    """
+
+    name: str = ""
+    """The key of the entry in its file, for messages; never read from the entry itself."""
+    command: str | None = None
+    args: list[str] | None = None
+    """None and an empty list differ: a command without any `args` is split into words."""
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    in_process: InProcessServer | None = None
+    """A server that lives in this program, in place of a command and a url. In entries in memory only."""
+    type: ServerType | None = None
+    url: str | None = None
+    headers: dict[str, str] | None = None
+    auth: AuthConfig | None = None
+    """How to log in at a server that is reached over HTTP; None leaves that to a person, see `OAuth`."""
+    timeout: float = 30.0
+    """How long one call may take, waiting included."""
+    start_timeout: float | None = None
+    """How long the server may take to get ready; None: 60 s, or `timeout` if that is longer."""
+    disabled: bool = False
+    enabled_tools: list[str] | None = None
+    """Globs of the tools that may be used; None for all."""
+    disabled_tools: list[str] = msgspec.field(default_factory=list)
+    """Globs of the tools that may not be used; wins over `enabled_tools`."""
+    pin_tools: PinMode | None = None
+    """None leaves it to the manager."""
+    restart: RestartPolicy = RestartPolicy()
+    max_lifetime: float | None = None
+    """How long one process of the server is used before a fresh one takes its place; None for ever."""
+    max_calls: int | None = None
+    """How many calls one process gets before a fresh one takes its place."""
+    max_memory: str | int | None = None
+    """How much memory one process and those that it has started may have before a fresh one takes its place: bytes, or
+    a text such as ``512M`` (K, M and G are powers of 1024)."""
+    drain_timeout: float = 30.0
+    """How long a process that was replaced may take to finish its calls."""
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready, and takes over from it."""
+    inherit_env: bool = False
+    """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
+    sandbox: bool | Sandbox = False
+    """The sandbox that a server with a `command` is started in: none, the default one, or one with these settings."""
+    health_interval: float = 30.0
+    """How long the server may be idle before it is asked whether it is alive."""
+    health_timeout: float = 10.0
+    placement: Placement | None = None
+    """Where in a cluster the server runs; None is this machine."""
+    max_pending: int = 1024
+    """Calls that may wait at once; more are refused."""
+    max_message_bytes: int = 256 * 1024 * 1024
+    capture_content: CaptureMode | None = None
+    """How much of arguments and results goes into traces; None leaves it to the environment, see `gaia.telemetry`."""
+    capture_content_tools: dict[str, CaptureMode] = msgspec.field(default_factory=dict)
+    """The same for tools and prompts by globs of their names; the first one that matches counts."""
+    output_validation: OutputMode | None = None
+    """What to do about results that are not what their tools promised; None leaves it to the manager."""
+    reset_timeout_on_progress: bool = False
+    """Whether a call has its whole timeout again each time the server reports progress."""
+    max_timeout: float = 3600.0
+    """How long a call may take with all its progress."""
+    protocol: str = "auto"
+    """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`, or an alias."""
+    probe_timeout: float = 5.0
+    """How long a server may take to show that it speaks the stateless era, before it is sent `initialize`."""
+    lazy: bool = False
+    """Whether the server is started by its first use, if it is known from an earlier start which tools it has."""
+    idle_stop: float | None = None
+    """How long the server may be without a call before it is stopped, until the next call. None: for ever, or 300
+    seconds if the server is lazy or has several instances."""
+    instances: Instances = "shared"
+    """Whether all clients of a gateway share one process, or each session or each client has one of its own."""
+    max_instances: int = 100
+    """How many processes sessions or clients may have at once."""
+
+    @classmethod
+    def from_dict(cls, name: str, mapping: object) -> ServerConfig:
+        """Check the JSON object of the server `name`. Unknown keys are left aside, see `unknown_keys`.
+
+        Raises ConfigError naming the server, the key and what is wrong with it. That is also the case for an unknown
+        key which most likely was to limit what the server may do: left aside, it would limit nothing.
+        """
+        if not name:
+            raise ConfigError(f"server {name!r}: it has no name; give it one that is not empty")
+        if not isinstance(mapping, Mapping):
+            raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {_word_for(mapping)}")
+        for key, similar in unknown_keys(mapping).items():
+            if limits(key, similar, mapping.get(key)):
+                raise ConfigError(
+                    f"server {name!r}: {remark(key, similar)} (it may be there to limit the server, which is not used "
+                    "until you correct or remove the key)"
+                )
+        try:
+            return msgspec.convert({**mapping, "name": name}, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"server {name!r}: {_explain(error, mapping)}") from error
+
+    def __post_init__(self) -> None:
+        has_command, has_url = bool((self.command or "").strip()), bool((self.url or "").strip())
+        if self.in_process is not None:
+            self._check_in_process(has_command or has_url)
+        elif not has_command and not has_url:
+            raise ValueError("command: missing; give the command that starts the server, or the url of a running one")
+        if self.type is None and has_command and has_url:
+            raise ValueError('type: there is both a command and a url; remove one, or say "stdio" or "http" here')
+        if self.type == "stdio" and not has_command:
+            raise ValueError('command: missing; a server of type "stdio" needs one')
+        if self.type not in (None, "stdio") and not has_url:
+            raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
+        if self.transport in ("http", "sse"):
+            self._check_without_process()
+        self._check_when_it_runs()
+        for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
+            require_seconds(name, getattr(self, name))
+        for name in ("max_pending", "max_message_bytes", "max_instances"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: must be 1 or more, got {value!r}")
+        self.recycling_limits()
+
+        if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
+            raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+
+    def _check_when_it_runs(self) -> None:
+        for name in ("idle_stop", "start_timeout"):
+            if (seconds := getattr(self, name)) is not None:
+                require_seconds(name, seconds)
+        if self.standby and self.idle_seconds is not None:
+            raise ValueError(
+                'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"'
+            )
+        if self.standby and self.restart.restart == "never":
+            raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
+
+    def _check_without_process(self) -> None:
+        if self.sandbox:
+            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
+        if self.standby:
+            raise ValueError("standby: only a server with a command can have one; this one has a url")
+        if self.max_memory is not None:
+            raise ValueError("max_memory: only for a server with a command; this one has a url")
+        if self.placement is not None:
+            raise ValueError("placement: only for a server with a command, which is started there; this one has a url")
+
+    def _check_in_process(self, is_elsewhere: bool) -> None:
+        if is_elsewhere or self.type is not None:
+            raise ValueError("in_process: the server lives in this program; remove command, url and type")
+        if self.sandbox:
+            raise ValueError("sandbox: only a server with a command can be started in one; this one has no process")
+        if self.max_memory is not None:
+            raise ValueError("max_memory: only for a server with a command; this one has no process")
+        if self.placement is not None:
+            raise ValueError("placement: only for a server with a command; this one lives in this program")
+
+    @property
+    def transport(self) -> Literal["stdio", "http", "sse", "in-process"]:
+        """How the server is reached: what `type` says, or else what `command`, `url` and `in_process` imply."""
+        if self.in_process is not None:
+            return "in-process"
+        if self.type is None:
+            return "stdio" if (self.command or "").strip() else "http"
+        return "http" if self.type == "streamable-http" else self.type
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """After how many seconds without a call the server is stopped; None if it is not."""
+        is_default = self.idle_stop is None and (self.lazy or self.instances != "shared")
+        return _IDLE_STOP_SECONDS if is_default else self.idle_stop
+
+    def recycling_limits(self) -> RecyclingLimits:
+        """What one process may use up before a fresh one takes its place. Raises ValueError, but for a checked one."""
+        size = None if self.max_memory is None else memory_bytes(self.max_memory, "max_memory")
+        return RecyclingLimits(max_lifetime=self.max_lifetime, max_calls=self.max_calls, max_memory=size)
+
+    @property
+    def sandbox_settings(self) -> Sandbox | None:
+        """The settings of its sandbox; None if it has none."""
+        if isinstance(self.sandbox, Sandbox):
+            return self.sandbox
+        return Sandbox() if self.sandbox else None
+
+    def __repr__(self) -> str:
+        return f"ServerConfig({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Arguments and URLs are left out too: they carry secrets once variables are expanded.
+        shown = [("name", self.name), ("transport", self.transport), ("command", self.command)]
+        return [*shown, ("env", sorted(self.env or ())), ("headers", sorted(self.headers or ()))]
+
+
+def unknown_keys(mapping: object) -> dict[str, str | None]:
+    """The keys of a server's JSON object that mean nothing here, each with the known key that it resembles, or None.
+
+    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``. What is no object has none.
+    """
+    if not isinstance(mapping, Mapping):
+        return {}
+    found = _unknown_in(mapping, ServerConfig, "")
+    restart, auth = mapping.get("restart"), mapping.get("auth")
+    if isinstance(restart, dict):
+        found |= _unknown_in(restart, RestartPolicy, "restart.")
+    if isinstance(auth, dict) and (kind := _AUTH_KINDS.get(auth.get("type"))) is not None:
+        found |= _unknown_in(auth, kind, "auth.")
+    return found
+
+
+def remarks_on_keys(mapping: object) -> list[str]:
+    """What to say about the keys of an entry that nothing reads, most likely misspelt ones."""
+    return [remark(key, similar) for key, similar in unknown_keys(mapping).items()]
+
+
+def without_name(problem: str, name: str) -> str:
+    """What is wrong with the entry of the server `name`, for a place that shows this name already."""
+    return problem.replace(f"server {name!r}: ", "", 1)
+
+
+def require_servers(servers: object) -> None:
+    """Raise ConfigError if `servers` is no mapping of names to entries: the mistake is in the code that gives it."""
+    if not isinstance(servers, Mapping):
+        raise ConfigError(
+            f"expected servers by name, such as {{'time': {{'command': 'uvx'}}}}, got {type(servers).__name__}; "
+            "the servers of a configuration file are MCPConfig(path) for a manager, config_file=path for an agent"
+        )
+    for key in ("command", "url"):
+        if isinstance(servers.get(key), str):
+            raise ConfigError(f"expected servers by name, got the entry of one server; give {{NAME: {{{key!r}: …}}}}")
+    for key in ("mcpServers", "servers"):
+        inside = servers.get(key)
+        if not isinstance(inside, Mapping) or "command" in inside or "url" in inside:
+            continue
+        if any(isinstance(entry, Mapping) for entry in inside.values()):
+            raise ConfigError(f"expected servers by name, got the content of a file; give what is in its {key!r}")
+
+
+def _unknown_in(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix: str) -> dict[str, str | None]:
+    known = [key for key in struct.__struct_encode_fields__ if key != "name"]
+    if struct.__struct_config__.tag_field is not None:
+        known.append(struct.__struct_config__.tag_field)
+    found: dict[str, str | None] = {}
+    for key in mapping:
+        if key not in known:
+            meant = similar_key(str(key), known)
+            found[f"{prefix}{key}"] = f"{prefix}{meant}" if meant else None
+    return found
+
+
+# msgspec says what is wrong in terms of Python and of its own paths; users know JSON.
+
+_WORDS = {
+    "str": "a string",
+    "int": "a number",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "a list",
+    "list": "a list",
+    "object": "an object",
+    "dict": "an object",
+    "null": "null",
+    "InProcessServer": "a server object, which no file can hold",
+    "NoneType": "null",
+}
+_PLACE = r" - at (`key` in )?`\$(.*)`$"
+_NOT_A_CHOICE = r"Invalid (?:enum )?value (.*)"
+_UNKNOWN_FIELD = r"Object contains unknown field `([^`]*)`"
+_MISSING_FIELD = r"Object missing required field `(.*)`"
+_MISMATCH = r"Expected `([^`]*)`, got `([^`]*)`"
+_CHOICES = {
+    "type": get_args(ServerType),
+    "pinTools": get_args(PinMode),
+    "outputValidation": get_args(OutputMode),
+    "placement.engine": ("ray",),
+    "placement.strategy": ("spread", "pack"),
+    "placement.lifetime": ("driver", "detached"),
+    "instances": get_args(Instances),
+    "restart.restart": ("always", "on-failure", "never"),
+    "auth.type": tuple(map(str, _AUTH_KINDS)),
+    "auth.tokenAuth": ("basic", "post"),
+    "captureContent": MODES,
+    "captureContentTools": MODES,
+}
+
+
+def _explain(error: msgspec.ValidationError, mapping: Mapping[str, Any]) -> str:
+    place = re.search(_PLACE, str(error))
+    problem = re.sub(_PLACE, "", str(error))
+    where = _resolve(place[2].removeprefix("."), mapping) if place else ""
+    if isinstance(error.__cause__, ValueError):
+        # Our own check of a whole object, which begins with the field.
+        field, _, problem = str(error.__cause__).partition(": ")
+        where = f"{where}.{_camel(field)}".removeprefix(".")
+    elif place and place[1]:
+        problem = "the keys must be strings"
+    elif (choices := _choices(where)) and (match := re.fullmatch(_NOT_A_CHOICE, problem)):
+        problem = f"expected one of {', '.join(choices)}, got {match[1]}"
+    elif match := re.fullmatch(_MISMATCH, problem):
+        expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
+        if match[2] == "float":
+            expected = expected.replace("a number", "a whole number")
+        problem = f"expected {expected}, got {_WORDS.get(match[2], match[2])}"
+    elif match := re.fullmatch(_UNKNOWN_FIELD, problem):
+        known = _STRICT[where].__struct_encode_fields__
+        similar = similar_key(match[1], list(known))
+        problem = remark(match[1], similar) + ("" if similar else f"; expected some of {', '.join(known)}")
+    elif match := re.fullmatch(_MISSING_FIELD, problem):
+        where = f"{where}.{match[1]}".removeprefix(".")
+        problem = f"missing; expected one of {', '.join(choices)}" if (choices := _choices(where)) else "missing"
+    else:
+        problem = problem[:1].lower() + problem[1:]
+    return f"{where}: {problem}" if where else problem
+
+
+def _choices(where: str) -> tuple[str, ...] | None:
+    return _CHOICES.get(where) or _CHOICES.get(where.partition(".")[0])
+
+
+def _resolve(path: str, mapping: Mapping[str, Any]) -> str:
+    """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary it stumbled over."""
+    where, dots, _ = path.partition("[...]")
+    if not dots:
+        return path
+    choices = _CHOICES.get(where)
+    wrong = (
+        key
+        for key, value in mapping[where].items()
+        if not isinstance(value, str) or (choices is not None and value not in choices)
+    )
+    return f"{where}.{next(wrong)}"
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _word_for(value: object) -> str:
+    return _WORDS.get(type(value).__name__, type(value).__name__)

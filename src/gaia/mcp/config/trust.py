@@ -1,0 +1,220 @@
+"""Which projects' ``mcp_servers.json`` the user trusts: such a file names commands, and may come with any download.
+
+A file is trusted by its path and its content, so a changed file has to be trusted anew. The list is the user's own,
+``~/.gaia/mcp_trusted.json``:
+``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gaia.runtime import json_file
+from gaia.runtime.redaction import MASK, sounds_secret
+from gaia.runtime.untrusted_text import escaped_line
+from gaia.telemetry.masking import is_confidential
+
+__all__ = ["ProjectFile", "TrustStore", "describe", "digest"]
+
+_FILE_NAME = "mcp_trusted.json"
+_VERSION = 1
+_EXAMPLE = '{"version": 1, "files": {…}}'
+
+_DECIDES_EXECUTION = (
+    r"(?i)^(?:LD|DYLD)_|^PYTHON|^GIT_CONFIG|^BASH_FUNC_|^GIT_SSH$|^PERL5DB$"
+    r"|(?:ASKPASS|PRELOAD|COMMAND|CMD|HELPER|PROCESS|PROGRAM|HOOKS?|EXEC|PLUGINS?|SCRIPT|MODULE"
+    r"|BACKEND|PROVIDER|EDITOR|PAGER|BROWSER|SHELL|OPTIONS?|OPTS?|PATH|LIB|FILES?|DIR|ENV)$"
+)
+"""Names of variables that say which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND, and
+GIT_CONFIG_KEY_0, whose value may be core.sshCommand. Ansible runs the program in ANSIBLE_VAULT_PASSWORD_FILE."""
+
+_CODE = r"(?:^|\s)(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[`|;&]|[$<>]\("
+"""The path of a program, or what a shell acts upon, whatever the variable is called. A passphrase has blanks, too."""
+
+_URL_PASSWORD = r"(?<=://)([^\s/@:]*):([\w.~%+=-]+)(?=@)"  # noqa: S105 - no password
+_URL_FIELD = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"
+_HEADER_CREDENTIALS = r"(?i)(?<=authorization: )(\w+ )?([\w.~+/=-]+)"
+"""What git sends to a server, as GIT_CONFIG_VALUE_0 may have it. No shell acts on any of its characters."""
+
+_DIGEST_LENGTH = 8
+"""Enough to see that a value has changed, and far too little to find it out."""
+
+
+class ProjectFile(msgspec.Struct, frozen=True):
+    """A project's configuration file as it was read."""
+
+    path: Path
+    """Where the file is."""
+    sha256: str
+    """Of its content, in hexadecimal digits."""
+    servers: dict[str, str]
+    """What each server runs, in lines for people (see `describe`)."""
+    problem: str | None = None
+    """Why the file cannot be used, if it cannot."""
+    key: str = ""
+    """What the masked values in `servers` were hashed with."""
+
+    def __repr__(self) -> str:
+        return f"ProjectFile(path={self.path!r}, sha256={self.sha256!r}, problem={self.problem!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("path", self.path), ("sha256", self.sha256), ("problem", self.problem)]
+
+
+class _Trusted(msgspec.Struct, frozen=True):
+    sha256: str
+    servers: dict[str, str] = {}
+    key: str = ""
+
+
+class TrustStore:
+    """The list of trusted files. Every method reads it anew, so it may be shared with other processes. Thread-safe.
+
+    All methods raise ConfigError if the list cannot be read, understood or saved; it is left as it is.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = json_file.home_folder(_FILE_NAME) / _FILE_NAME if file is None else file
+
+    def trusts(self, path: Path, data: bytes) -> bool:
+        """Whether `data` is what was trusted as the content of the file `path`."""
+        known = self._files(self._document()).get(str(path))
+        return known is not None and known.sha256 == digest(data)
+
+    def trusted_servers(self, path: Path) -> dict[str, str] | None:
+        """What the servers of the file ran when it was trusted; None if it never was."""
+        known = self._files(self._document()).get(str(path))
+        return None if known is None else known.servers
+
+    def key_of(self, path: Path) -> str:
+        """The key for `describe`: the one that was used when the file was trusted, or else a new one."""
+        import secrets
+
+        known = self._files(self._document()).get(str(path))
+        return (known and known.key) or secrets.token_hex(16)
+
+    def trusted_files(self) -> dict[Path, str]:
+        """The SHA-256 of each trusted file's content."""
+        return {Path(path): known.sha256 for path, known in self._files(self._document()).items()}
+
+    def trust(self, project: ProjectFile) -> None:
+        with json_file.locked(self.file) as target:
+            document = self._document()
+            self._files(document)
+            entry = msgspec.to_builtins(_Trusted(project.sha256, project.servers, project.key))
+            files = {**document.get("files", {}), str(project.path): entry}
+            json_file.write(target, {**document, "version": _VERSION, "files": files})
+
+    def revoke(self, path: Path) -> bool:
+        """False if the file was not trusted."""
+        if str(path) not in self._files(self._document()):
+            return False
+        with json_file.locked(self.file) as target:
+            document = self._document()
+            document.get("files", {}).pop(str(path), None)
+            json_file.write(target, document)
+            return True
+
+    def _document(self) -> dict[str, Any]:
+        return json_file.read_version(self.file, _EXAMPLE, _VERSION)
+
+    def _files(self, document: dict[str, Any]) -> dict[str, _Trusted]:
+        try:
+            return msgspec.convert(document.get("files", {}), dict[str, _Trusted])
+        except msgspec.ValidationError as error:
+            json_file.broken(self.file, f"files: {error}", cause=error)
+
+
+def digest(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
+    r"""What a server's entry makes us do, in lines for people.
+
+    All of it can be seen, and no value begins a line: line breaks, invisible characters and letters that are taken for
+    others are shown as ``\u{…}``. Secrets are masked; with a `key`, a short hash of each follows, by which a changed
+    value is recognised. What decides which program is run is never masked. Entries that cannot be used are described
+    too.
+    """
+    rest = dict(entry)
+    command, url = rest.pop("command", None), rest.pop("url", None)
+    lines = []
+    if command is not None:
+        args = rest.pop("args", None)
+        # A command without args is a command line already.
+        lines.append(f"runs: {command if args is None else shlex.join([_text(command), *map(_text, _list(args))])}")
+    if url is not None:
+        lines.append(f"connects to: {_url(str(url), key)}")
+    if cwd := rest.pop("cwd", None):
+        lines.append(f"in the directory: {cwd}")
+    for kind, shown in (("env", _variable), ("headers", _named)):
+        if isinstance(values := rest.get(kind), Mapping):
+            lines += [f"{kind}: {name}={shown(name, _text(value), key)}" for name, value in values.items()]
+            del rest[kind]
+    lines += [f"{name}: {json.dumps(_nested(value, key), ensure_ascii=False)}" for name, value in sorted(rest.items())]
+    return "\n".join(map(escaped_line, lines))
+
+
+def _text(value: object) -> str:
+    """A string as it is, anything else as it is written in the file."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _variable(name: str, value: str, key: str | None) -> str:
+    if re.search(_DECIDES_EXECUTION, name):
+        shown = re.sub(_URL_PASSWORD, lambda match: f"{match[1]}:{_mask(match[2], key)}", value)
+        return re.sub(_HEADER_CREDENTIALS, lambda match: f"{match[1] or ''}{_mask(match[2], key)}", shown)
+    return value if re.search(_CODE, value) and not is_confidential(value) else _named(name, value, key)
+
+
+def _named(name: str, value: str, key: str | None) -> str:
+    """A value that may be secret because of its name or its form."""
+    # A reference to a variable is no secret, and says where one goes.
+    if "${" in value:
+        return value
+    return _mask(value, key) if sounds_secret(name) or is_confidential(value) else _url(value, key)
+
+
+def _url(value: str, key: str | None) -> str:
+    """A text with what is secret in a URL masked."""
+
+    def password(match: re.Match[str]) -> str:
+        return f"{match[1]}:{_mask(match[2], key)}"
+
+    def field(match: re.Match[str]) -> str:
+        return f"{match[1]}={_mask(match[2], key)}" if sounds_secret(match[1]) else match[0]
+
+    return re.sub(_URL_FIELD, field, re.sub(_URL_PASSWORD, password, value)) if "://" in value else value
+
+
+def _nested(value: Any, key: str | None) -> Any:
+    """Of objects within an entry, such as ``auth``, the strings are judged by their own names."""
+    if isinstance(value, dict):
+        return {
+            name: _variable(name, item, key) if isinstance(item, str) else _nested(item, key)
+            for name, item in value.items()
+        }
+    return [_nested(item, key) for item in value] if isinstance(value, list) else value
+
+
+def _mask(value: str, key: str | None) -> str:
+    if key is None:
+        return MASK
+    import hmac
+
+    found = hmac.digest(key.encode(), value.encode("utf-8", "surrogatepass"), "sha256")
+    return f"{MASK} (#{found.hex()[:_DIGEST_LENGTH]})"
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,399 @@
+"""What is seen of a server's life: spans for its starts, losses and stops, and the metrics about them.
+
+A start or a restart is one trace: ``gaia.mcp.start <server>`` or ``gaia.mcp.restart <server>``, with what happens until
+the server is ready, or given up, as children. A call that lives through a restart has a link to it. The start of a
+stand-by, ``gaia.mcp.standby <server>``, is a trace of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal, NamedTuple
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, Status, StatusCode
+
+from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics, spans
+from gaia.telemetry.spans import Attributes
+
+__all__ = ["LifecycleSpans", "LossReason", "ReplacementSpans", "StandbySpans"]
+
+LossReason = Literal[
+    "exit_code",
+    "exited",
+    "signal",
+    "output_closed",
+    "unreachable",
+    "session_lost",
+    "hung",
+    "handshake_failed",
+    "internal_error",
+    "start_failed",
+    "host_lost",
+    "disconnected",
+]
+"""Why a connection was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
+
+_FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
+"""From this revision on the protocol has no sessions whose duration could be measured."""
+
+
+class LifecycleSpans:
+    """Follows one supervisor, or the driver's side of a placed server. Belongs to its thread, except for `requested`.
+
+    While a server is being started or restarted, the span about that is the current one in a supervisor's thread, which
+    does nothing else: what is sent, started and logged meanwhile belongs to it.
+    """
+
+    def __init__(self, observer: Observer, executor: Executor, *, has_thread: bool = True) -> None:
+        """`executor` runs the application's span processors, for which the supervisor may not wait.
+
+        `has_thread`: the supervisor has its thread for itself. Otherwise `entered` makes the span the current one.
+        """
+        self._observer = observer
+        self._executor = executor
+        self._has_thread = has_thread
+        self._where: Attributes = {}
+        self._requested_in: Context | None = None
+        self._leave: Callable[[], None] = _nothing
+        self._episode: _Step | None = None
+        """The start or restart under way."""
+        self._step: _Step | None = None
+        """What is being done now, within the episode if there is one."""
+        self._by_standby = False
+        """Whether the episode ends by a stand-by that takes over."""
+
+    def requested(self) -> None:
+        """For the thread that has the server started or stopped: what comes next belongs to its trace."""
+        self._requested_in = contexts.get_current()
+
+    def located(self, attributes: Attributes) -> None:
+        """Where the server runs, as far as that is known: for the spans under way, and for those that follow."""
+        self._where = attributes
+        for one in (self._episode, self._step):
+            if one is not None:
+                one.span.set_attributes(attributes)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is a start or restart that has not ended."""
+        return self._episode is not None
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make what is being done the current span, on a thread that does other things too."""
+        present = self._step or self._episode
+        token = contexts.attach(contexts.get_current() if present is None else present.context)
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
+    # Starting.
+
+    def opening(self, generation: int) -> None:
+        """The server is about to be started."""
+        self._open("spawn", generation)
+
+    def hosted(self, generation: int) -> None:
+        """The server has a host, which is about to start it, and tells when it is ready."""
+        self._open("handshake", generation)
+
+    def _open(self, step: str, generation: int) -> None:
+        self._end_step()
+        if self._episode is None:
+            self._begin_episode("start" if generation == 1 else "restart")
+        self._begin_step(step, {names.GENERATION: generation})
+
+    def spawned(self, pid: int | None) -> None:
+        """The server runs, and the handshake begins."""
+        if self._step is not None and pid is not None:
+            self._step.span.set_attribute(names.PID, pid)
+        self._end_step()
+        self._begin_step("handshake", {})
+
+    def took_over(self, generation: int, pid: int | None) -> None:
+        """A stand-by takes the place of the server. It may still be in its handshake."""
+        self._end_step()
+        if self._episode is None:
+            self._begin_episode("restart")
+        assert self._episode is not None, "it has just begun"
+        attributes = {names.STANDBY: True, names.GENERATION: generation, names.PID: pid}
+        self._episode.span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+        self._by_standby = True
+
+    def not_spawned(self, message: str) -> None:
+        self._fail_step("start_failed", message)
+        self._count_crash("start_failed")
+
+    def ready(self, protocol_version: str | None, downtime: float | None) -> None:
+        """Calls can be sent. `downtime` is in seconds; None if there was none."""
+        self._observer.protocol_version = protocol_version
+        self._end_step()
+        if downtime is not None:
+            self.restarted(downtime)
+
+    def restarted(self, downtime: float) -> None:
+        """Count a restart that is over: the server was not ready for `downtime` seconds."""
+        labels = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
+        metrics.instruments.restarts.add(1, labels)
+        metrics.instruments.recovery_duration.record(downtime, labels)
+
+    def admitted(self) -> None:
+        """The calls that waited are sent. Their spans are linked to the restart, which must be current until then."""
+        self._end_episode()
+
+    # Losing.
+
+    def lost(self, reason: LossReason, uptime: float | None) -> None:
+        """The connection is over. `uptime` is in seconds, None if it was never ready."""
+        self._end_step()
+        if uptime is not None:
+            self._count_session(uptime, None if reason == "exited" else reason)
+        if self._episode is None:
+            self._begin_episode("restart")
+        self._begin_step("exit" if reason == "exited" else "crash", {} if uptime is None else {names.UPTIME: uptime})
+
+    def terminated(
+        self,
+        reason: LossReason,
+        message: str,
+        *,
+        exit_code: int | None,
+        signal: str | None,
+        stderr_tail: str,
+        expected: bool,
+    ) -> None:
+        """The lost server and all it started have ended. `expected`: it exited by itself, or it was only a probe.
+
+        `message` and `stderr_tail` are for people, with secrets masked.
+        """
+        self._describe_step(reason, exit_code, signal, stderr_tail)
+        if expected:
+            self._end_step()
+        else:
+            self._fail_step(reason, message)
+            self._count_crash(reason)
+
+    def stays_exited(self) -> None:
+        """The server does not run, and the next call starts it: it exited by itself, or nothing needs it."""
+        self._end_step()
+        if self._episode is not None:
+            self._episode.span.update_name(f"gaia.mcp.rest {self._observer.server}")
+        self._end_episode()
+
+    def rests(self, uptime: float | None) -> None:
+        """The server is stopped because it is idle. `uptime` as for `lost`."""
+        if uptime is not None:
+            self._count_session(uptime, None)
+
+    def backing_off(self, delay: float) -> None:
+        """The server is started again in `delay` seconds."""
+        self._begin_step("backoff", {names.DELAY: delay})
+
+    def gave_up(self, message: str) -> None:
+        """The server is not started again, or not soon."""
+        self._end_step()
+        if self._episode is not None:
+            self._episode.span.set_status(Status(StatusCode.ERROR, message))
+            self._episode.span.set_attribute(names.ERROR_TYPE, "gave_up")
+        self._end_episode()
+
+    # Stopping.
+
+    def closing(self, uptime: float | None) -> None:
+        """The server is being disconnected. `uptime` as for `lost`."""
+        self._end_step()
+        self._end_episode()
+        if uptime is not None:
+            self._count_session(uptime, None)
+        self._begin_step("close", {} if uptime is None else {names.UPTIME: uptime})
+
+    def closed(self, exit_code: int | None, signal: str | None) -> None:
+        self._describe_step("disconnected", exit_code, signal, "")
+        self._end_step()
+
+    # Inside.
+
+    @property
+    def _labels(self) -> dict[str, Any]:
+        return {names.SERVER_NAME: self._observer.server}
+
+    def _begin_episode(self, what: str) -> None:
+        self._episode = self._start(what, {}, self._take_request())
+        self._enter(self._episode.context)
+
+    def _end_episode(self) -> None:
+        episode, self._episode = self._episode, None
+        self._by_standby = False
+        self._enter(None)
+        if episode is not None:
+            self._end(episode.span)
+
+    def _begin_step(self, what: str, attributes: dict[str, Any]) -> None:
+        parent = self._take_request() if self._episode is None else self._episode.context
+        self._step = self._start(what, attributes, parent)
+        self._enter(self._step.context)
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            self._end(step.span)
+        self._enter(None if self._episode is None else self._episode.context)
+
+    def _fail_step(self, reason: LossReason, message: str) -> None:
+        if self._step is not None:
+            self._step.span.set_attribute(names.ERROR_TYPE, reason)
+            self._step.span.set_status(Status(StatusCode.ERROR, message or None))
+        self._end_step()
+
+    def _describe_step(self, reason: LossReason, exit_code: int | None, signal: str | None, stderr_tail: str) -> None:
+        found = {
+            names.REASON: reason,
+            names.EXIT_CODE: exit_code,
+            names.SIGNAL: signal,
+            names.STDERR_TAIL: stderr_tail or None,
+        }
+        if self._step is not None:
+            self._step.span.set_attributes({name: value for name, value in found.items() if value is not None})
+
+    def _take_request(self) -> Context:
+        parent, self._requested_in = self._requested_in, None
+        return Context() if parent is None else parent
+
+    def _start(self, what: str, attributes: dict[str, Any], parent: Context) -> _Step:
+        all_attributes = {names.SERVER_NAME: self._observer.server, **self._where, **attributes}
+        span = spans.start_internal_span(f"gaia.mcp.{what} {self._observer.server}", all_attributes, parent)
+        return _Step(span, trace.set_span_in_context(span, parent))
+
+    def _enter(self, context: Context | None) -> None:
+        """Make it the context of the supervisor's thread."""
+        if not self._has_thread:
+            return
+        self._leave()
+        if context is None:
+            self._leave = _nothing
+        else:
+            token = contexts.attach(context)
+            self._leave = lambda: contexts.detach(token)
+
+    def _end(self, span: Span) -> None:
+        if span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: span.end(now))
+
+    def _count_crash(self, reason: LossReason) -> None:
+        metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})
+
+    def _count_session(self, seconds: float, reason: LossReason | None) -> None:
+        revision = self._observer.protocol_version
+        if revision is None or revision >= _FIRST_WITHOUT_SESSIONS:
+            return
+        attributes = self._observer.common
+        if reason is not None:
+            attributes[names.ERROR_TYPE] = reason
+        metrics.instruments.session_duration.record(seconds, attributes)
+
+
+class StandbySpans:
+    """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread.
+
+    Unlike a restart, such a start is not what the thread is doing: its span is never the current one.
+    """
+
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        """As for `LifecycleSpans`."""
+        self._labels = {names.SERVER_NAME: observer.server}
+        self._executor = executor
+        self._span: Span | None = None
+        """Of the start under way."""
+
+    def opening(self, generation: int) -> None:
+        """A stand-by is about to be started."""
+        attributes: dict[str, str | int] = {**self._labels, names.GENERATION: generation}
+        name = f"gaia.mcp.standby {self._labels[names.SERVER_NAME]}"
+        self._span = spans.start_internal_span(name, attributes, Context())
+
+    def spawned(self, pid: int | None) -> Context | None:
+        """It runs. Returns the context that its handshake belongs to."""
+        if self._span is None:
+            return None
+        if pid is not None:
+            self._span.set_attribute(names.PID, pid)
+        return trace.set_span_in_context(self._span, Context())
+
+    def ended(self) -> None:
+        """It was greeted, or is not waited for any more."""
+        span, self._span = self._span, None
+        if span is not None and span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: span.end(now))
+
+    def failed(self, message: str) -> None:
+        """It could not be started, or was lost."""
+        metrics.instruments.standby_failures.add(1, self._labels)
+        if self._span is not None:
+            self._span.set_attribute(names.ERROR_TYPE, "standby_failed")
+            self._span.set_status(Status(StatusCode.ERROR, message))
+        self.ended()
+
+
+class ReplacementSpans:
+    """Follows the planned replacements of one server. Belongs to the supervisor's thread.
+
+    The old process goes on meanwhile: the span is never the current one, as with `StandbySpans`.
+    """
+
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        """As for `LifecycleSpans`."""
+        self._labels = {names.SERVER_NAME: observer.server}
+        self._executor = executor
+        self._span: Span | None = None
+        """Of what is under way."""
+        self._reason = ""
+
+    def began(self, reason: str, asked_in: Context | None) -> None:
+        """A fresh process is wanted, and `asked_in` is the trace that this belongs to."""
+        self._reason = reason
+        attributes = {**self._labels, names.REASON: reason}
+        name = f"gaia.mcp.recycle {self._labels[names.SERVER_NAME]}"
+        self._span = spans.start_internal_span(name, attributes, Context() if asked_in is None else asked_in)
+
+    def replaced(self, generation: int, pid: int | None) -> None:
+        """New calls go to the fresh process."""
+        assert self._span is not None, "it has begun"
+        metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
+        self._span.set_attribute(names.GENERATION, generation)
+        if pid is not None:
+            self._span.set_attribute(names.PID, pid)
+        self.ended()
+
+    def failed(self, message: str) -> None:
+        """The old process goes on, or is being stopped."""
+        if self._span is None:
+            return
+        self._span.set_attribute(names.ERROR_TYPE, "not_replaced")
+        self._span.set_status(Status(StatusCode.ERROR, message))
+        self.ended()
+
+    def ended(self) -> None:
+        """It is over: by what was told before, or because the old process was lost meanwhile."""
+        span, self._span = self._span, None
+        if span is not None and span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: span.end(now))
+
+
+class _Step(NamedTuple):
+    span: Span
+    context: Context
+
+
+def _nothing() -> None:
+    """There is no context to leave."""

@@ -1,0 +1,461 @@
+"""What is recorded of each request: its CLIENT span, its duration in the metrics, and its log event."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+from gaia.telemetry import attributes as names
+from gaia.telemetry import content, metrics, spans
+from gaia.telemetry.content import CaptureMode, ContentPolicy, Kind, Recorded
+from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outcome, ServerSpan
+
+__all__ = ["Executor", "Observation", "Observer"]
+
+logger = get_logger(__name__)
+
+_MAX_NAME = 200
+"""Characters of what a server calls its request; spans are kept for a while."""
+
+_MAX_DESCRIPTIONS = 1024
+
+_RESOURCES = frozenset(
+    {"resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated"}
+)
+"""The messages whose params have the URI of a resource."""
+
+_TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
+"""The methods with a target of few values, a tool or a prompt, and the attribute that its name goes into."""
+
+
+class _Description(NamedTuple):
+    """What all requests of one method and target have in common."""
+
+    method: str
+    target: str | None
+    name: str
+    """Of the span."""
+    attributes: Attributes
+    """Of the span and of the metrics."""
+    tools: tuple[str, ...]
+    """All names of the tool, if it is a tool call."""
+
+
+class Observer:
+    """Records the requests of one client to one server. Thread-safe."""
+
+    def __init__(
+        self,
+        server: str,
+        network: Attributes | None = None,
+        policy: ContentPolicy | None = None,
+    ) -> None:
+        """`network` is what the conventions call ``network.*`` and ``server.*``."""
+        self.server = server
+        self.policy = policy or ContentPolicy()
+        self.redact: Callable[[str], str] | None = None
+        """Masks the server's secrets. No content is recorded as long as they are not known."""
+        self.session_id: Callable[[], str | None] = lambda: None
+        """The session that the server has opened for the current connection."""
+        self.network: Attributes = network or {}
+        """Set before the first request, and replaced as a whole by `adopt`."""
+        self._protocol_version: str | None = None
+        self._descriptions: dict[tuple[str, str | None], _Description] = {}
+        """Filled by any thread, and replaced as a whole when the protocol version changes."""
+        self.noting = reentrant_lock()
+        """Owns what the observations of this observer have noted for the ends of their spans."""
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The attributes of everything that is recorded of this server."""
+        common: dict[str, Any] = {**self.network, names.SERVER_NAME: self.server}
+        if self._protocol_version is not None:
+            common[names.PROTOCOL_VERSION] = self._protocol_version
+        return common
+
+    def adopt(self, other: Observer) -> None:
+        """Record from now on what `other` would: the server has another configuration."""
+        self.policy, self.network = other.policy, other.network
+        self._descriptions = {}
+
+    def anew(self) -> Observer:
+        """An observer for a new connection, of which no protocol version is known yet."""
+        return Observer(self.server, self.network, self.policy)
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The revision that was agreed on last; None before the first time."""
+        return self._protocol_version
+
+    @protocol_version.setter
+    def protocol_version(self, revision: str | None) -> None:
+        if revision != self._protocol_version:
+            self._protocol_version = revision
+            self._descriptions = {}
+
+    def begin(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        target: str | None = None,
+        context: Context | None = None,
+        executor: Executor | None = None,
+    ) -> Observation:
+        """Follow a message that is about to be sent. `target` is the name of the tool or prompt, if there is one.
+
+        `context` is the context in which the message was wanted; None is the current one. `executor` ends the span;
+        None: the thread that reports the end.
+        """
+        description = self._descriptions.get((method, target)) or self._describe(method, target)
+        span = spans.start_client_span(
+            description.name, description.attributes, tools=description.tools, context=context
+        )
+        observation = Observation(self, description, span, executor)
+        if span is not None and span.was_recording:
+            observation.begun(span, params or {})
+        return observation
+
+    def follow(self, method: str, params: Mapping[str, Any], target: str) -> Observation | None:
+        """Like `begin`, in the current context; None when nothing would be recorded, which is what calls cost least."""
+        if spans.tracing_is_off() and metrics.metering_is_off() and not logger.is_enabled_for(logging.DEBUG):
+            return None
+        return self.begin(method, params, target=target)
+
+    def serve(
+        self, method: str, params: Mapping[str, Any] | None, request_id: object, executor: Executor | None = None
+    ) -> ServerSpan:
+        """Follow a request of the server, from its arrival to the answer; `executor` as for `begin`."""
+        method = method[:_MAX_NAME]
+        details = {} if request_id is None else {names.REQUEST_ID: str(request_id)}
+        attributes = {names.METHOD_NAME: method, **self.common}
+        return ServerSpan(method, attributes, details, (params or {}).get("_meta"), executor=executor)
+
+    def refused(self, error: MCPError) -> None:
+        """A call was not made at all."""
+        metrics.instruments.refused.add(1, {names.SERVER_NAME: self.server, names.ERROR_TYPE: error.error_type})
+
+    def noise_received(self, size: int) -> None:
+        """The server wrote so many bytes that are no message."""
+        metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
+
+    def masked(self, text: str) -> str:
+        """`text` without the server's secrets, as far as they are known."""
+        return text if self.redact is None else self.redact(text)
+
+    def record(self, tool: str, kind: Any, value: Any, mode: CaptureMode) -> str | None:
+        """What may be recorded of arguments or a result."""
+        if mode == "off" or self.redact is None:
+            return None
+        return content.render(Recorded(self.server, tool, kind, mode, value), self.redact)
+
+    def _describe(self, method: str, target: str | None) -> _Description:
+        attributes = {names.METHOD_NAME: method, **self.common}
+        tools: tuple[str, ...] = ()
+        if target is not None:
+            attributes[_TARGETS[method]] = target
+        if method == "tools/call":
+            attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
+            # As the server names it, and as models do.
+            tools = () if target is None else (target, f"mcp_{self.server}_{target}")
+        name = method if target is None else f"{method} {target}"
+        description = _Description(method, target, name, attributes, tools)
+        if len(self._descriptions) >= _MAX_DESCRIPTIONS:
+            self._descriptions = {}
+        self._descriptions[(method, target)] = description
+        return description
+
+
+class Observation:
+    """Records one message. `ended` is called once; the other methods before, from any thread."""
+
+    # What most messages never need: as attributes of the class they cost nothing.
+    _call_id: int | None = None
+    _linked = False
+    _stopped: tuple[float, int] | None = None
+    records = False
+    """Whether the span takes attributes."""
+    _mode: CaptureMode = "off"
+    _arguments: bytes | None = None
+    """As plain JSON, if they are searched for secrets together with the result."""
+    _client: str | None = None
+    """The client of a gateway that made the request."""
+    _noted: dict[str, Any] | None = None
+    """What the span is given at its end, in one step; None if it is given everything at once.
+
+    The observer's `noting` owns it: a report of progress may come while the request is given up."""
+
+    def __init__(
+        self, observer: Observer, description: _Description, span: ClientSpan | None, executor: Executor | None
+    ) -> None:
+        self._observer = observer
+        self._description = description
+        self.span = span
+        self._executor = executor
+        self._started = time.perf_counter()
+
+    def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
+        """The span records; `params` are those of the request."""
+        self.records = True
+        details = self._details(params)
+        if span.is_ours and not spans.running_is_read():
+            self._noted = details
+        else:
+            # It is read before its end; or it may end before the request does, and takes nothing more then.
+            self._add_texts(details, None)
+            self._arguments = None
+            span.set_attributes(details)
+
+    def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells this request from others of its kind."""
+        details: dict[str, Any] = {}
+        observer, method, target = self._observer, self._description.method, self._description.target
+        if (session := observer.session_id()) is not None:
+            details[names.SESSION_ID] = session
+        if method in _RESOURCES:
+            details[names.RESOURCE_URI] = observer.masked(str(params.get("uri")))
+        if target is None:
+            return details
+        # Of the result too: what is configured does not change during a call.
+        self._mode = mode = observer.policy.mode_for(target)
+        arguments = _plain(params.get("arguments"))
+        if arguments is None:
+            return details
+        if method == "tools/call":
+            size, text, self._arguments = self._measure("arguments", arguments)
+            if size is not None:
+                details[names.ARGUMENTS_SIZE] = size
+            if text is not None or self._arguments is not None:
+                details[names.TOOL_ARGUMENTS] = text
+            return details
+        if (size := content.size_of(arguments)) is not None:
+            details[names.ARGUMENTS_SIZE] = size
+        if isinstance(arguments, Mapping):
+            for name, value in arguments.items():
+                text = observer.record(target, "arguments", {name: value}, mode)
+                if text is not None:
+                    details[f"{names.PROMPT_VARIABLE}{name}"] = text
+        return details
+
+    def _measure(self, kind: Kind, value: Any) -> tuple[int | None, str | None, bytes | None]:
+        """The size of arguments or a result, and what is recorded of them: a text, or JSON for `_add_texts`."""
+        encoded = content.plain_json(value)
+        size = content.size_of(value) if encoded is None else len(encoded)
+        observer, mode = self._observer, self._mode
+        if encoded is not None and observer.redact is not None and not content.has_hook():
+            if mode == "full":
+                return size, encoded.decode(), None
+            if mode == "redacted" and len(encoded) <= content.MAX_PLAIN:
+                return size, None, encoded
+        return size, observer.record(self._description.target or "", kind, value, mode), None
+
+    def _add_texts(self, attributes: dict[str, Any], result: bytes | None) -> None:
+        """What is recorded of arguments and result, where `_measure` has left it open."""
+        arguments, redact = self._arguments, self._observer.redact
+        if arguments is None and result is None:
+            return
+        assert redact is not None, "`_measure` has seen it"
+        server, target = self._observer.server, self._description.target or ""
+        first, second = content.render_call(server, target, arguments, result, redact)
+        if first is not None:
+            attributes[names.TOOL_ARGUMENTS] = first
+        elif arguments is not None:
+            del attributes[names.TOOL_ARGUMENTS]
+        if second is not None:
+            attributes[names.TOOL_RESULT] = second
+
+    def of_client(self, name: str) -> None:
+        """The request is that of a client of a gateway. To be said before it is sent."""
+        self._client = name
+        self._note({names.GATEWAY_CLIENT: name})
+
+    def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The params with the trace context, which the server may continue."""
+        return params if self.span is None else self.span.inject(params)
+
+    @property
+    def context(self) -> Context | None:
+        """Where what belongs to the request is recorded; None when tracing is off."""
+        return None if self.span is None else self.span.context
+
+    @property
+    def trace_id(self) -> str | None:
+        """In hexadecimal digits; None when tracing is off."""
+        return None if self.span is None else self.span.trace_id()
+
+    # What becomes of the request on its way, told by the thread that does it. Quick, and never raising.
+
+    def numbered(self, call_id: int) -> None:
+        """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
+        earlier, self._call_id = self._call_id, call_id
+        if self.records and self.span is not None:
+            self._note({names.REQUEST_ID: str(call_id)})
+            if earlier is not None:
+                ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
+                self.span.add_event("gaia.mcp.call.round_trip", ids)
+
+    def queued(self) -> None:
+        """The request waits for its server to be ready."""
+        if self.span is not None:
+            self.span.add_event("gaia.mcp.call.queued", {})
+
+    def requeued(self, reason: str) -> None:
+        """The server was lost before the request was written; it waits for the next one."""
+        self._moved("requeued", {"gaia.mcp.call.reason": reason})
+
+    def repeated(self, call_id: int, reason: str) -> None:
+        """The server was lost with the request; it will be sent to the next one under a new id."""
+        earlier, self._call_id = self._call_id, call_id
+        ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
+        self._moved("repeated", {**ids, "gaia.mcp.call.reason": reason})
+        self._note({names.REQUEST_ID: str(call_id)})
+
+    def resumed(self) -> None:
+        """The request goes to the next connection."""
+        self._moved("resumed", {})
+
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        """The server has reported how far it is. The span keeps the numbers; a message would be content."""
+        found: dict[str, float] = {}
+        for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
+            value: Any = params.get(key)
+            if type(value) in (int, float) and abs(value) <= sys.float_info.max:
+                # As a double: an integer of the server may be too large for an exporter.
+                found[name] = float(value)
+        self._note(found)
+
+    def _note(self, attributes: Attributes) -> None:
+        """Add them to the span, or to what it is given at its end."""
+        if not self.records or self.span is None:
+            return
+        with self._observer.noting:
+            if self._noted is not None:
+                for name in attributes:
+                    # What is set last comes last, as the SDK has it.
+                    self._noted.pop(name, None)
+                self._noted.update(attributes)
+                return
+        self.span.set_attributes(attributes)
+
+    def _moved(self, event: str, attributes: Attributes) -> None:
+        """Runs on the supervisor's thread, where the restart is the current span: it is linked once."""
+        if self.span is not None:
+            self.span.add_event(f"gaia.mcp.call.{event}", attributes)
+            if not self._linked:
+                self._linked = True
+                self.span.link_current()
+
+    # The end.
+
+    def stop(self) -> None:
+        """Take the time of the answer now; `ended` follows when its meaning is known."""
+        self._stopped = (time.perf_counter(), time.time_ns())
+
+    def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:
+        """The request has its outcome, or was not made because of `error`, with which its maker may go on."""
+        seconds = (time.perf_counter() if self._stopped is None else self._stopped[0]) - self._started
+        method, counted = self._description.method, self._description.attributes
+        outcome = SUCCESS
+        if error is not None or result.get("isError") is True:
+            outcome = _outcome(method, error, handled)
+            counted = {**counted, **outcome.counted}
+        if method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
+            counted = {**counted, names.PROTOCOL_VERSION: agreed}
+            self._note({names.PROTOCOL_VERSION: agreed})
+        if self._client is not None:
+            counted = {**counted, names.GATEWAY_CLIENT: self._client.partition("/")[0]}
+        metrics.instruments.operation_duration.record(seconds, counted)
+        if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
+            metrics.instruments.refused.add(
+                1, {names.SERVER_NAME: self._observer.server, names.ERROR_TYPE: outcome.error_type or ""}
+            )
+        span = self.span
+        if span is not None:
+            self._end_span(span, outcome, result)
+        if method == "tools/call" and logger.is_enabled_for(logging.DEBUG):
+            self._log(seconds, None if error is None else _error_type(error), outcome)
+
+    def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
+        now = time.time_ns() if self._stopped is None else self._stopped[1]
+        if self.records:
+            with self._observer.noting:
+                attributes, self._noted = self._noted or {}, None
+            encoded = None
+            if self._description.target is not None and result and (span.is_ours or span.is_recording):
+                encoded = self._add_result(attributes, result)
+            self._add_texts(attributes, encoded)
+            span.conclude(outcome, attributes)
+        if self._executor is None:
+            span.end(now)
+        else:
+            self._executor(lambda: span.end(now))
+
+    def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> bytes | None:
+        if self._description.method != "tools/call":
+            if (size := content.size_of(result)) is not None:
+                attributes[names.RESULT_SIZE] = size
+            return None
+        size, text, encoded = self._measure("result", result)
+        if size is not None:
+            attributes[names.RESULT_SIZE] = size
+        blocks = result.get("content")
+        if isinstance(blocks, list):
+            found = {str(block.get("type")) for block in blocks if type(block) is dict}
+            attributes[names.RESULT_TYPES] = sorted(found)
+        if text is not None:
+            attributes[names.TOOL_RESULT] = text
+        return encoded
+
+    def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
+        current = None if self.span is None else trace.get_current_span(self.span.context)
+        with trace.use_span(current or trace.get_current_span(), end_on_exit=False, record_exception=False):
+            logger.debug(
+                "tool_called",
+                server=self._observer.server,
+                tool=self._description.target,
+                call_id=self._call_id,
+                seconds=round(seconds, 6),
+                error_type=failure or outcome.error_type,
+            )
+
+
+def _plain(arguments: Any) -> Any:
+    """What stands in a request as JSON already (`orjson.Fragment`), as a value; None if it cannot be decoded."""
+    if type(arguments) is not orjson.Fragment:
+        return arguments
+    try:
+        return orjson.loads(orjson.dumps(arguments))
+    except ValueError:
+        # Such as a number that no double is as large as, which is the server's affair.
+        return None
+
+
+_TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
+
+_REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization", "not_connected"})
+"""The error types of calls that the client did not send because it could not."""
+
+
+def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome:
+    if error is None:
+        return _TOOL_ERROR if method == "tools/call" else SUCCESS
+    if isinstance(error, JsonRpcError):
+        return Outcome(str(error.code), str(error.code), error.message, handled=handled)
+    if isinstance(error, MCPError):
+        return Outcome(error.error_type, None, error.message, error.delivery, handled)
+    # Arguments that are no JSON, say, or Ctrl-C in the waiting thread.
+    return Outcome(_error_type(error), None, str(error), handled=handled)
+
+
+def _error_type(error: BaseException) -> str:
+    return error.error_type if isinstance(error, MCPError) else type(error).__qualname__

@@ -1,0 +1,117 @@
+"""The steps of an exchange with a server, which is written as a generator.
+
+The generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
+`Notify` or `SetProtocolVersion` and is sent None. The code that drives it decides how bytes travel and how time passes:
+the exchange runner of a supervised server by events, `drive` in the caller's thread, a test by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import msgspec
+
+from gaia.mcp.errors import InvalidResponse, MCPError
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.value_size import value_size
+
+__all__ = ["Exchange", "Notify", "Send", "SetProtocolVersion", "Step", "drive", "paginate"]
+
+T = TypeVar("T")
+
+_MAX_PAGES = 10_000
+_MAX_ITEMS = 100_000
+_MAX_BYTES = 64 * 1024 * 1024
+"""Pages, items, and bytes in memory (`value_size`). No well-behaved server has more. A list that never ends must not
+keep the client for ever, or fill its memory."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send this request; go on with its result."""
+
+    method: str
+    params: dict[str, Any] | None = None
+    timeout: float | None = None
+    """Seconds for this request alone; None leaves it to the driver."""
+    target: str | None = None
+    """The name of the prompt that is asked for, which traces are told."""
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """Send this notification; go on at once."""
+
+    method: str
+    params: dict[str, Any] | None = None
+
+
+class SetProtocolVersion(msgspec.Struct, frozen=True):
+    """From now on every message of the connection has what this protocol asks for; go on at once."""
+
+    protocol: NegotiatedProtocol
+
+
+Step = Send | Notify | SetProtocolVersion
+
+Exchange = Generator[Step, Any, T]
+
+
+def paginate(method: str, key: str) -> Exchange[list[Any]]:
+    """All items of a paginated list (specification, "Pagination").
+
+    The end is a missing or null `nextCursor`; an empty string is a cursor like any other. A cursor that comes twice
+    would loop for ever and is an `InvalidResponse`.
+    """
+    items: list[Any] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    size = 0
+    for _ in range(_MAX_PAGES):
+        result = yield Send(method, None if cursor is None else {"cursor": cursor})
+        page = result.get(key)
+        if not isinstance(page, list):
+            raise InvalidResponse(f"the answer to {method} has no list {key!r}")
+        items.extend(page)
+        if len(items) > _MAX_ITEMS:
+            raise InvalidResponse(f"{method} has more than {_MAX_ITEMS} items")
+        cursor = result.get("nextCursor")
+        if cursor is None:
+            return items
+        if not isinstance(cursor, str):
+            raise InvalidResponse(f"the answer to {method} has a cursor that is not a string")
+        # The last page needs no count: one message has a limit of its own.
+        size += value_size(page) + value_size(cursor)
+        if size > _MAX_BYTES:
+            raise InvalidResponse(f"the pages of {method} take more than {_MAX_BYTES} bytes")
+        if cursor in seen:
+            # The cursor itself is left out: it may be anything that the server knows.
+            raise InvalidResponse(f"the answer to {method} repeats a cursor")
+        seen.add(cursor)
+    raise InvalidResponse(f"{method} has more than {_MAX_PAGES} pages")
+
+
+def drive(
+    exchange: Exchange[T],
+    request: Callable[[Send], dict[str, Any]],
+    tell: Callable[[Notify | SetProtocolVersion], None] = lambda _: None,
+) -> T:
+    """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`.
+
+    `tell` is given the steps that have no result. Listings have none of them.
+    """
+    try:
+        step = next(exchange)
+        while True:
+            if not isinstance(step, Send):
+                tell(step)
+                step = exchange.send(None)
+                continue
+            try:
+                result = request(step)
+            except MCPError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(result)
+    except StopIteration as stop:
+        outcome: T = stop.value
+        return outcome

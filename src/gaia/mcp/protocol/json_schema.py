@@ -1,0 +1,417 @@
+"""JSON Schema as MCP wants it: 2020-12 unless the schema declares another dialect; nothing is ever fetched.
+
+Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). A check by one of those does
+a bounded amount of work in a bounded time, whatever the schema asks for, and its patterns are matched in linear time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from itertools import islice
+from typing import Any, cast
+
+import orjson
+
+from gaia.mcp.protocol.linear_pattern import linear_pattern
+from gaia.runtime.locks import import_apart
+
+__all__ = ["CheckGivenUp", "JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
+
+_MAX_PARTS = 20_000
+_MAX_DEPTH = 100
+_MAX_REFERENCE = 1000
+"""Characters of ``$id``, ``$ref`` and the like: each is joined with those that it is within."""
+
+_MAX_WORK = 6_000_000
+"""Units of work in one check; a unit takes about 0.2 µs."""
+_MAX_SECONDS = 2.0
+"""The processor time for one check: once to make a schema ready, and once for each value. Only the time of the thread
+that makes the check counts, whatever else the processor does meanwhile."""
+_UNITS_BETWEEN_LOOKS = 2_000
+"""The clock of a thread takes longer to read than a unit takes."""
+_STEP = 10
+"""Units for one part of a value, one schema that is applied, one keyword that is evaluated."""
+_PROBLEM = 200
+"""Units for a problem, which takes 3 KB."""
+
+_MAX_PROBLEMS = 5
+_MAX_QUOTED = 30
+"""Larger arrays and objects, in parts, are not quoted in a problem."""
+_MAX_TEXT = 100
+
+_VERBATIM = frozenset(("const", "enum", "default", "examples"))
+"""Keywords whose value is data, not schema."""
+
+_FORMATS = ("date", "email", "idn-email", "ipv4", "ipv6", "uuid")
+"""Those that take linear time, and that are checked whatever other packages are installed."""
+
+_NOT_MONOTONIC = frozenset(("not", "oneOf", "if", "contains", "disallow"))
+"""Keywords by which a value may be wrong *because* a part of the schema permits it."""
+
+_current_check: ContextVar[_Check] = ContextVar("json_schema_check")
+
+
+class SchemaUnusable(ValueError):
+    """Nothing can be said about a value by this schema; the message says why."""
+
+
+class CheckGivenUp(SchemaUnusable):
+    """The check of one value would take too long, or the value is nested too deep. Others may be fine."""
+
+
+class JsonSchema:
+    """A schema that was checked and made ready. Thread-safe."""
+
+    def __init__(
+        self, schema: Any, *, trusted: bool = False, on_skipped: Callable[[str], object] | None = None
+    ) -> None:
+        """`trusted` is for the application's own schemas: their work is not bounded, and formats are annotations only.
+
+        `on_skipped` is called once, when a check meets a part of the schema that cannot be checked in bounded time, and
+        is told which; values count as fitting that part.
+
+        Raises SchemaUnusable for what is no schema, or one of a dialect that is not supported.
+        """
+        # The import takes a tenth of a second, which only clients of servers with schemas have to spend.
+        import_apart("jsonschema", "jsonschema_specifications")
+        from jsonschema import validators
+        from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+        if not isinstance(schema, (dict, bool)):
+            raise SchemaUnusable("it is neither an object nor a boolean")
+        declared = schema.get("$schema") if isinstance(schema, dict) else None
+        kind: Any = validators.Draft202012Validator
+        if declared is not None:
+            kind = validators.validator_for(schema, default=cast("Any", None))
+        if kind is None:
+            raise SchemaUnusable(f"its dialect {str(declared)[:_MAX_TEXT]!r} is not supported")
+        self._trusted = trusted
+        self._on_skipped = on_skipped
+        with self._bounded() as check:
+            if trusted:
+                # The registry of the dialects, which are in the package: without it, jsonschema fetches them.
+                meta = kind(kind.META_SCHEMA, registry=REGISTRY, format_checker=kind.FORMAT_CHECKER)
+            else:
+                schema, meta = _measured(_without_dialects(schema), check), _of_dialect(kind)
+            for error in meta.iter_errors(schema):
+                raise SchemaUnusable(_worded(error))
+            self._validator = kind(schema, registry=REGISTRY) if trusted else _counting_validator(kind, schema)
+
+    def problems(self, value: Any) -> list[str]:
+        """What is wrong with `value`, the first few things; empty if nothing is.
+
+        Raises SchemaUnusable when that cannot be found out, because a reference leads nowhere, and CheckGivenUp when it
+        would take too long.
+        """
+        with self._bounded() as check:
+            if self._trusted:
+                found = list(self._validator.iter_errors(value))
+            else:
+                found = list(islice(self._validator.iter_errors(_measured(value, check)), _MAX_PROBLEMS))
+        found.sort(key=lambda error: list(map(str, error.absolute_path)))
+        more = len(found) - _MAX_PROBLEMS
+        return [*map(_worded, found[:_MAX_PROBLEMS]), *([f"and {more} more"] if more > 0 else [])]
+
+    @contextmanager
+    def _bounded(self) -> Iterator[_Check]:
+        from referencing.exceptions import Unresolvable
+
+        check = _Check(math.inf if self._trusted else _MAX_WORK, self._skipped)
+        token = _current_check.set(check)
+        try:
+            yield check
+        except SchemaUnusable:
+            raise
+        except Unresolvable as error:
+            raise SchemaUnusable(f"it refers to {error.ref!r}, which is not in it; nothing is fetched") from None
+        except RecursionError:
+            raise CheckGivenUp("schema or value are too deeply nested") from None
+        except Exception as error:  # noqa: BLE001 - where a reference leads to what is no schema, jsonschema raises anything
+            raise SchemaUnusable(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}") from None
+        except BaseException as error:
+            # No `Exception`: what jsonschema has in Rust panics if the recursion reaches its limit there.
+            if type(error).__name__ == "PanicException":
+                raise CheckGivenUp("schema or value are too deeply nested") from None
+            raise
+        finally:
+            _current_check.reset(token)
+
+    def _skipped(self, what: str) -> None:
+        told, self._on_skipped = self._on_skipped, None
+        if told is not None:
+            told(what)
+
+
+def problems_by_own_schema(schema: dict[str, Any], value: Any) -> list[str]:
+    """What is wrong with `value` by a schema of the application's own; what was made of the schema is kept.
+
+    Raises SchemaUnusable.
+    """
+    return _own_schema(orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)).problems(value)
+
+
+@lru_cache(maxsize=512)
+def _own_schema(schema: bytes) -> JsonSchema:
+    return JsonSchema(orjson.loads(schema), trusted=True)
+
+
+class _Check:
+    """The work of one check, in the thread that does it."""
+
+    def __init__(self, work: float, skipped: Callable[[str], None]) -> None:
+        self._left = self._look_at = work
+        """Units. The clock is looked at when fewer are left than `_look_at`; without a limit never."""
+        self._end = time.thread_time() + _MAX_SECONDS
+        self._skipped = skipped
+        self.is_complete = True
+
+    def spend(self, work: int) -> None:
+        self._left -= work
+        if self._left < self._look_at:
+            # Below 0 each time.
+            self._look_at = max(0, self._left - _UNITS_BETWEEN_LOOKS)
+            if self._left < 0 or time.thread_time() > self._end:
+                raise CheckGivenUp("the check takes too long")
+
+    def skip(self, what: str) -> None:
+        """Something is not checked."""
+        self.is_complete = False
+        self._skipped(what)
+
+
+# Values are copied into types that know their size, and that quote themselves in a few words: jsonschema quotes what is
+# wrong in each of its problems, those of all alternatives of an `anyOf` among them.
+
+
+class _Array(list[Any]):
+    __slots__ = ("size",)
+
+    size: int
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.size <= _MAX_QUOTED else f"[… {len(self)} items …]"
+
+
+class _Object(dict[Any, Any]):
+    __slots__ = ("size",)
+
+    size: int
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.size <= _MAX_QUOTED else f"{{… {len(self)} members …}}"
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{self[: _MAX_TEXT - 20]!r}…{self[-10:]!r}"
+
+
+def _measured(value: Any, check: _Check) -> Any:
+    if isinstance(value, str):
+        if len(value) <= _MAX_TEXT:
+            return value
+        check.spend(len(value) // 64)
+        return _Text(value)
+    copy: _Array | _Object
+    if isinstance(value, dict):
+        check.spend(_STEP * (1 + len(value)))
+        copy = _Object((_measured(key, check), _measured(part, check)) for key, part in value.items())
+        copy.size = 1 + sum(_size(key) + _size(part) for key, part in copy.items())
+        return copy
+    if isinstance(value, list):
+        check.spend(_STEP * (1 + len(value)))
+        copy = _Array(_measured(part, check) for part in value)
+        copy.size = 1 + sum(map(_size, copy))
+        return copy
+    return value
+
+
+def _size(value: Any) -> int:
+    """How many parts a value has; each 64 characters of a string are one."""
+    if isinstance(value, str):
+        return 1 + len(value) // 64
+    size: int = getattr(value, "size", 1)
+    return size
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) // 64
+    return len(value) if isinstance(value, (list, dict)) else 0
+
+
+def _without_dialects(schema: Any) -> Any:
+    """A copy without ``$schema``: one dialect holds for the whole schema. Raises SchemaUnusable for a huge schema."""
+    parts = 0
+
+    def copied(node: Any, depth: int, *, is_data: bool = False) -> Any:
+        nonlocal parts
+        parts += 1
+        if parts > _MAX_PARTS or depth > _MAX_DEPTH:
+            raise SchemaUnusable(f"it has more than {_MAX_PARTS} parts, or more than {_MAX_DEPTH} within one another")
+        if isinstance(node, list):
+            return [copied(item, depth + 1, is_data=is_data) for item in node]
+        if not isinstance(node, dict):
+            return node
+        for key in ("$id", "id", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor"):
+            if isinstance(node.get(key), str) and len(node[key]) > _MAX_REFERENCE:
+                raise SchemaUnusable(f"its {key} has more than {_MAX_REFERENCE} characters")
+        return {
+            key: copied(value, depth + 1, is_data=is_data or key in _VERBATIM)
+            for key, value in node.items()
+            if is_data or key != "$schema" or not isinstance(value, str)
+        }
+
+    return copied(schema, 0)
+
+
+def _counting_validator(kind: Any, schema: Any) -> Any:
+    from jsonschema import FormatChecker
+    from jsonschema_specifications import REGISTRY
+    from referencing.jsonschema import specification_with
+
+    counting = _counting_class(kind)
+    resource = specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema)
+    base = resource.id() or ""
+    # A registry that has not been searched for anchors and ids is searched anew for each reference to one.
+    registry = REGISTRY.with_resource(base, resource).crawl()
+    return counting(schema, format_checker=FormatChecker(_FORMATS), _resolver=registry.resolver(base))
+
+
+@lru_cache(maxsize=16)
+def _of_dialect(kind: Any) -> Any:
+    return _counting_validator(kind, kind.META_SCHEMA)
+
+
+@lru_cache(maxsize=16)
+def _counting_class(kind: Any) -> Any:
+    import attrs
+    from jsonschema import validators
+
+    counting: Any = validators.extend(  # type: ignore[no-untyped-call]
+        kind, {name: _counted(name, _SAFE.get(name, check)) for name, check in kind.VALIDATORS.items()}
+    )
+    # Validators are attrs classes, whose own `evolve` changes to the class of a dialect that a part of the schema
+    # declares or refers to. That class counts nothing.
+    counting.evolve = attrs.evolve
+    counting.descend = _counted_descend(kind.descend)
+    return counting
+
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+
+
+def _counted(name: str, keyword: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        check = _current_check.get()
+        check.spend(_STEP + _length(value) + _length(instance) + _comparisons(name, value, instance))
+        for error in keyword(validator, value, instance, schema) or ():
+            if name in _NOT_MONOTONIC and not check.is_complete:
+                raise SchemaUnusable("a part of it that cannot be checked decides")
+            yield error
+
+    return counted
+
+
+def _comparisons(name: str, value: Any, instance: Any) -> int:
+    """How many parts are compared with each other at worst."""
+    if name == "const":
+        return min(_size(value), _size(instance))
+    if name == "enum":
+        return min(_size(value), len(value) * _size(instance))
+    if name == "uniqueItems" and value and isinstance(instance, list):
+        # Strings are sorted, and so are numbers; others are compared with each other.
+        sortable = all(isinstance(item, str) for item in instance) or {*map(type, instance)} <= {int, float}
+        return _size(instance) * (_STEP if sortable else len(instance))
+    return 0
+
+
+def _counted_descend(descend: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def counted(validator: Any, instance: Any, schema: Any, *args: Any, **options: Any) -> Iterator[Any]:
+        check = _current_check.get()
+        check.spend(_STEP)
+        for error in descend(validator, instance, schema, *args, **options):
+            check.spend(_PROBLEM + len(error.message) // 16)
+            yield error
+
+    return counted
+
+
+# Keywords that jsonschema evaluates with Python's `re`, whose matcher takes exponential time for some patterns and
+# cannot be interrupted, or with lists that it searches again and again.
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001 - as jsonschema calls it
+    from jsonschema import ValidationError
+
+    if validator.is_type(instance, "string") and _matches(pattern, instance) is False:
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
+    if validator.is_type(instance, "object"):
+        for pattern, part in patterns.items():
+            for key, value in instance.items():
+                if _matches(pattern, key):
+                    yield from validator.descend(value, part, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if validator.is_type(instance, "object"):
+        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for key, value in instance.items():
+            if key in known or any(_matches(pattern, key) is not False for pattern in patterns):
+                continue
+            if part is False:
+                yield ValidationError(f"Additional properties are not allowed ({key!r} was unexpected)")
+            else:
+                yield from validator.descend(value, part, path=key)
+
+
+def _unevaluated(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
+    """Not evaluated: jsonschema would go through all other parts of the schema, and count nothing."""
+    _current_check.get().skip("unevaluatedItems and unevaluatedProperties")
+    return iter(())
+
+
+_SAFE: dict[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "unevaluatedProperties": _unevaluated,
+    "unevaluatedItems": _unevaluated,
+}
+
+
+def _matches(pattern: str, text: str) -> bool | None:
+    """Whether a pattern occurs in a text, by the rules of ECMA 262; None if that is not found out in linear time."""
+    check = _current_check.get()
+    compiled = linear_pattern(pattern)
+    if compiled is None:
+        check.skip(f"the pattern {pattern!r}")
+        return None
+    check.spend(_STEP + len(text) * compiled.size // 4096)
+    return compiled.occurs_in(text)
+
+
+def _place(error: Any) -> str:
+    where: str = error.json_path
+    return where.removeprefix("$").removeprefix(".")
+
+
+def _worded(error: Any) -> str:
+    where, text = _shortened(_place(error)), _shortened(error.message)
+    return f"{where}: {text}" if where else text
+
+
+def _shortened(text: str) -> str:
+    return f"{text[:200]} … {text[-90:]}" if len(text) > 300 else text

@@ -1,0 +1,322 @@
+"""JSON-RPC 2.0 messages (MCP specification, "Base Protocol"): immutable values, and bytes to and from them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+from gaia.mcp.protocol.framing import OversizedLine
+from gaia.mcp.protocol.long_strings import LONG, loads
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "MAX_DEPTH",
+    "METHOD_NOT_FOUND",
+    "ErrorResponse",
+    "Message",
+    "NestedTooDeep",
+    "NotAMessage",
+    "Notification",
+    "Refusal",
+    "Request",
+    "RequestId",
+    "Response",
+    "decode",
+    "encode_error",
+    "encode_notification",
+    "encode_request",
+    "encode_result",
+    "is_tool_error",
+    "optional",
+    "required",
+]
+
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+MAX_DEPTH = 254
+"""Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
+
+_MAY_BE_DEEP = 2 * MAX_DEPTH
+"""Bytes. Each level takes two at least, so most messages need no second look."""
+
+_LONG_LINE = 16 * 1024
+"""Bytes that take longer to count than the members of an ordinary answer."""
+
+_END_LINE = orjson.OPT_APPEND_NEWLINE
+
+_END = 1024
+"""Bytes of a line that are searched for the id of an answer."""
+
+_MAX_ID = 1024
+"""Characters."""
+
+_MAX_METHOD = 1024
+"""Characters. The names of spans and the fields of log events contain it."""
+
+RequestId = int | str
+
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request from the server; it must be answered with the same id."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+    call_id: int | None = None
+    """Of our request on whose stream it came, if the transport has such streams."""
+
+
+class Notification(msgspec.Struct, frozen=True):
+    method: str
+    params: dict[str, Any]
+    call_id: int | None = None
+    """As that of a request."""
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A successful answer. `result` is an object in every MCP revision; the connection refuses anything else."""
+
+    id: RequestId
+    result: Any
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """An answer that reports an error. `id` is None when the server could not read the id of our request."""
+
+    id: RequestId | None
+    error: Any
+
+
+def is_tool_error(result: Mapping[str, Any]) -> bool:
+    """Whether a result says that the tool failed (specification, "Tools", "Error Handling")."""
+    return result.get("isError") is True
+
+
+Message = Request | Notification | Response | ErrorResponse
+
+
+class NotAMessage(ValueError):
+    """The bytes are not a JSON-RPC 2.0 message."""
+
+
+class NestedTooDeep(NotAMessage):
+    """The message is nested deeper than `MAX_DEPTH` levels, more than orjson and recursive code can handle."""
+
+    def __init__(self, identifier: RequestId | None) -> None:
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
+        self.identifier = identifier
+        """Of the request that it answers, if it is an answer."""
+
+
+class Refusal(Exception):
+    """A request of the server is answered with this error, whose message must hold no secrets of the client."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def required(params: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """A member of the params. Raises `Refusal` if it is missing or of another type."""
+    value = optional(params, key, kind)
+    if value is None:
+        raise Refusal(INVALID_PARAMS, f"{key}: missing")
+    return value
+
+
+def optional(params: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    """A member of the params, None if it is missing. Raises `Refusal` if it is of another type."""
+    value = params.get(key)
+    # True is an int in Python, and none in JSON.
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
+        raise Refusal(INVALID_PARAMS, f"{key}: of the wrong type")
+    return value
+
+
+def decode(line: bytes) -> Message | list[Message]:
+    """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
+
+    Text that is not valid Unicode and numbers that only Python's own parser accepts are repaired rather than refused:
+    a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
+    for everything else, and `NestedTooDeep` for nesting that only serves to do harm.
+    """
+    size = len(line)
+    try:
+        value = orjson.loads(line) if size < LONG else loads(line)
+    except orjson.JSONDecodeError:
+        value = _decode_leniently(line)
+    if size > _MAY_BE_DEEP and _may_be_too_deep(line, value) and _is_too_deep(value):
+        raise NestedTooDeep(_answered_id(value))
+    return _batch(value) if type(value) is list else _message(value)
+
+
+def _may_be_too_deep(line: bytes, value: Any) -> bool:
+    """Whether there are enough brackets. A long text in few members is not searched for them: that takes its time."""
+    if len(line) > _LONG_LINE and _has_few_members(value):
+        return False
+    return line.count(b"{") + line.count(b"[") > MAX_DEPTH
+
+
+def _has_few_members(value: Any) -> bool:
+    """Whether all objects and lists together have fewer members than `MAX_DEPTH`, so that they cannot be so deep."""
+    members, pending = 0, [value]
+    while pending:
+        container = pending.pop()
+        if type(container) is dict or type(container) is list:
+            members += len(container)
+            if members >= MAX_DEPTH:
+                return False
+            pending.extend(_children(container))
+    return True
+
+
+def _is_too_deep(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        # It refuses what is deeper than `MAX_DEPTH`, and also integers over 64 bits.
+        level = [value]
+        for _ in range(MAX_DEPTH):
+            level = [item for above in level for item in _children(above)]
+        return bool(level)
+    return False
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if type(value) is dict:
+        return value.values()
+    return value if type(value) is list else ()
+
+
+def _answered_id(value: Any) -> RequestId | None:
+    identifier = value.get("id") if type(value) is dict and "method" not in value else None
+    return identifier if type(identifier) is int or type(identifier) is str else None
+
+
+def _decode_leniently(line: bytes) -> Any:
+    try:
+        # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
+        return _encodable(json.loads(line.decode("utf-8", "replace")))
+    except RecursionError as error:
+        # The request that it answers must not wait for its deadline.
+        raise NestedTooDeep(OversizedLine(len(line), line[:_END], line[-_END:]).answered_id()) from error
+    except ValueError as error:
+        raise NotAMessage(str(error)) from error
+
+
+def _encodable(value: Any) -> Any:
+    """`value` without lone surrogates, with which printing, logging and sending raise."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value
+
+
+def _batch(items: list[Any]) -> list[Message]:
+    messages = []
+    for item in items:
+        with contextlib.suppress(NotAMessage):
+            messages.append(_message(item))
+    if not messages:
+        raise NotAMessage("a batch without any message")
+    return messages
+
+
+def _message(value: Any) -> Message:
+    if type(value) is not dict or value.get("jsonrpc") != "2.0":
+        raise NotAMessage("not a JSON-RPC 2.0 object")
+    identifier = value.get("id")
+    # bool is an int in Python, and True would match the call with id 1.
+    if type(identifier) is not int and identifier is not None:
+        if type(identifier) is not str:
+            raise NotAMessage(f"the id is a {type(identifier).__name__}")
+        if len(identifier) > _MAX_ID:
+            # An answer repeats it, and many answers may wait for a server that does not read.
+            raise NotAMessage(f"the id has {len(identifier)} characters")
+    if "method" in value:
+        return _request_or_notification(value, identifier)
+    # A server that always writes both members means the one that is not null.
+    if "result" in value and identifier is not None and value.get("error") is None:
+        return Response(identifier, value["result"])
+    if "error" in value:
+        return ErrorResponse(identifier, value["error"])
+    raise NotAMessage("neither a method, a result nor an error")
+
+
+def _request_or_notification(value: dict[str, Any], identifier: RequestId | None) -> Request | Notification:
+    method, params = value["method"], value.get("params")
+    if type(method) is not str:
+        raise NotAMessage("the method is not a string")
+    if len(method) > _MAX_METHOD:
+        raise NotAMessage(f"the method has {len(method)} characters")
+    # An empty list is what PHP makes of an empty object.
+    if params is None or params == []:
+        params = {}
+    elif type(params) is not dict:
+        raise NotAMessage("the params are not an object")
+    return Notification(method, params) if identifier is None else Request(identifier, method, params)
+
+
+def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | None) -> bytes:
+    """One line, newline included. Raises ValueError when `params` cannot be expressed in JSON."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
+    if params is not None:
+        message["params"] = params
+    # Not `_encode`: each call passes here.
+    try:
+        return orjson.dumps(message, option=_END_LINE)
+    except TypeError:
+        return _encode_leniently(message)
+
+
+def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return _encode(message)
+
+
+def encode_result(identifier: RequestId, result: dict[str, Any]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+
+def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}})
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(message, option=_END_LINE)
+    except TypeError:
+        return _encode_leniently(message)
+
+
+def _encode_leniently(message: dict[str, Any]) -> bytes:
+    """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
+    try:
+        return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"cannot be sent as JSON: {error}") from error
+
+
+def _decoded(value: object) -> Any:
+    """What `json` has no way to write: JSON that is only passed on."""
+    if isinstance(value, orjson.Fragment):
+        return json.loads(orjson.dumps(value))
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

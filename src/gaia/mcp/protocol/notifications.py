@@ -1,0 +1,119 @@
+"""What servers say unasked, as typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.protocol.messages import Notification, RequestId
+from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
+
+__all__ = [
+    "ElicitationComplete",
+    "LogMessage",
+    "PromptListChanged",
+    "RequestCancelled",
+    "ResourceListChanged",
+    "ResourceUpdated",
+    "ServerNotification",
+    "SubscriptionAcknowledged",
+    "ToolListChanged",
+    "parse_notification",
+    "progress_of",
+]
+
+
+class ServerNotification(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    subscription: Any = None
+    """In the stateless era, the id of the `subscriptions/listen` that it belongs to."""
+
+
+class ToolListChanged(ServerNotification, frozen=True):
+    pass
+
+
+class ResourceListChanged(ServerNotification, frozen=True):
+    pass
+
+
+class PromptListChanged(ServerNotification, frozen=True):
+    pass
+
+
+class SubscriptionAcknowledged(ServerNotification, frozen=True, kw_only=True):
+    """The server tells of changes from now on."""
+
+    resources: tuple[str, ...] | None = None
+    """The URIs of the resources of which it does; None if it does not say what it has agreed to."""
+
+
+class ResourceUpdated(ServerNotification, frozen=True, kw_only=True):
+    uri: str
+
+
+class RequestCancelled(ServerNotification, frozen=True, kw_only=True):
+    """The server's request needs no answer any more; or, in the stateless era, the server ends a subscription."""
+
+    request_id: RequestId
+
+
+class ElicitationComplete(ServerNotification, frozen=True, kw_only=True):
+    elicitation_id: str
+
+
+class LogMessage(ServerNotification, frozen=True, kw_only=True):
+    """Any JSON values: servers do not keep to the words of RFC 5424."""
+
+    level: Any
+    logger: Any
+    data: Any
+
+
+_WITHOUT_PARAMS: dict[str, type[ServerNotification]] = {
+    "notifications/tools/list_changed": ToolListChanged,
+    "notifications/resources/list_changed": ResourceListChanged,
+    "notifications/prompts/list_changed": PromptListChanged,
+}
+
+
+def parse_notification(notification: Notification) -> ServerNotification | None:
+    """None for a method that this client does not know, and for params that lack what the method is about."""
+    method, params = notification.method, notification.params
+    meta = params.get("_meta")
+    subscription = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+    if (kind := _WITHOUT_PARAMS.get(method)) is not None:
+        return kind(method=method, subscription=subscription)
+    match method, params:
+        case "notifications/subscriptions/acknowledged", _:
+            resources = _agreed_resources(params.get("notifications"))
+            return SubscriptionAcknowledged(method=method, subscription=subscription, resources=resources)
+        case "notifications/resources/updated", {"uri": str(uri)}:
+            return ResourceUpdated(method=method, subscription=subscription, uri=uri)
+        case "notifications/cancelled", {"requestId": int() | str() as identifier}:
+            return RequestCancelled(method=method, subscription=subscription, request_id=identifier)
+        case "notifications/elicitation/complete", {"elicitationId": str(identifier)}:
+            return ElicitationComplete(method=method, subscription=subscription, elicitation_id=identifier)
+        case "notifications/message", _:
+            return LogMessage(
+                method=method,
+                subscription=subscription,
+                level=params.get("level", "info"),
+                logger=params.get("logger"),
+                data=params.get("data"),
+            )
+    return None
+
+
+def _agreed_resources(notifications: object) -> tuple[str, ...] | None:
+    if not isinstance(notifications, dict):
+        return None
+    uris = notifications.get("resourceSubscriptions")
+    return tuple(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else ()
+
+
+def progress_of(params: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Progress, total and message of a `notifications/progress`, as the server sent them; None if it did not."""
+    return params.get("progress", 0), params.get("total"), params.get("message")

@@ -1,0 +1,207 @@
+"""What a request says of itself in HTTP headers, for proxies that do not read bodies (2026-07-28, "Streamable HTTP").
+
+"Request Metadata": the method, and what the request is about. "Custom Headers": a tool marks properties of its input
+schema with ``x-mcp-header``; their values are then sent as ``Mcp-Param-<mark>``. A tool whose marks are invalid must
+not be offered, because it cannot be called in the way that it demands.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from gaia.mcp.protocol.exchange import Exchange, paginate
+
+__all__ = ["HEADER_MISMATCH", "InvalidMark", "Path", "RequestHeaders", "encode_value", "marks", "parameter_text"]
+
+HEADER_MISMATCH = -32020
+"""The error of a server whose requests' headers do not agree with their bodies."""
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter that says what a request is about."""
+
+_PLAIN = re.compile(r"[\x20-\x7e]*")
+_SENTINEL = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
+
+_MARK = "x-mcp-header"
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TYPES = ("string", "integer", "boolean")
+"""Not numbers: they are not written alike everywhere."""
+
+_DATA = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are no schemas."""
+_NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+
+_MAX_SHOWN = 100
+"""Characters of a property's name in a message."""
+
+_MAX_TOOLS = 2_000
+"""Of one server, with marks: as many as it may offer."""
+
+_MAX_MARKS = 64
+"""Of one tool. Servers take some 100 headers, and 8 KiB of them."""
+
+Path = tuple[str, ...]
+"""The names of properties, from the outermost to the one that is marked."""
+
+
+class InvalidMark(ValueError):
+    """A tool's schema marks something that cannot be a header."""
+
+
+class RequestHeaders:
+    """The headers of requests to one server, as far as its lists of tools are known. For any thread."""
+
+    def __init__(self, on_excluded: Callable[[str, InvalidMark], None]) -> None:
+        """`on_excluded` is given the name of each listed tool that must not be offered, and the reason."""
+        self._on_excluded = on_excluded
+        self._marks: dict[str, dict[Path, str]] = {}
+        """By tool, for those that have any."""
+        self._listing: dict[str, dict[Path, str]] = {}
+        """What has come of the listing that is under way. The two are replaced as a whole, and so is each value."""
+
+    def of(self, method: str | None, params: Mapping[str, Any] | None) -> dict[str, str]:
+        """The headers of one message. A tool's argument that is missing or null has none."""
+        if method is None:
+            return {}
+        headers = {"Mcp-Method": encode_value(method)}
+        about = (params or {}).get(_NAMED_BY.get(method, ""))
+        if isinstance(about, str):
+            headers["Mcp-Name"] = encode_value(about)
+        if method == "tools/call" and params is not None:
+            for path, mark in self._marks.get(str(about), {}).items():
+                text = parameter_text(_decoded(params.get("arguments")), path)
+                if text is not None:
+                    headers[f"Mcp-Param-{mark}"] = encode_value(text)
+        return headers
+
+    def learn(self, method: str | None, params: Mapping[str, Any] | None, answer: bytes) -> bytes:
+        """Note what the answer to a request says of headers; returns it without the tools that must not be offered."""
+        if method != "tools/list":
+            return answer
+        try:
+            message = orjson.loads(answer)
+        except orjson.JSONDecodeError:
+            return answer
+        result = message.get("result") if isinstance(message, dict) else None
+        tools = result.get("tools") if isinstance(result, dict) else None
+        if not isinstance(tools, list):
+            return answer
+        is_first, is_last = (params or {}).get("cursor") is None, message["result"].get("nextCursor") is None
+        offered = self.learn_tools(tools, is_first=is_first, is_last=is_last)
+        if len(offered) == len(tools):
+            return answer
+        message["result"]["tools"] = offered
+        return orjson.dumps(message)
+
+    def learn_tools(self, tools: list[Any], *, is_first: bool = True, is_last: bool = True) -> list[Any]:
+        """Note the marks of the tools on one page of a listing; returns those that may be offered.
+
+        With the last page, tools that are not listed any more are forgotten. If two listings overlap, so may be some
+        that are: the server refuses their next call with `HEADER_MISMATCH`, for which the client lists again.
+        """
+        if is_first:
+            self._listing = {}
+        listing, offered = self._listing, []
+        for tool in tools:
+            name = tool.get("name") if isinstance(tool, dict) else None
+            # What has no name is not a tool, which is not judged here.
+            if isinstance(name, str):
+                try:
+                    found = marks(tool.get("inputSchema"))
+                except InvalidMark as reason:
+                    self._marks.pop(name, None)
+                    self._on_excluded(name, reason)
+                    continue
+                if found and len(listing) < _MAX_TOOLS:
+                    listing[name] = found
+                    if len(self._marks) < 2 * _MAX_TOOLS or name in self._marks:
+                        # Calls may come before the last page, which may never come.
+                        self._marks[name] = found
+            offered.append(tool)
+        if is_last:
+            self._marks = listing
+        return offered
+
+    def update(self, method: str | None) -> Exchange[None] | None:
+        """Learn anew after `HEADER_MISMATCH`, from a listing made for that; None if `method` does not depend on one."""
+        return self._list_tools() if method == "tools/call" else None
+
+    def _list_tools(self) -> Exchange[None]:
+        self.learn_tools((yield from paginate("tools/list", "tools")))
+
+
+def parameter_text(arguments: Any, path: Path) -> str | None:
+    """The argument at `path` as the text that a header stands for; None if it is missing, null, or has no such text."""
+    value = _value_at(arguments, path)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _text_of(value) if isinstance(value, (str, int)) else None
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def encode_value(value: Any) -> str:
+    """`value` as a header carries it: as it is, or in Base64 between marks if it would not arrive like that."""
+    text = _text_of(value)
+    if _PLAIN.fullmatch(text) and text == text.strip() and not _SENTINEL.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode()}?="
+
+
+def marks(schema: Any) -> dict[Path, str]:
+    """The marked properties of an input schema. Raises `InvalidMark`."""
+    found: dict[Path, str] = {}
+    for path, part in _schemas(schema):
+        if _MARK not in part:
+            continue
+        if not path:
+            raise InvalidMark(f"{_MARK} stands where it marks no property that is always in the same place")
+        mark, where = part[_MARK], ".".join(path)[:_MAX_SHOWN]
+        if not isinstance(mark, str) or not _TOKEN.fullmatch(mark):
+            raise InvalidMark(f"property {where!r}: its {_MARK} is not the name of a header")
+        if part.get("type") not in _TYPES:
+            raise InvalidMark(f"property {where!r}: only a {', '.join(_TYPES)} can be a header")
+        if mark.lower() in (other.lower() for other in found.values()):
+            raise InvalidMark(f"property {where!r}: the header {mark!r} is taken by another property")
+        if len(found) == _MAX_MARKS:
+            raise InvalidMark(f"more than {_MAX_MARKS} properties are marked")
+        found[path] = mark
+    return found
+
+
+def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
+    """Every schema in a schema, with the path of those that are reached through ``properties`` alone.
+
+    Without recursion: a schema may be nested more deeply than Python's stack allows.
+    """
+    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    while waiting:
+        path, part = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(None, item) for item in part]
+        elif isinstance(part, dict):
+            yield path, part
+            for keyword, value in part.items():
+                if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+                    below = path if keyword == "properties" else None
+                    waiting += [(None if below is None else (*below, name), item) for name, item in value.items()]
+                elif keyword not in _DATA and keyword != _MARK:
+                    waiting.append((None, value))
+
+
+def _decoded(arguments: Any) -> Any:
+    """Arguments that a gateway passes on are JSON already."""
+    return orjson.loads(orjson.dumps(arguments)) if isinstance(arguments, orjson.Fragment) else arguments
+
+
+def _value_at(arguments: Any, path: Path) -> Any:
+    for name in path:
+        arguments = arguments.get(name) if isinstance(arguments, dict) else None
+    return arguments

@@ -1,0 +1,121 @@
+"""The inputs that a server requires for one round trip of a request, asked for at the same time."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
+from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
+from gaia.mcp.protocol.rounds import InputRequest
+from gaia.mcp.supervision.server_requests import ServerRequest, ServerRequests
+from gaia.runtime.clock import Clock
+from gaia.runtime.deadlines import DeadlineHandle
+from gaia.runtime.interruption import end_once
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = ["InputRequests"]
+
+
+class InputRequests:
+    """Ends exactly once: with all answers, or with the error of the request they are for. Thread-safe."""
+
+    def __init__(
+        self,
+        server_requests: ServerRequests,
+        requests: Mapping[str, InputRequest],
+        on_done: Callable[[InputRequests], object] = lambda _: None,
+    ) -> None:
+        """Nothing is asked yet. `on_done` runs on the thread that ends it, and must be quick."""
+        self.deadline = server_requests.deadline()
+        """A reading of the clock; enforced by `wait`, or by a watcher that calls `expire`."""
+        self.watched: DeadlineHandle | None = None
+        self.answers: dict[str, Any] = {}
+        self.error: MCPError | None = None
+        self._server_requests = server_requests
+        self._requests = requests
+        self._on_done = on_done
+        self._lock = reentrant_lock()
+        """Owns `_open` and the writing of `answers`."""
+        self._open: list[ServerRequest] = []
+        self._outcome: dict[None, tuple[Any, ...]] = {}
+        """What it has ended with, see `end_once`."""
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self) -> None:
+        """Ask the application for all inputs; for none if the server requires one that was not offered to it."""
+        for key, request in self._requests.items():
+            if not self._server_requests.features.offers(request.method):
+                text = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}, which it was not offered"
+                self._finish(InvalidResponse(text))
+                return
+        for key, request in self._requests.items():
+            if self.ended:
+                return
+            server_request = self._server_requests.ask(
+                request.method, request.params, functools.partial(self._answered, key)
+            )
+            with self._lock:
+                self._open.append(server_request)
+        if not self._requests:
+            self._finish(None)
+        if self.ended:
+            # It may have ended before the last of them were in `_open`.
+            self._withdraw()
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._outcome)
+
+    def wait(self, clock: Clock) -> None:
+        """Return when it has ended, by its deadline at the latest."""
+        if not clock.acquire(self._done, self.deadline):
+            self.expire()
+            self._done.acquire()
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        self._finish(InputMissing("the server's requests for input were not answered in time"))
+
+    def cancel(self, error: CallCancelled) -> bool:
+        """The request is not wanted any more. False if all answers were there just before."""
+        return self._finish(error)
+
+    def _answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            text = f"inputRequests.{key[:40]}: {refusal.message}"
+            # Invalid params are the server's fault, everything else is the client's.
+            self._finish(InvalidResponse(text) if refusal.code == INVALID_PARAMS else InputMissing(text))
+        elif result is None:
+            self._finish(CallCancelled("the client was disconnected"))
+        else:
+            with self._lock:
+                self.answers[key] = result
+                complete = len(self.answers) == len(self._requests)
+            if complete:
+                self._finish(None)
+
+    def _finish(self, error: MCPError | None) -> bool:
+        return end_once(self._outcome, (error,), self._conclude)
+
+    def _conclude(self, error: MCPError | None) -> None:
+        if error is not None:
+            # The server has seen the request, and may have acted on it.
+            error.delivery = "unknown"
+        self.error = error
+        self._withdraw()
+        if self._done.locked():
+            self._done.release()
+        on_done, self._on_done = self._on_done, lambda _: None
+        on_done(self)
+        if self.watched is not None:
+            self.watched.release()
+
+    def _withdraw(self) -> None:
+        with self._lock:
+            server_requests = list(self._open)
+        for server_request in server_requests:
+            server_request.withdraw()

@@ -1,0 +1,129 @@
+"""Answers that a server of the stateless era allows to be used again (2026-07-28, "Caching").
+
+One cache belongs to one client, and so to one authorization: answers of the scope "private" need nothing more. Answers
+are kept as JSON: that is exactly as long as what is counted, and faster to copy than objects.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from gaia.mcp.supervision.events import Event, PromptsChanged, ResourcesChanged, ResourceUpdated, StateChanged
+from gaia.runtime.clock import Clock
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = ["CACHEABLE", "ResponseCache"]
+
+CACHEABLE = frozenset(
+    ("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read")
+)
+_MAX_ANSWERS = 256
+_MAX_BYTES = 16 * 1024 * 1024
+"""Of all answers; one that is longer by itself is not kept."""
+
+Json = dict[str, Any]
+Key = tuple[str, bytes]
+
+
+class ResponseCache:
+    """Thread-safe. Pages of a list are answers of their own, each with its own time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = reentrant_lock()
+        """Owns everything below. Reentrant, because a signal handler may disconnect meanwhile."""
+        self._answers: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
+        """Until when each is fresh, a reading of the clock; the most recently used last."""
+        self._size = 0
+        """Bytes of them, with what was asked."""
+        self._epoch = 0
+        """How often something was forgotten: what was asked before that is not kept when it is answered."""
+
+    def get(self, method: str, params: Json | None) -> Json | None:
+        """A fresh answer to this request; None if there is none."""
+        key = _key(method, params)
+        if key is None:
+            return None
+        with self._lock:
+            fresh_until, encoded = self._answers.get(key, (0.0, None))
+            if encoded is None or self._clock.monotonic() >= fresh_until:
+                return None
+            self._answers.move_to_end(key)
+        answer: Json = orjson.loads(encoded)
+        return answer
+
+    def keeper(self, method: str, params: Json | None) -> Callable[[Json], None]:
+        """To be called before the request is made: what to do with its answer."""
+        key, epoch = _key(method, params), self._epoch
+
+        def keep(answer: Json) -> None:
+            milliseconds = answer.get("ttlMs", 0)
+            if key is None or isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
+                return
+            if not milliseconds > 0:
+                return
+            try:
+                encoded = orjson.dumps(answer)
+            except TypeError:
+                # Numbers of more than 64 bits, or half of a surrogate pair.
+                return
+            if len(encoded) + len(key[1]) > _MAX_BYTES:
+                return
+            with self._lock:
+                if self._epoch == epoch:
+                    self._drop(key)
+                    self._answers[key] = (self._clock.monotonic() + milliseconds / 1000, encoded)
+                    self._size += len(encoded) + len(key[1])
+                    while self._size > _MAX_BYTES or len(self._answers) > _MAX_ANSWERS:
+                        self._drop(next(iter(self._answers)))
+
+        return keep
+
+    def _drop(self, key: Key) -> None:
+        _, encoded = self._answers.pop(key, (0.0, None))
+        if encoded is not None:
+            self._size -= len(encoded) + len(key[1])
+
+    def forget(self, *methods: str) -> bool:
+        """Forget the answers to these methods, or to all. Whether there were any."""
+        return self._forget(lambda key: not methods or key[0] in methods)
+
+    def happened(self, event: Event) -> None:
+        """Forget what is not true any more."""
+        match event:
+            case StateChanged():
+                self.forget()
+            case PromptsChanged():
+                self.forget("prompts/list")
+            case ResourcesChanged():
+                self.forget("resources/list", "resources/templates/list")
+            case ResourceUpdated(uri=uri):
+                # It may be a part of what was subscribed, or have parts.
+                self._forget(lambda key: key[0] == "resources/read" and _related(orjson.loads(key[1]).get("uri"), uri))
+
+    def _forget(self, is_meant: Callable[[Key], bool]) -> bool:
+        with self._lock:
+            self._epoch += 1
+            meant = [key for key in self._answers if is_meant(key)]
+            for key in meant:
+                self._drop(key)
+        return bool(meant)
+
+
+def _key(method: str, params: Json | None) -> Key | None:
+    """None for what must not be kept. The metadata of a request does not change its answer."""
+    if method not in CACHEABLE:
+        return None
+    affecting = {name: value for name, value in (params or {}).items() if name != "_meta"}
+    try:
+        return method, orjson.dumps(affecting, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return None
+
+
+def _related(one: Any, other: str) -> bool:
+    return isinstance(one, str) and (one.startswith(other) or other.startswith(one))

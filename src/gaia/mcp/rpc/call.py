@@ -1,0 +1,268 @@
+"""One request from its submission to its outcome. A call ends exactly once, by the first thread that claims it.
+
+Several threads touch a call: the one that waits for it (and may give up), the one that writes it, the reader that
+completes it, the supervisor that fails or moves it. `finish` is the only way to end it, and it claims the call
+atomically, so all others find it already ended.
+
+Whether the server may have seen a call is decided without a lock: the writer sets `written` *before* it looks whether
+the call has ended, and the thread that ends the call does so *before* it looks at `written`. At least one of the two
+sees the other, so a call that is reported as not sent was not sent.
+
+The same holds when a connection is lost: the supervisor withdraws a call and then looks at `written`, so a call that
+goes on to the next connection was not written to the lost one, and will not be.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
+from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.messages import encode_request
+from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.rpc.channel import Errand
+from gaia.runtime.clock import Clock
+from gaia.runtime.deadlines import DeadlineHandle
+from gaia.runtime.interruption import end_once
+
+__all__ = ["Call", "CallRoute", "ProgressSink"]
+
+ProgressSink = Callable[[Mapping[str, Any]], None]
+
+
+class CallRoute(Protocol):
+    """Where a call is submitted, and given up: the call queue of a supervised server, or a connection alone."""
+
+    def submit(self, call: Call, /) -> bool:
+        """Send the call, or let it wait for its server. False if nothing can be sent any more."""
+
+    def expire(self, call: Call, /) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+
+    def cancel(self, call: Call, error: CallCancelled, /) -> bool:
+        """End a call that its caller no longer wants. False if it ended just before."""
+
+
+class Call(msgspec.Struct, eq=False):
+    """A request that waits for its answer.
+
+    Raises ValueError when `params` cannot be expressed in JSON. `on_done` and `on_progress` run on the thread that
+    completes or hears of it, usually a reader: they must be ours, quick and unable to raise. `on_done` is called again
+    after an interruption, unless it has taken itself away from the call.
+    """
+
+    # A struct, because every call makes one: it is filled in half the time that a class of Python takes.
+
+    id: int
+    method: str
+    params: dict[str, Any] | None
+    now: float
+    """When it was made; a reading of the clock."""
+    timeout: float
+    """Seconds from `now` on, for everything: queueing, writing, waiting. Infinite for requests that are answered only
+    when something ends."""
+    repeatable: bool = False
+    """Whether writing the request twice does no harm."""
+    bound: bool = False
+    """Whether it only makes sense on the connection it is submitted to."""
+    negotiated: NegotiatedProtocol = NOT_NEGOTIATED
+    on_done: Callable[[Call], None] | None = None
+    on_progress: ProgressSink | None = None
+    observer: Observation | None = None
+    max_timeout: float | None = None
+    """Seconds: each progress gives the call its whole `timeout` again, up to that much in all. None: it does not."""
+    tool: str | None = None
+    """The server's own name of the tool that is called."""
+
+    # Below is what becomes of it; no argument.
+
+    frame: bytes = b""
+    deadline: float = 0.0
+    """A reading of the clock; progress may set it back."""
+    written: bool = False
+    withdrawn: bool = False
+    repeated: bool = False
+    result: dict[str, Any] = {}
+    error: MCPError | None = None
+    watched: DeadlineHandle | None = None
+    _caller: int | None = None
+    """The thread that carries out an errand of this call, while it looks for one."""
+    _errand: Errand | None = None
+    """Only the caller's thread changes it."""
+    _outcome: dict[None, tuple[Any, ...]] = {}
+    """What the call has ended with, see `end_once`."""
+    _done: threading.Lock = msgspec.field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.deadline = self.now + self.timeout
+        self._done.acquire()
+        self.frame = self._encode()
+
+    is_relayed: ClassVar[bool] = False
+    """Whether it is passed on for a client of a gateway, with a result that is not decoded (`RelayedRequest`)."""
+
+    def refusal(self, _tool: str, /) -> MCPError | None:
+        """Asked for a call of a tool that has waited for its server: why it is not sent any more."""
+        return None
+
+    # Its members are what the caller sends to the server, which is not for logs.
+    __repr__ = object.__repr__
+
+    @property
+    def delivery(self) -> Delivery:
+        """Whether the server may have acted on the call."""
+        return "unknown" if self.written or self.repeated else "not_sent"
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether it is meant to stay unanswered: it has no deadline, and says nothing about how busy the server is."""
+        return self.deadline == math.inf
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._outcome)
+
+    def begin_write(self) -> bool:
+        """The writer asks right before the first byte; False if the call has ended or was withdrawn."""
+        self.written = True
+        if self._outcome or self.withdrawn:
+            self.written = False
+            return False
+        return True
+
+    def undo_write(self) -> None:
+        """The writer found out that not one byte of the frame left."""
+        self.written = False
+
+    def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
+        """End the call. False if it had already ended; then nothing changes. Sets what `error` says of delivery."""
+        return end_once(self._outcome, (result, error), self._conclude)
+
+    def _conclude(self, result: dict[str, Any] | None, error: MCPError | None) -> None:
+        """The rest, in the thread that has claimed the call. Repeated after an interruption."""
+        if error is not None:
+            # Only now: whether it was written may be asked once the claim is made, see above.
+            error.delivery = self.delivery
+            self.error = error
+        elif result is not None:
+            self.result = result
+        if self._done.locked():
+            self._done.release()
+        # The caller's thread may put it away in this moment.
+        if (errand := self._errand) is not None:
+            errand.ended()
+        if self.on_done is not None:
+            self.on_done(self)
+            self.on_done = None
+        if self.watched is not None:
+            self.watched.release()
+
+    def progressed(self, now: float) -> None:
+        """The server works on it: its time begins anew, if it was made so ("Timeouts": there is a maximum)."""
+        if self.max_timeout is not None:
+            # A thread that waits until the old deadline looks at the new one then. While a person is asked, the call
+            # has more time than that.
+            deadline = min(now + self.timeout, self.now + max(self.max_timeout, self.timeout))
+            self.deadline = max(self.deadline, deadline)
+
+    def perform(self, route: CallRoute, clock: Clock, report: Callable[[], object] | None = None) -> None:
+        """Submit the call, and block until it has ended: at its deadline at the latest, where `route` expires it.
+
+        `report` runs in between, in this thread, and returns when the call has ended or its deadline has passed. An
+        exception in this thread, such as Ctrl-C, cancels the call: the server must not go on with it.
+        """
+        try:
+            if report is None:
+                self._caller = threading.get_ident()
+            if not route.submit(self):
+                self.finish(error=ServerCrashed("the server has ended"))
+            if self._errand is not None:
+                self._run_errands()
+            self._caller = None
+            if report is not None:
+                report()
+            if not self.wait(clock) and not route.expire(self):
+                self.wait_for_outcome()
+        except BaseException:
+            self._caller = None
+            try:
+                route.cancel(self, CallCancelled("the caller was interrupted"))
+            finally:
+                # Another exception may come.
+                if self._errand is not None:
+                    self._errand.abandon()
+                    self._errand = None
+            raise
+
+    def leave(self, errand: Errand) -> bool:
+        """Leave `errand` to the caller's thread, if this is that thread and it goes on to look for one."""
+        if self._caller != threading.get_ident():
+            return False
+        self._errand = errand
+        return True
+
+    def _run_errands(self) -> None:
+        """Run the errand that was left, and those that come of it.
+
+        One that loses the answer may submit the call again, which leaves another one.
+        """
+        while (errand := self._errand) is not None:
+            errand.run()
+            if self._errand is errand:
+                self._errand = None
+
+    def wait(self, clock: Clock) -> bool:
+        """Block until the call has ended, at most until its deadline. False if it has not ended by then."""
+        while not clock.acquire(self._done, deadline := self.deadline):
+            if self.deadline <= deadline:
+                return False
+        return True
+
+    def wait_for_outcome(self) -> None:
+        """Block until a call that another thread has already claimed is released: a matter of microseconds."""
+        self._done.acquire()
+
+    def timed_out(self) -> CallTimeout:
+        """The error for a call whose deadline has passed."""
+        return CallTimeout(f"{self.method} was not answered within {self.seconds:g} s")
+
+    @property
+    def seconds(self) -> float:
+        """The timeout, for people."""
+        # What an exchange has left of its time is some microseconds less than a round figure.
+        return round(self.timeout, 2) or self.timeout
+
+    def withdraw(self) -> bool:
+        """Take the call away from a lost connection. True if that has not written it, and now never will."""
+        self.withdrawn = True
+        return not self.written
+
+    def readmit(self) -> None:
+        """Allow writing again, once nothing is written any more to the connection from which the call was withdrawn."""
+        self.withdrawn = False
+
+    def add_meta(self, negotiated: NegotiatedProtocol) -> None:
+        """Encode the request anew for a connection with another negotiated protocol; for the thread that submits it."""
+        self.negotiated = negotiated
+        self.frame = self._encode()
+
+    def prepare_repeat(self, identifier: int) -> None:
+        """Give the call a new id to be written once more; for the supervisor, while no connection has it."""
+        self.id = identifier
+        self.repeatable = False
+        self.repeated = True
+        self.written = False
+        self.frame = self._encode()
+
+    def _encode(self) -> bytes:
+        # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
+        token = None if self.on_progress is None and self.max_timeout is None else self.id
+        negotiated, params = self.negotiated, self.params
+        if negotiated.request_meta or token is not None:
+            params = negotiated.add_meta(params, token)
+        return encode_request(self.id, self.method, params)

@@ -1,0 +1,526 @@
+"""One connection to one server: its state, and the table that matches answers with calls.
+
+A connection goes through CREATED → READY → CLOSED once, or from READY through DRAINING to CLOSED if another one takes
+its place. Any thread may submit a call. The channel's threads deliver answers, over HTTP those of callers, too. The
+table of calls in flight needs no lock, because each of its operations is one atomic dict operation and a call belongs
+to the thread that pops it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+from opentelemetry.context import Context
+
+from gaia.mcp.errors import (
+    AnswerLost,
+    CallCancelled,
+    InvalidResponse,
+    MCPError,
+    Overloaded,
+    ServerCrashed,
+    answered_error,
+)
+from gaia.mcp.observation.request_spans import Executor, Observation, Observer
+from gaia.mcp.protocol.framing import OversizedLine
+from gaia.mcp.protocol.gateway_failures import failure_in, failure_of
+from gaia.mcp.protocol.messages import (
+    ErrorResponse,
+    Message,
+    NestedTooDeep,
+    NotAMessage,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    decode,
+    encode_notification,
+)
+from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.raw_answers import decode_answer
+from gaia.mcp.protocol.rounds import check_result_type
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.channel import Channel, Frame, Outgoing
+from gaia.mcp.rpc.incoming_requests import IncomingRequests
+from gaia.mcp.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
+from gaia.mcp.rpc.relayed_request import RelayedRequest
+from gaia.runtime.clock import Clock
+from gaia.runtime.handover import on_engine_thread
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+from gaia.runtime.redaction import MASK, mask_strings
+from gaia.telemetry.spans import tracing_is_off
+
+__all__ = ["Connection", "ConnectionState"]
+
+logger = get_logger(__name__)
+
+_MAX_ID = 20
+"""Digits of an id that comes back as a string."""
+
+_MAX_NOTIFICATION = 64 * 1024
+"""Bytes. Thousands of notifications may wait until the supervisor reads them."""
+
+_MAX_LOGS = 1_000
+"""Log messages in one second. Each may be written to a log and sent to every client of a gateway."""
+
+_MAX_ERROR = 16 * 1024
+"""Characters of an error's message: it goes into logs, spans and the status."""
+
+
+class ConnectionState(enum.Enum):
+    CREATED = "created"
+    READY = "ready"
+    DRAINING = "draining"
+    """Another connection has taken its place. It takes no new calls, and finishes those that it has."""
+    CLOSED = "closed"
+
+
+_READY = ConnectionState.READY
+"""Each call asks for it twice, and the member of an enumeration takes longer to find."""
+
+_TRANSITIONS = {
+    ConnectionState.CREATED: {ConnectionState.READY, ConnectionState.CLOSED},
+    ConnectionState.READY: {ConnectionState.DRAINING, ConnectionState.CLOSED},
+    ConnectionState.DRAINING: {ConnectionState.CLOSED},
+    ConnectionState.CLOSED: set[ConnectionState](),
+}
+
+
+class Connection:
+    """The calls of one generation of a server. See the module's docstring for who may do what."""
+
+    def __init__(
+        self,
+        name: str,
+        generation: int,
+        clock: Clock,
+        *,
+        max_pending: int,
+        on_notification: Callable[[Notification], None],
+        on_ended: Callable[[Connection], None],
+        on_request: Callable[[Request], bool] = lambda _: False,
+        observer: Observer | None = None,
+        executor: Executor | None = None,
+        on_lost: Callable[[Call, AnswerLost], bool] = lambda _call, _error: False,
+        post: Executor = lambda task: task(),
+    ) -> None:
+        """The hooks run on the channel's threads: they must be quick and must not raise.
+
+        `on_request` is told of the server's requests, see `IncomingRequests`. `on_lost` is told of a call whose answer
+        was lost while the channel goes on; True says that the call is taken over.
+
+        `observer` follows notifications to the server and its requests; `executor` runs the application's span
+        processors, for which the channel's threads may not wait. `post` has another thread tell the server of what was
+        given up, while a span of that has to be started: that may take a second.
+        """
+        self.name = name
+        self.generation = generation
+        self.state = ConnectionState.CREATED
+        self.negotiated = NOT_NEGOTIATED
+        """What client and server have agreed on. Set by the thread that opens the connection, read by any."""
+        self.last_heard = clock.monotonic()
+        """When the last message of the server came; a reading of the clock."""
+        self.has_answered = False
+        """Whether the server has answered a call of the application: it works. A listing of its tools is none."""
+        self._clock = clock
+        self._max_pending = max_pending
+        self._on_notification = on_notification
+        self._on_ended = on_ended
+        self.reads_failures = False
+        """Whether the server is a gateway: failures behind it end calls as if they had happened here."""
+        self.trace_context: Context | None = None
+        """What the supervisor's messages belong to; None is the current context. Only its thread uses it."""
+        self._observer = observer or Observer(name)
+        self._observer.session_id = lambda: self.session_id
+        self._executor = executor
+        self.requests = IncomingRequests(on_request, self._respond, self._observer, executor)
+        """The server's."""
+        self._noise = NoiseCounter(name, self._observer, self.redact)
+        self._on_lost = on_lost
+        self._post = post
+        self._in_flight: dict[RequestId, Call] = {}
+        self._relays = False
+        """Whether results are passed on undecoded. Set by threads that submit such a call, and never reset."""
+        self.channel: Channel | None = None
+        """Set once, as soon as the transport has opened it."""
+        self._warned_of_long_notifications = False
+        """Perhaps they are warned of twice, because it needs no lock."""
+        self._log_second = 0.0
+        """When the second began in which log messages are counted. Approximate: several threads may receive them."""
+        self._log_count = 0
+        self._transition = reentrant_lock()
+        """Owns `state`; readers may look at it without the lock."""
+
+    @property
+    def noise(self) -> Noise:
+        return self._noise.total
+
+    @property
+    def session_id(self) -> str | None:
+        """What the server calls the session; None over pipes, and in the era that has none."""
+        # Channels over pipes have no such attribute.
+        return getattr(self.channel, "session_id", None)
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls wait for their answers."""
+        return sum(not call.is_standing for call in list(self._in_flight.values()))
+
+    def has_older_than(self, call: Call) -> bool:
+        """True if a call that was made before `call` is still unanswered."""
+        return any(other.id < call.id and not other.is_standing for other in list(self._in_flight.values()))
+
+    def move_to(self, state: ConnectionState) -> None:
+        """Raises ValueError for a transition that is not in the state machine."""
+        with self._transition:
+            if state not in _TRANSITIONS[self.state]:
+                raise ValueError(f"a connection cannot go from {self.state.value} to {state.value}")
+            self.state = state
+
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
+        """What is sent from now on follows this protocol."""
+        self.negotiated = negotiated
+        self._observer.protocol_version = negotiated.revision
+        if self.channel is not None:
+            self.channel.set_protocol_version(negotiated)
+
+    def submit(self, call: Call) -> bool:
+        """Send `call` and wait for its answer in the background. False if the connection takes none: try elsewhere.
+
+        Ends the call with `Overloaded` when too many are under way.
+        """
+        channel = self.channel
+        if channel is None or (self.state is not _READY and self._takes_no(call)):
+            return False
+        in_flight = self._in_flight
+        if len(in_flight) >= self._max_pending and not call.bound:
+            self._refuse(call)
+            return True
+        if call.negotiated is not self.negotiated:
+            call.add_meta(self.negotiated)
+        if call.is_relayed:
+            self._relays = True
+        in_flight[call.id] = call
+        # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
+        # The same holds for the supervisor, which drains a connection and then looks whether its table is empty.
+        if self.state is not _READY and self._takes_no(call):
+            return in_flight.pop(call.id, None) is None
+        if not channel.send(call):
+            # A request of the supervisor that finds no room stays in the table: it times out like one that is not
+            # answered, because the server does not read.
+            if not call.bound:
+                in_flight.pop(call.id, None)
+                self._refuse(call)
+        elif call.ended:
+            # It may have been given up before it was in the table, and would stay there for ever.
+            self.cancel_call(call, "given up")
+        return True
+
+    def _takes_no(self, call: Call) -> bool:
+        state = self.state
+        return state is ConnectionState.CLOSED or (state is ConnectionState.DRAINING and not call.bound)
+
+    def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
+        """Follow a message that is about to be sent. `context` is the parent of its span; None is the current one."""
+        context = self.trace_context if context is None else context
+        return self._observer.begin(method, params, context=context, executor=self._executor)
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        if self.channel is not None:
+            self._notify(self.channel.send, method, params, None)
+
+    def _notify(
+        self, send: Callable[[Frame], object], method: str, params: dict[str, Any] | None, context: Context | None
+    ) -> None:
+        observation = self.observe(method, params, context)
+        params = observation.prepare(params)
+        send(Frame(encode_notification(method, params), method, params))
+        observation.ended(None, {})
+
+    def expire(self, call: Call) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+        return self._give_up(call, call.timed_out(), "timeout")
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """End a call that its caller no longer wants. False if it ended just before."""
+        return self._give_up(call, error, error.message)
+
+    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
+        is_ended = call.finish(error=error)
+        self.cancel_call(call, reason)
+        return is_ended
+
+    def cancel_call(self, call: Call, reason: str) -> None:
+        """Forget a call that its caller gave up, and tell the server if it may have seen it ("Cancellation")."""
+        if self._in_flight.pop(call.id, None) is None:
+            return
+        # The specification forbids cancelling `initialize`.
+        if call.written and call.method != "initialize" and self.state is not ConnectionState.CLOSED:
+            assert self.channel is not None, "what was written went through a channel"
+            params = {"requestId": call.id, "reason": reason}
+            context = None if call.observer is None else call.observer.context
+            tell = partial(self._notify, self.channel.cancel, "notifications/cancelled", params, context)
+            if on_engine_thread() and not tracing_is_off(context):
+                # This may be the thread that ends all late calls.
+                self._post(tell)
+            else:
+                tell()
+
+    def close(self) -> Iterator[Call]:
+        """Enter CLOSED and hand over the calls that are still unanswered, oldest first.
+
+        A call that was not taken from the iterator yet stays in the table, and is handed over by the next `close`.
+        """
+        with self._transition:
+            self.state = ConnectionState.CLOSED
+        self.requests.close()
+        return self._orphans()
+
+    def _orphans(self) -> Iterator[Call]:
+        for identifier in list(self._in_flight):
+            call = self._in_flight.pop(identifier, None)
+            if call is not None:
+                yield call
+
+    # What the channel's threads call.
+
+    def channel_ended(self) -> None:
+        self._on_ended(self)
+
+    def awaits_answers(self) -> bool:
+        return any(not call.is_standing for call in list(self._in_flight.values()))
+
+    def request_failed(self, call_id: int, error: MCPError) -> None:
+        call = self._take(call_id)
+        if call is None or (isinstance(error, AnswerLost) and self._on_lost(call, error)):
+            return
+        call.finish(error=error)
+
+    def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
+        if isinstance(line, OversizedLine):
+            self._answer_was_too_long(line)
+            return
+        if self._relays and self._relay(line):
+            return
+        try:
+            message = decode(line)
+        except NotAMessage as error:
+            identifier = error.identifier if isinstance(error, NestedTooDeep) else None
+            call = None if identifier is None else self._take(identifier)
+            if call is not None:
+                call.finish(error=InvalidResponse(f"the answer to {call.method} is {error}"))
+            if line.strip():
+                self._noise.count(len(line), line)
+            return
+        self.last_heard = self._clock.monotonic()
+        if type(message) is Response:
+            self._answered(message)
+        elif type(message) is list:
+            for item in message:
+                self._dispatch(item, len(line), call_id)
+        else:
+            self._dispatch(message, len(line), call_id)  # type: ignore[arg-type]
+
+    def _relay(self, line: bytes) -> bool:
+        """End the call that `line` answers, if its result is passed on. False: the line is an ordinary message."""
+        answer = decode_answer(line)
+        if answer is None:
+            return False
+        identifier, result = answer
+        call = self._in_flight.get(identifier)
+        if not isinstance(call, RelayedRequest) or self._in_flight.pop(identifier, None) is None:
+            return False
+        try:
+            self.last_heard = self._clock.monotonic()
+            if not self.has_answered:
+                self._note_answer(call)
+            call.answered(result, is_stateless=not self.negotiated.server_may_ask)
+        except BaseException:
+            # As in `_answered`.
+            call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
+            raise
+        return True
+
+    def relayed(self, call_id: int | None) -> list[RelayedRequest]:
+        """The requests for clients of a gateway that a message may belong to: the one on whose stream it came.
+
+        All that are under way, if it came on none.
+        """
+        if call_id is not None:
+            call = self._in_flight.get(call_id)
+            return [call] if isinstance(call, RelayedRequest) else []
+        return [call for call in list(self._in_flight.values()) if isinstance(call, RelayedRequest) and not call.ended]
+
+    def _dispatch(self, message: Message, size: int, call_id: int | None) -> None:
+        if call_id is not None and isinstance(message, Notification | Request):
+            message = msgspec.structs.replace(message, call_id=call_id)
+        if type(message) is Response:
+            self._answered(message)
+        elif type(message) is Notification:
+            if size > _MAX_NOTIFICATION:
+                self._ignore_notification(message, size)
+            elif message.method == "notifications/progress":
+                self._report_progress(message)
+            elif message.method != "notifications/message":
+                self._on_notification(message)
+            elif self._admits_log():
+                if self._relays:
+                    self._relay_log(message)
+                self._on_notification(message)
+        elif type(message) is ErrorResponse:
+            self._fail(message)
+        elif type(message) is Request:
+            if self.negotiated.server_may_ask:
+                self.requests.received(message)
+            else:
+                logger.warning("server_request_ignored", server=self.name, method=message.method[:SAMPLE_LENGTH])
+
+    def _take(self, identifier: RequestId) -> Call | None:
+        key = identifier if type(identifier) is int else _own_id(identifier)
+        call = None if key is None else self._in_flight.pop(key, None)
+        if call is None:
+            # The call timed out or was cancelled, or this is a second answer.
+            logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_MAX_ID])
+        return call
+
+    def _answered(self, message: Response) -> None:
+        # Most ids are as we gave them out, and this runs for every answer.
+        call = self._in_flight.pop(message.id, None) or self._take(message.id)
+        if call is None:
+            return
+        try:
+            if not self.has_answered:
+                self._note_answer(call)
+            result = message.result
+            if type(result) is not dict:
+                call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
+            elif "_meta" in result and (failure := self._failure_in(call, result)) is not None:
+                call.finish(error=failure)
+            elif self.negotiated.server_may_ask or (error := check_result_type(call.method, result)) is None:
+                call.finish(result)
+            else:
+                call.finish(error=error)
+        except BaseException:
+            # The connection is lost by that; a call that is no longer in its table would not be told.
+            call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
+            raise
+
+    def _reads_failures(self, call: Call) -> bool:
+        return self.reads_failures and not call.bound
+
+    def _failure_in(self, call: Call, result: dict[str, Any]) -> MCPError | None:
+        """What a gateway says that has gone wrong between it and its server; None if the result is none of that."""
+        if result.get("isError") is not True or not self._reads_failures(call):
+            return None
+        failure = failure_in(result)
+        if failure is not None:
+            failure.message = self.redact(failure.message)[:_MAX_ERROR]
+        return failure
+
+    def _fail(self, message: ErrorResponse) -> None:
+        call = None if message.id is None else self._take(message.id)
+        error = message.error
+        text = self.redact(_text_of(error))[:_MAX_ERROR]
+        if call is None:
+            # `_take` has logged an answer that comes late, such as that to a subscription when the server is stopped.
+            if message.id is None:
+                logger.warning("server_error", server=self.name, error=text[:SAMPLE_LENGTH])
+            return
+        self._note_answer(call)
+        if isinstance(error, dict) and type(error.get("code")) is int:
+            code, data = error["code"], error.get("data")
+            failure = failure_of(code, text, data) if self._reads_failures(call) else None
+            if failure is not None and failure.delivery == "not_sent":
+                # Not by the gateway to its server. If it was written before, and is repeated, that still counts.
+                call.undo_write()
+            call.finish(error=failure or answered_error(code, text, data))
+        else:
+            call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
+
+    def _note_answer(self, call: Call) -> None:
+        if not call.bound and call.method != "tools/list":
+            self.has_answered = True
+
+    def _ignore_notification(self, message: Notification, size: int) -> None:
+        if not self._warned_of_long_notifications:
+            self._warned_of_long_notifications = True
+            method = message.method[:SAMPLE_LENGTH]
+            logger.warning("notification_too_long", server=self.name, method=method, size=size)
+
+    def _report_progress(self, message: Notification) -> None:
+        key = _own_id(message.params.get("progressToken"))
+        call = None if key is None else self._in_flight.get(key)
+        if call is None:
+            return
+        call.progressed(self._clock.monotonic())
+        if call.observer is not None:
+            call.observer.progressed(message.params)
+        if call.on_progress is not None:
+            call.on_progress(message.params)
+
+    def _admits_log(self) -> bool:
+        """Whether a log message that has just come is looked at: no server may keep everything busy with its log."""
+        if self.last_heard - self._log_second >= 1.0:
+            self._log_second, self._log_count = self.last_heard, 0
+        self._log_count += 1
+        if self._log_count == _MAX_LOGS + 1:
+            logger.warning("server_logs_dropped", server=self.name, limit=_MAX_LOGS)
+        return self._log_count <= _MAX_LOGS
+
+    def _relay_log(self, message: Notification) -> None:
+        """Pass on a log message to the clients whose calls it may belong to, if they want any."""
+        calls = [call for call in self.relayed(message.call_id) if call.owner.log_level is not None]
+        # A server of the stateless era logs what a request asks for, and so for that request alone. One of the
+        # handshake era logs for all who see it.
+        if len(calls) > 1 and not self.negotiated.server_may_ask:
+            return
+        if calls:
+            params = mask_strings(message.params, self.redact)
+            for call in calls:
+                call.owner.logged(params)
+
+    def _respond(self, answer: Outgoing) -> bool:
+        if self.channel is None or self.state is ConnectionState.CLOSED:
+            # It is not needed any more, so that it counts as written.
+            return answer.begin_write()
+        return self.channel.send(answer)
+
+    def _answer_was_too_long(self, line: OversizedLine) -> None:
+        identifier = line.answered_id()
+        call = None if identifier is None else self._take(identifier)
+        if call is not None:
+            call.finish(error=InvalidResponse(f"the answer is {line.size} bytes long, more than the limit allows"))
+        self._noise.count(line.size, line.head)
+
+    def redact(self, text: str) -> str:
+        """`text` without the secrets that the server was given."""
+        # A message may come before the channel is attached. What is secret is not known yet then.
+        return MASK if self.channel is None else self.channel.redact(text)
+
+    def _refuse(self, call: Call) -> None:
+        call.finish(
+            error=Overloaded(
+                f"server {self.name!r} already has {self._max_pending} calls waiting; try again later, "
+                "or raise maxPending",
+            )
+        )
+
+
+def _own_id(identifier: Any) -> int | None:
+    """An id as we gave it out: some servers send it back as a string."""
+    if type(identifier) is int:
+        return identifier
+    if type(identifier) is str and identifier.isdecimal() and len(identifier) <= _MAX_ID:
+        return int(identifier)
+    return None
+
+
+def _text_of(error: Any) -> str:
+    # Only a string is shown: to make a text of a deeply nested value raises RecursionError.
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""

@@ -1,0 +1,153 @@
+"""Requests that a server makes over one connection, from their arrival to the response."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.protocol.messages import METHOD_NOT_FOUND, Request, encode_error, encode_result
+from gaia.mcp.rpc.channel import Errand, Outgoing
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+from gaia.telemetry.spans import ServerSpan
+
+__all__ = ["IncomingRequests"]
+
+logger = get_logger(__name__)
+
+_MAX_WAITING = 256
+_MAX_WAITING_BYTES = 16 * 1024 * 1024
+"""So many responses, and bytes of responses, may wait to be written; a server that asks and does not read gets no
+more. One that waits alone may be longer."""
+
+_MAX_SHOWN = 100
+"""Characters of a method that the client does not offer."""
+
+
+class IncomingRequests:
+    """Thread-safe.
+
+    The table needs no lock: each of its operations is one atomic dict operation, and a request belongs to the thread
+    that pops it.
+    """
+
+    def __init__(
+        self,
+        on_request: Callable[[Request], bool],
+        send: Callable[[Outgoing], bool],
+        observer: Observer,
+        executor: Executor | None,
+    ) -> None:
+        """`on_request` is told of each request but `ping`. True says that it will be answered; False refuses it.
+
+        `send` writes a response as soon as the server reads; False if it will not be written.
+        """
+        self._on_request = on_request
+        self._send = send
+        self._backlog = _Backlog()
+        self._warned = False
+        """That responses were dropped; perhaps twice, because it needs no lock."""
+        self._observer = observer
+        self._executor = executor
+        self._served: dict[int, ServerSpan] = {}
+        """Requests that are not answered yet, by the identity of the message: an id may come twice."""
+
+    def received(self, request: Request) -> None:
+        """For the reader. Every client answers `ping`; a method that we have not declared is "method not found"."""
+        served = self._observer.serve(request.method, request.params, request.id, self._executor)
+        self._served[id(request)] = served
+        if request.method == "ping":
+            self.answer(request, {})
+            return
+        with served.current():
+            known = self._on_request(request)
+        if not known:
+            self.refuse(request, METHOD_NOT_FOUND, f"the client does not offer {request.method[:_MAX_SHOWN]}")
+
+    def answer(self, request: Request, result: dict[str, Any]) -> None:
+        """Raises ValueError when `result` cannot be expressed in JSON."""
+        self._respond(request, encode_result(request.id, result))
+        self._ended(id(request))
+
+    def refuse(self, request: Request, code: int, message: str) -> None:
+        self._respond(request, encode_error(request.id, code, message))
+        self._ended(id(request), code)
+
+    def withdraw(self, request: Request) -> None:
+        """The server does not need the answer any more."""
+        self._ended(id(request), error_type="cancelled")
+
+    def close(self) -> None:
+        """The connection is closed: no request can be answered any more."""
+        for identity in list(self._served):
+            self._ended(identity, error_type="connection_closed")
+
+    def _respond(self, request: Request, frame: bytes) -> None:
+        if self._backlog.add(len(frame)):
+            if self._send(_Answer(frame, self._backlog)):
+                return
+            self._backlog.remove(len(frame))
+        if not self._warned:
+            self._warned = True
+            logger.warning("answers_dropped", server=self._observer.server, method=request.method[:_MAX_SHOWN])
+
+    def _ended(self, identity: int, code: int | None = None, error_type: str | None = None) -> None:
+        served = self._served.pop(identity, None)
+        if served is not None:
+            served.answered(code, error_type)
+
+
+class _Backlog:
+    """The responses that wait to be written. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns the two below."""
+        self._count = 0
+        self._size = 0
+
+    def add(self, size: int) -> bool:
+        """False if there is no room for one of `size` bytes."""
+        with self._lock:
+            if self._count >= _MAX_WAITING or (self._count > 0 and self._size + size > _MAX_WAITING_BYTES):
+                return False
+            self._count += 1
+            self._size += size
+            return True
+
+    def put_back(self, size: int) -> None:
+        with self._lock:
+            self._count += 1
+            self._size += size
+
+    def remove(self, size: int) -> None:
+        with self._lock:
+            self._count -= 1
+            self._size -= size
+
+
+class _Answer:
+    """A response on its way; see `Outgoing`. It leaves the backlog when it is written."""
+
+    id: ClassVar[None] = None
+    method: ClassVar[None] = None
+    params: ClassVar[None] = None
+    ended: ClassVar[bool] = False
+    deadline: ClassVar[float] = math.inf
+
+    def __init__(self, frame: bytes, backlog: _Backlog) -> None:
+        self.frame = frame
+        self._backlog = backlog
+
+    def leave(self, errand: Errand) -> bool:  # noqa: ARG002 - no thread waits for it
+        return False
+
+    def begin_write(self) -> bool:
+        self._backlog.remove(len(self.frame))
+        return True
+
+    def undo_write(self) -> None:
+        # It was not written because others were first, and goes back to them: even if there is no room by now.
+        self._backlog.put_back(len(self.frame))

@@ -1,0 +1,53 @@
+"""What a server writes on its standard output that is no JSON-RPC message: counted, with a sample for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gaia.mcp.observation.request_spans import Observer
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+
+__all__ = ["SAMPLE_LENGTH", "Noise", "NoiseCounter"]
+
+logger = get_logger(__name__)
+
+SAMPLE_LENGTH = 200
+"""Characters of what a server wrote that are shown in log events and in its status."""
+
+_REDACTED_BYTES = 16 * 1024
+"""So much of a text is searched for secrets before a sample of it is cut: half a secret would not be recognised."""
+
+
+class Noise(msgspec.Struct, frozen=True):
+    lines: int = 0
+    size: int = 0
+    """Bytes."""
+    last: str = ""
+    """The beginning of the last such line."""
+
+    def plus(self, later: Noise) -> Noise:
+        return Noise(self.lines + later.lines, self.size + later.size, later.last or self.last)
+
+
+class NoiseCounter:
+    """For any thread; `total` is immutable, and replaced as a whole."""
+
+    def __init__(self, server: str, observer: Observer, redact: Callable[[str], str]) -> None:
+        self.total = Noise()
+        self._server = server
+        self._observer = observer
+        self._redact = redact
+        self._lock = reentrant_lock()
+        """Owns the writing of `total`."""
+
+    def count(self, size: int, head: bytes) -> None:
+        """Count a line of `size` bytes that begins with `head`."""
+        sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
+        with self._lock:
+            self.total = total = Noise(self.total.lines + 1, self.total.size + size, sample)
+        if total.lines == 1:
+            logger.warning("noise_on_stdout", server=self._server, sample=sample)
+        self._observer.noise_received(size)

@@ -1,0 +1,386 @@
+"""Where calls enter: they go to the ready connection, into the backlog, or back to the caller with the reason.
+
+The backlog outlives connections. Callers' threads and the supervisor meet here, and only here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from gaia.mcp.errors import (
+    CallCancelled,
+    MCPError,
+    NeedsAuthorization,
+    NotConnected,
+    Overloaded,
+    ServerCrashed,
+    ServerUnavailable,
+)
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.connection import Connection
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.waited_call import error_of_waited, timeout_of_waiting
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.interruption import completed
+
+__all__ = ["CallQueue"]
+
+Refusal = Callable[[str], MCPError | None]
+"""``refusal(tool)``: the error that ends the call of a tool instead of sending it; None to send it."""
+
+_WAITING_STATES = {
+    ServerState.STARTING,
+    ServerState.READY,
+    ServerState.RESTARTING,
+    ServerState.EXITED,
+    ServerState.AUTHORIZING,
+}
+
+_CALL_WANTED_STATES = {
+    ServerState.EXITED,
+    ServerState.NEEDS_AUTHORIZATION,
+    # There is no connection for all calls yet, and there may not be one before a first call has succeeded.
+    ServerState.READY,
+}
+"""The supervisor waits for a call."""
+
+
+class CallQueue:
+    """State, backlog and ready connection of a server. Thread-safe; only the supervisor changes the first and last."""
+
+    def __init__(
+        self,
+        server: str,
+        max_pending: int,
+        on_call_waiting: Callable[[], None],
+        on_expired: Callable[[Call], None],
+        has_new_login: Callable[[], bool] = lambda: False,
+        retry_in: Callable[[], float | None] = lambda: None,
+        safe_to_repeat: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
+
+        So it is for one that requires a login, if `has_new_login` says that there may be one; that is asked for each
+        such call, and must be quick. `retry_in` says in how many seconds a server that failed is tried again, or None
+        if it is not. `on_expired` is told of calls that timed out while there was a connection.
+
+        ``safe_to_repeat(tool)`` is asked for calls that have waited: whether the server says so of its tool now.
+        """
+        self.next_id: Callable[[], int] = itertools.count(1).__next__
+        """The id of the next request, unique among all connections of the server. For any thread."""
+        self._server = server
+        self.max_pending = max_pending
+        """Changed by the supervisor, when the server gets another configuration."""
+        self._on_call_waiting = on_call_waiting
+        self._on_expired = on_expired
+        self._has_new_login = has_new_login
+        self._retry_in = retry_in
+        self._safe_to_repeat = safe_to_repeat
+        # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
+        self.state = ServerState.CREATED
+        self.reason: str | None = None
+        """Why the server is in this state, for people."""
+        self.ready: Connection | None = None
+        """The connection that calls go to."""
+        self._connection: Connection | None = None
+        """`ready`, or the connection of a server on trial, to which the supervisor hands one call after the other."""
+        self._draining: tuple[Connection, ...] = ()
+        """Connections that finish their calls, and whose place another one has taken. Replaced as a whole."""
+        self._backlog: deque[Call] = deque()
+
+    def __len__(self) -> int:
+        """How many calls wait."""
+        return sum(not call.ended for call in list(self._backlog))
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls were handed to the server and are not answered yet."""
+        return sum(connection.in_flight for connection in self._connections)
+
+    @property
+    def _connections(self) -> tuple[Connection, ...]:
+        """All that calls were handed to, and that may still answer them."""
+        connection = self._connection
+        return self._draining if connection is None else (connection, *self._draining)
+
+    def submit(self, call: Call) -> bool:
+        """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
+        while True:
+            # A connection that has closed meanwhile says so, and is no longer `ready` then: the supervisor clears that
+            # first.
+            connection = self.ready
+            if connection is not None:
+                if connection.submit(call):
+                    return True
+                continue
+            error = self._refusal_of_new() or self._overload()
+            if error is not None:
+                call.finish(error=error)
+                return True
+            self._backlog.append(call)
+            # The supervisor sets `ready`, or the state, and then takes what is in the backlog. So either it finds our
+            # call there, or we see what it has set.
+            if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
+                break
+        if call.observer is not None:
+            call.observer.queued()
+        if self.state in _CALL_WANTED_STATES:
+            self._on_call_waiting()
+        return True
+
+    def expire(self, call: Call) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+        # Its words count only if the call is still where it was when it ends.
+        late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
+        if not self._give_up(call, late, "timeout"):
+            return False
+        if self._connection is not None and not call.bound:
+            self._on_expired(call)
+        return True
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """End a call that its caller has given up. False if it ended just before."""
+        return self._give_up(call, error, error.message)
+
+    def repeat(self, call: Call) -> bool:
+        """Submit a call again whose answer was lost on a connection that goes on. False if it may not be repeated.
+
+        For the thread that has taken the call out of the connection's table. A lost stream loses its request; the
+        request that replaces it has a new id (2026-07-28, "Streamable HTTP").
+        """
+        if call.bound or not call.repeatable:
+            return False
+        call.prepare_repeat(self.next_id())
+        # The first call to a server on trial goes on being that.
+        connection = None if self.ready is not None else self._connection
+        if connection is None or not connection.submit(call):
+            self.submit(call)
+        return True
+
+    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
+        # An interruption must not leave the call in a table.
+        return completed(lambda: self._end(call, error, reason))
+
+    def _end(self, call: Call, error: MCPError, reason: str) -> bool:
+        is_ended = call.finish(error=error)
+        for connection in self._connections:
+            connection.cancel_call(call, reason)
+        if self._backlog:
+            self._take_out(call)
+        return is_ended
+
+    def _take_out(self, call: Call) -> bool:
+        """False if the supervisor has taken the call out of the backlog."""
+        try:
+            self._backlog.remove(call)
+        except ValueError:
+            return False
+        return True
+
+    def _take_all(self) -> list[Call]:
+        """Take all calls out of the backlog, or none of them if an exception is raised."""
+        taken: list[Call] = []
+        call: Call | None = None
+        try:
+            while self._backlog:
+                # A caller may have taken out the last one since.
+                with contextlib.suppress(IndexError):
+                    call = self._backlog.popleft()
+                    taken.append(call)
+                call = None
+        except BaseException:
+            self._backlog.extendleft(reversed(taken if call is None or call in taken else [*taken, call]))
+            raise
+        return taken
+
+    # For the supervisor.
+
+    def move_to(self, state: ServerState, reason: str | None) -> ServerState:
+        """Change the state; returns the old one. Calls that the new state refuses are ended."""
+        self.reason = reason
+        old, self.state = self.state, state
+        if state not in _WAITING_STATES:
+            # A call that waited when the application disconnected is not to be reported as a misuse of the client.
+            self.fail(self._take_all(), self._closed if state is ServerState.CLOSED else self._refusal)
+        return old
+
+    def fail(self, calls: Iterable[Call], error: Callable[[], MCPError | None]) -> None:
+        """End calls, all of them even if an exception is raised in between, which is raised in the end."""
+        failure: BaseException | None = None
+        for call in calls:
+            try:
+                call.finish(error=error())
+            except BaseException as caught:  # noqa: BLE001 - raised below
+                self._crashed(call, caught)
+                failure = failure or caught
+        if failure is not None:
+            raise failure
+
+    def admit(self, connection: Connection, refusal: Refusal, *, withdrawn: bool = True) -> None:
+        """Calls go to `connection` from now on, those that waited first.
+
+        `refusal` is asked for each tool call that waited: the server may not offer the tool any more that its caller
+        knew, or not the same. Without `withdrawn`, calls that were taken back from a lost connection go on waiting:
+        its channel is not closed yet, and could still write them.
+        """
+        self.ready = self._connection = connection
+        waiting, call = deque(self._take_all()), None
+        if not withdrawn:
+            self._backlog.extend(one for one in waiting if one.withdrawn)
+            waiting = deque(one for one in waiting if not one.withdrawn)
+        try:
+            while waiting:
+                call = waiting.popleft()
+                if self._may_go_on(call, refusal):
+                    self.submit(call)
+        except BaseException as error:
+            if call is not None:
+                self._crashed(call, error)
+            self._backlog.extendleft(reversed(waiting))
+            raise
+
+    def admit_one(self, connection: Connection, refusal: Refusal, on_ended: Callable[[Call], None]) -> Call | None:
+        """Hand the call that has waited longest to `connection`, and return it. The others go on waiting.
+
+        `on_ended` is told its end, on the thread that ends it, and must be quick.
+        """
+        self._connection = connection
+        while self._backlog:
+            call = self._backlog.popleft()
+            try:
+                if not self._may_go_on(call, refusal):
+                    continue
+                call.on_done = _both(call.on_done, on_ended)
+                if call.ended:
+                    # It may have ended before it knew whom to tell.
+                    continue
+                submitted = connection.submit(call)
+            except BaseException as error:
+                self._crashed(call, error)
+                raise
+            if submitted:
+                return call
+            self._backlog.appendleft(call)
+            return None
+        return None
+
+    def _may_go_on(self, call: Call, refusal: Refusal) -> bool:
+        if call.ended:
+            return False
+        error = error_of_waited(call, self._server, refusal, self._safe_to_repeat)
+        if error is not None:
+            call.finish(error=error)
+            return False
+        call.readmit()
+        if call.observer is not None:
+            call.observer.resumed()
+        return True
+
+    def drain(self, connection: Connection) -> None:
+        """`connection` keeps the calls that it has. To be called before another one is admitted in its place."""
+        self._draining = (*self._draining, connection)
+
+    def drained(self, connection: Connection) -> None:
+        """`connection` has no calls any more."""
+        self._draining = tuple(other for other in self._draining if other is not connection)
+
+    def suspend(self) -> None:
+        """Calls wait from now on."""
+        self.ready = self._connection = None
+
+    def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
+        """Decide about the unanswered calls of a lost connection.
+
+        A call that was not written, or may be repeated, waits for the next connection, before all others; the rest
+        fails with `reason`, and as `unauthorized` if the server requires a login. True if any call of the application
+        waited, here or for an answer.
+        """
+        kept: list[Call] = []
+        call: Call | None = None
+        had_calls = len(self) > 0
+        try:
+            for call in orphans:
+                had_calls = had_calls or not (call.bound or call.ended)
+                if self._take_back(call, reason, unauthorized=unauthorized):
+                    kept.append(call)
+            self._backlog.extendleft(reversed(kept))
+        except BaseException as error:
+            for lost in (*kept, call):
+                if lost is not None:
+                    self._crashed(lost, error)
+            raise
+        if self.state not in _WAITING_STATES:
+            # They come from a connection that was draining while the server failed.
+            self.fail(self._take_all(), self._refusal)
+        return had_calls
+
+    def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
+        """False if the call cannot go to the next connection; then it has ended."""
+        unwritten = call.withdraw()
+        if call.bound or not (unwritten or call.repeatable):
+            lost = f"server {self._server!r} was lost during {call.method}: {reason}"
+            call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
+            return False
+        if not unwritten:
+            call.prepare_repeat(self.next_id())
+        if call.observer is not None:
+            if unwritten:
+                call.observer.requeued(reason)
+            else:
+                call.observer.repeated(call.id, reason)
+        return True
+
+    def _crashed(self, call: Call, error: BaseException) -> None:
+        lost = f"server {self._server!r} was lost during {call.method}: {exception_text(error)}"
+        call.finish(error=ServerCrashed(lost))
+
+    def _closed(self) -> CallCancelled:
+        return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
+
+    def after_fork(self) -> None:
+        """In a forked child: refuse all calls."""
+        self.ready = self._connection = None
+        self._draining = ()
+        self._backlog = deque()
+        self.state = ServerState.CLOSED
+        self.reason = "it belongs to the parent process; create a new client after fork()"
+
+    def _refusal_of_new(self) -> MCPError | None:
+        error = self._refusal()
+        return None if isinstance(error, NeedsAuthorization) and self._has_new_login() else error
+
+    def _refusal(self) -> MCPError | None:
+        state = self.state
+        if state is ServerState.CREATED:
+            return NotConnected(f"Not connected to server {self._server!r}: call connect() first")
+        if state is ServerState.CLOSED:
+            return NotConnected(f"Not connected to server {self._server!r}: {self.reason}")
+        if state is ServerState.NEEDS_AUTHORIZATION:
+            return NeedsAuthorization(str(self.reason), status=401, delivery="not_sent")
+        if state is ServerState.FAILED:
+            return ServerUnavailable.of(self._server, str(self.reason), self._retry_in())
+        return None
+
+    def _overload(self) -> MCPError | None:
+        if len(self._backlog) >= self.max_pending:
+            for call in [call for call in list(self._backlog) if call.ended]:
+                self._take_out(call)
+        if len(self._backlog) < self.max_pending:
+            return None
+        return Overloaded(
+            f"{len(self._backlog)} calls already wait for server {self._server!r} to be ready; try again later"
+        )
+
+
+def _both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) -> Callable[[Call], None]:
+    def on_done(call: Call) -> None:
+        try:
+            if first is not None:
+                first(call)
+        finally:
+            second(call)
+
+    return on_done

@@ -1,0 +1,256 @@
+"""The threads for user code: listeners, progress callbacks of calls that no thread waits for, callbacks of futures.
+
+What is posted to one lane runs in order, one at a time; a lane that is busy occupies one thread. The lanes of one
+server form a group with a bound of its own, so that user code which never returns costs only its own server. No thread
+of a supervisor or a connection ever runs user code, and none waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Protocol
+
+from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
+
+__all__ = ["MAX_LISTENER_BYTES", "CallbackGroup", "CallbackPool", "Callbacks", "Lane", "require_runs_on_thread"]
+
+logger = get_logger(__name__)
+
+Task = Callable[[], object]
+
+_MAX_THREADS = 1024
+"""Of all groups and listeners of a manager."""
+
+_MAX_GROUP_THREADS = 32
+
+_MAX_TASKS = 10_000
+"""That wait in one lane for one server."""
+
+MAX_LISTENER_BYTES = 4 * 1024 * 1024
+"""Of what one server sent, in all tasks that wait for one listener."""
+
+_MAX_FUTURE_BYTES = 256 * 1024
+"""The same for one future, of which there may be as many as calls in flight."""
+
+_JOIN_SECONDS = 2.0
+
+
+def require_runs_on_thread(name: str, function: object) -> None:
+    """Raise ValueError for a coroutine function: a callback thread has no event loop that would run its coroutine."""
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004 - asked for is what it is
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
+        raise ValueError(
+            f"{name}: runs on a thread, so it cannot be an async function; give a function that runs the coroutine on "
+            "your event loop: asyncio.run_coroutine_threadsafe(coroutine, loop).result()"
+        )
+
+
+class Callbacks(Protocol):
+    """Where the user code of one call runs: a lane, or the event loop of the task that waits for the call."""
+
+    def post(self, task: Task, /, *, size: int = 0) -> object:
+        """Run `task` soon, after all that were posted before; it holds `size` bytes of what the server sent."""
+
+
+class _Source:
+    """What waits in a lane for one server; owned by the lane's lock."""
+
+    __slots__ = ("dropped", "size", "tasks", "told")
+
+    def __init__(self) -> None:
+        self.tasks: deque[tuple[int, Task]] = deque()
+        self.size = 0
+        self.dropped = 0
+        """Tasks that were dropped and of which the lane's owner was not told yet."""
+        self.told = False
+        """Whether the lane's owner was told of dropped tasks since the lane had nothing for this server."""
+
+    def add(self, size: int, task: Task, max_bytes: int) -> int:
+        """Returns how many of the oldest tasks were dropped for it."""
+        self.tasks.append((size, task))
+        self.size += size
+        dropped = 0
+        while len(self.tasks) > 1 and (len(self.tasks) > _MAX_TASKS or self.size > max_bytes):
+            self.size -= self.tasks.popleft()[0]
+            dropped += 1
+        self.dropped += dropped
+        return dropped
+
+    def take(self) -> Task:
+        size, task = self.tasks.popleft()
+        self.size -= size
+        return task
+
+
+class Lane:
+    """Runs its tasks, those of one server in order, and those of several servers by turns. Thread-safe.
+
+    A lane that falls far behind with the tasks of one server loses the oldest of these; those of other servers stay.
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[Lane], None],
+        server: str = "",
+        *,
+        max_bytes: int = _MAX_FUTURE_BYTES,
+        on_dropped: Callable[[str, int], object] | None = None,
+    ) -> None:
+        """`schedule` has a thread run the lane. Tasks belong to `server` unless `post` says otherwise.
+
+        ``on_dropped(server, count)`` runs on the lane, where the dropped tasks would have run: when the lane has begun
+        to lose tasks of a server, and once more when it has caught up, if it has lost others in between.
+        """
+        self._schedule = schedule
+        self._server = server
+        self._max_bytes = max_bytes
+        self._on_dropped = on_dropped
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        """A forked child has none of its parent's threads, and the parent runs what was posted before the fork."""
+        self._lock = reentrant_lock()
+        """Owns everything below. Reentrant, because a signal handler may post too."""
+        self._sources: OrderedDict[str, _Source] = OrderedDict()
+        """By server, the next one first. Only those for which tasks wait."""
+        self._scheduled = False
+
+    def post(self, task: Task, server: str | None = None, size: int = 0) -> None:
+        """Run `task` soon, on a callback thread; it holds `size` bytes of what the server sent. Never blocks."""
+        if self._process != os.getpid():
+            self._begin()
+        server = self._server if server is None else server
+        with self._lock:
+            source = self._sources.setdefault(server, _Source())
+            known = source.dropped > 0 or source.told
+            dropped = source.add(size, task, self._max_bytes)
+            begin, self._scheduled = not self._scheduled, True
+        if dropped:
+            metrics.instruments.callbacks_dropped.add(dropped, {names.SERVER_NAME: server})
+            if not known:
+                logger.warning("callbacks_dropped", server=server)
+        if begin:
+            try:
+                self._schedule(self)
+            except BaseException:
+                # The next task that is posted tries it again.
+                self._scheduled = False
+                raise
+
+    def run(self) -> None:
+        """Run what waits, and what comes meanwhile. For the thread that the lane was scheduled on."""
+        while (task := self.take()) is not None:
+            try:
+                task()
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
+                # A log handler may raise anything too. It runs on this thread, and the lane must go on.
+                with contextlib.suppress(BaseException):
+                    logger.error("callback_failed", error=exception_text(error))
+            # Nothing of a task is kept while the next one is waited for.
+            del task
+
+    def take(self) -> Task | None:
+        """The next task, for the thread that runs the lane; after None the lane is scheduled anew for what comes."""
+        with self._lock:
+            if not self._sources:
+                self._scheduled = False
+                return None
+            server, source = next(iter(self._sources.items()))
+            if source.dropped and (not source.told or len(source.tasks) == 1):
+                source.told = True
+                count, source.dropped = source.dropped, 0
+                return lambda: self._tell_dropped(server, count)
+            task = source.take()
+            if source.tasks:
+                self._sources.move_to_end(server)
+            else:
+                del self._sources[server]
+            return task
+
+    def _tell_dropped(self, server: str, count: int) -> None:
+        if self._on_dropped is not None:
+            self._on_dropped(server, count)
+
+
+class CallbackGroup:
+    """Lanes that run on a limited number of threads of a pool; the others wait. Thread-safe."""
+
+    def __init__(self, server: str, run: Callable[[Task], object], limit: int) -> None:
+        """`run` has a thread of the pool run a task."""
+        self._server = server
+        self._run = run
+        self._limit = limit
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        """A forked child has none of its parent's threads."""
+        self._lock = reentrant_lock()
+        """Owns everything below. Reentrant, because a signal handler may post too."""
+        self._running = 0
+        self._waiting: deque[Lane] = deque()
+
+    def lane(self) -> Lane:
+        return Lane(self._schedule, self._server)
+
+    def _schedule(self, lane: Lane) -> None:
+        if self._process != os.getpid():
+            self._begin()
+        with self._lock:
+            if self._running >= self._limit:
+                self._waiting.append(lane)
+                return
+            self._running += 1
+        try:
+            self._run(lambda: self._run_lanes(lane))
+        except BaseException:
+            with self._lock:
+                self._running -= 1
+            raise
+
+    def _run_lanes(self, lane: Lane) -> None:
+        while True:
+            lane.run()
+            with self._lock:
+                if not self._waiting:
+                    self._running -= 1
+                    return
+                lane = self._waiting.popleft()
+
+
+class CallbackPool:
+    """The threads behind the lanes; they start when they are needed, and end when they are idle. Thread-safe."""
+
+    def __init__(self, name: str, purpose: str = "callbacks") -> None:
+        """`name` and `purpose` are parts of the threads' names."""
+        self._threads = DaemonPool(f"mcp-{name}-{purpose}", _MAX_THREADS)
+
+    def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:
+        """A lane that waits for no group: for a listener, of which there are as many as the application has made."""
+        return Lane(lambda lane: self._run(lane.run), max_bytes=MAX_LISTENER_BYTES, on_dropped=on_dropped)
+
+    def group(self, server: str, limit: int = _MAX_GROUP_THREADS) -> CallbackGroup:
+        """Lanes for user code that is about `server`, on at most `limit` threads at a time."""
+        return CallbackGroup(server, self._run, limit)
+
+    def _run(self, task: Task) -> None:
+        # Kept also if no thread can be started, because the interpreter is shutting down or there are too many: the
+        # threads that run, or the next one that can be started, take it.
+        self._threads.submit(task, keep=True)
+
+    def close(self) -> None:
+        """End the threads after the tasks that are already posted; does not wait long for user code that never returns.
+
+        What is posted later starts threads again.
+        """
+        self._threads.drain(_JOIN_SECONDS)

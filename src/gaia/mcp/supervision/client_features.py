@@ -1,0 +1,152 @@
+"""What the application that uses a client offers to servers: answers of a person, a model, folders.
+
+These are the client features of the specification. Each is declared to a server if, and only if, it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.protocol.elicitation import (
+    ElicitationAnswer,
+    ElicitationMode,
+    ElicitationRequest,
+    elicitation_result,
+)
+from gaia.mcp.protocol.roots import Root, root_list
+from gaia.mcp.protocol.sampling import SamplingRequest, sampling_result
+from gaia.mcp.supervision.callbacks import require_runs_on_thread
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = ["METHODS", "RELAYED", "ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
+
+METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
+"""What servers may ask, if it is offered."""
+
+OnElicitation = Callable[[ElicitationRequest], ElicitationAnswer | Mapping[str, Any] | None]
+"""Asks a person. None is "cancel": no choice was made. A dict is ``{"action": …, "content": …}``."""
+
+OnSampling = Callable[[SamplingRequest], Mapping[str, Any] | None]
+"""Asks a model; see `SamplingRequest.answer` for the result. None says that the user rejected it."""
+
+RootsSource = Iterable[Root] | Callable[[], Iterable[Root]]
+"""Folders; or a function of them, which is called whenever a server asks."""
+
+
+class Roots:
+    """The folders that are offered now. Thread-safe; shared by the clients of a manager."""
+
+    def __init__(self, source: RootsSource) -> None:
+        """Raises ValueError for what is no root."""
+        self._lock = reentrant_lock()
+        """Owns the writing of `_source`, which is replaced as a whole."""
+        self._source = _checked(source)
+
+    def replace(self, source: RootsSource) -> None:
+        checked = _checked(source)
+        with self._lock:
+            self._source = checked
+
+    @property
+    def are_known(self) -> bool:
+        """Whether they are listed without user code."""
+        return not callable(self._source)
+
+    def listing(self) -> dict[str, Any]:
+        """The answer to ``roots/list``. Runs user code, if the roots are a function."""
+        source = self._source
+        return root_list(source() if callable(source) else source)
+
+
+class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
+    """Immutable, but for what is in `roots`."""
+
+    on_elicitation: OnElicitation | None = None
+    elicitation_modes: tuple[ElicitationMode, ...] = ("form",)
+    on_sampling: OnSampling | None = None
+    sampling_tools: bool = False
+    roots: Roots | None = None
+    relayed: bool = False
+    """Whether the clients of a gateway answer. What each of them can do is known only when a server asks, so all is
+    offered; the other members do not count."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for modes that do not exist, or none, and for coroutine functions."""
+        require_runs_on_thread("on_elicitation", self.on_elicitation)
+        require_runs_on_thread("on_sampling", self.on_sampling)
+        if not self.elicitation_modes or not set(self.elicitation_modes) <= {"form", "url"}:
+            raise ValueError(f'elicitation_modes: expected "form", "url" or both, got {self.elicitation_modes!r}')
+
+    def or_else(self, others: ClientFeatures) -> ClientFeatures:
+        """These features, and those of `others` that are missing here."""
+        if self.relayed or others.relayed:
+            return RELAYED
+        mine = self if self.on_elicitation is not None else others
+        sampler = self if self.on_sampling is not None else others
+        return ClientFeatures(
+            on_elicitation=mine.on_elicitation,
+            elicitation_modes=mine.elicitation_modes,
+            on_sampling=sampler.on_sampling,
+            sampling_tools=sampler.sampling_tools,
+            roots=self.roots or others.roots,
+        )
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What a server is told of them."""
+        if self.relayed:
+            return {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
+        declared: dict[str, Any] = {}
+        if self.on_elicitation is not None:
+            declared["elicitation"] = {mode: {} for mode in self.elicitation_modes}
+        if self.on_sampling is not None:
+            declared["sampling"] = {"tools": {}} if self.sampling_tools else {}
+        if self.roots is not None:
+            declared["roots"] = {"listChanged": True}
+        return declared
+
+    def offers(self, method: str) -> bool:
+        """Whether a server may ask this."""
+        if self.relayed:
+            return method in METHODS
+        given = dict(zip(METHODS, (self.on_elicitation, self.on_sampling, self.roots), strict=True))
+        return given.get(method) is not None
+
+    def answers_at_once(self, method: str) -> bool:
+        """Whether a request of a `method` that is offered is answered without user code."""
+        return method == "roots/list" and self.roots is not None and self.roots.are_known
+
+    def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The result for a request of `server` that is offered. Runs user code, and raises what that raises.
+
+        Raises `Refusal` for params that the specification does not allow.
+        """
+        if method == "elicitation/create":
+            assert self.on_elicitation is not None, "it is offered"
+            request = ElicitationRequest.from_params(server, params, self.elicitation_modes)
+            return elicitation_result(request, self.on_elicitation(request))
+        if method == "sampling/createMessage":
+            assert self.on_sampling is not None, "it is offered"
+            return sampling_result(
+                self.on_sampling(SamplingRequest.from_params(server, params, tools=self.sampling_tools))
+            )
+        assert self.roots is not None, "it is offered"
+        return self.roots.listing()
+
+
+RELAYED = ClientFeatures(relayed=True)
+"""Of the servers of a gateway."""
+
+
+def _checked(source: RootsSource) -> RootsSource:
+    if callable(source):
+        require_runs_on_thread("roots", source)
+        return source
+    if isinstance(source, str):
+        raise ValueError(f"roots: expected a list of paths, got the text {source!r}")  # noqa: TRY004 - as for its items
+    roots = list(source)
+    root_list(roots)
+    return roots

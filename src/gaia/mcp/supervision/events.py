@@ -1,0 +1,268 @@
+"""Events and their listeners. A listener gets immutable events in order, one at a time, on a callback thread."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.supervision.callbacks import Lane, require_runs_on_thread
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = [
+    "ElicitationCompleted",
+    "Event",
+    "EventsDropped",
+    "GaveUp",
+    "Lanes",
+    "Listener",
+    "Listeners",
+    "PromptsChanged",
+    "ReplicaChanged",
+    "ResourceUpdated",
+    "ResourcesChanged",
+    "Restarted",
+    "ServerLog",
+    "ServerState",
+    "StateChanged",
+    "ToolDefinitionsChanged",
+    "ToolsChanged",
+]
+
+
+class ServerState(enum.Enum):
+    """Where a supervised server stands; a single connection only knows created, ready and closed."""
+
+    CREATED = "created"
+    """Never started."""
+
+    STARTING = "starting"
+    """It was not ready yet, and a start is under way. Calls wait."""
+
+    READY = "ready"
+    """It answers calls."""
+
+    RESTARTING = "restarting"
+    """It ended, and is being started again, now or after the backoff. Calls wait."""
+
+    EXITED = "exited"
+    """It does not run, and the next call starts it. It ended by itself, cleanly, while no call waited; or it was
+    stopped because it was idle; or it is lazy and was not used yet."""
+
+    AUTHORIZING = "authorizing"
+    """It requires a login, and a person is being asked to log in. Calls wait."""
+
+    NEEDS_AUTHORIZATION = "needs_authorization"
+    """It requires a login. Calls are refused until there is one."""
+
+    FAILED = "failed"
+    """It is not being tried at the moment, or not at all. Calls are refused with the reason."""
+
+    CLOSED = "closed"
+    """Disconnected by the application."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened to one server. Immutable."""
+
+    server: str
+    """The server's name."""
+
+
+class StateChanged(Event, frozen=True):
+    """The server has another state than before."""
+
+    old: ServerState
+    """The state before."""
+    new: ServerState
+    """The state now."""
+    generation: int
+    """How many times the server had been started."""
+    reason: str | None = None
+    """Why, in words; None if there is nothing to say, as for a start."""
+
+
+class Restarted(Event, frozen=True):
+    """The server is ready again, after it had ended."""
+
+    generation: int
+    """How many times the server has been started."""
+    downtime: float
+    """Seconds, from the moment when its end was noticed; 0 if a fresh process took its place while it was ready."""
+    reason: str | None = None
+    """Why that was so: how the server ended, or ``recycled: max_lifetime`` and the like where none had to be lost."""
+
+
+class GaveUp(Event, frozen=True):
+    """Restarts are suspended; calls are refused."""
+
+    reason: str
+    """Why, in words."""
+    retry_in: float | None
+    """Seconds until the next attempt; None if only the application can start the server again."""
+
+
+class ToolsChanged(Event, frozen=True):
+    """The tools on offer (after filtering) are not the same as before. Names are the server's own."""
+
+    added: tuple[str, ...] = ()
+    """Names of tools that were not there before."""
+    removed: tuple[str, ...] = ()
+    """Names of tools that are gone."""
+    changed: tuple[str, ...] = ()
+    """Names of tools whose definition is another one."""
+
+
+class ToolDefinitionsChanged(Event, frozen=True):
+    """What the server says of its tools or prompts is not what was approved (see the configuration's ``pinTools``).
+
+    Compared with the approved definitions, not with the last listing, and reported again only when it differs from
+    the last report. Names are the server's own.
+    """
+
+    added: tuple[str, ...] = ()
+    """Names that were not there when the definitions were approved."""
+    removed: tuple[str, ...] = ()
+    """Names that were approved and are gone."""
+    changed: tuple[str, ...] = ()
+    """Names whose definition is not the approved one."""
+    blocked: bool = False
+    """Whether what was added or changed is withheld until it is approved."""
+    kind: Literal["tools", "prompts", "instructions"] = "tools"
+    """What the names are of; the server's instructions have the name ``instructions``."""
+
+
+class ReplicaChanged(Event, frozen=True):
+    """One of several replicas of the server has another state than before; that of the server may be the same."""
+
+    replica: int
+    """Its number, as in `ServerStatus.replicas`."""
+    old: ServerState
+    """The state before."""
+    new: ServerState
+    """The state now; closed if it was removed."""
+    node: str | None = None
+    """The host name of its node, or of the one where it was."""
+    reason: str | None = None
+    """Why, in words."""
+
+
+class ServerLog(Event, frozen=True):
+    """A log message of the server (``notifications/message``); `MCPClient.set_logging_level` asks for them."""
+
+    level: str
+    """One of the words of RFC 5424 that MCP uses: debug, info, notice, warning, error, critical, alert, emergency."""
+    logger: str | None
+    """Which part of the server wrote it, if it says so."""
+    data: Any
+    """The message: a text or another JSON value."""
+
+
+class ElicitationCompleted(Event, frozen=True):
+    """The server reports that a person has done what a URL was for; see `ElicitationRequest.elicitation_id`."""
+
+    elicitation_id: str
+    """That of the request."""
+
+
+class ResourceUpdated(Event, frozen=True):
+    """A resource that was subscribed to, or a part of it, is not the same as before."""
+
+    uri: str
+    """Which resource."""
+
+
+class ResourcesChanged(Event, frozen=True):
+    """The server offers other resources than before; `list_resources` says which."""
+
+
+class PromptsChanged(Event, frozen=True):
+    """The server offers other prompts than before; `list_prompts` says which."""
+
+
+class EventsDropped(Event, frozen=True):
+    """The listener was too slow for this server, and has missed events of it: the oldest of those that waited.
+
+    Only the listener that has missed them is told. It can look at what there is now, such as `MCPClient.status`.
+    """
+
+    count: int
+    """How many events were dropped."""
+
+
+Listener = Callable[[Event], None]
+
+
+class Lanes(Protocol):
+    """Where listeners run: the callback threads, or the task that asks an event loop for the next event."""
+
+    def lane(self, on_dropped: Callable[[str, int], object]) -> Lane:
+        """A lane for one listener; it tells ``on_dropped(server, count)`` of what it has lost."""
+
+
+class Listeners:
+    """Thread-safe. Each listener gets events one at a time, those of one server in order, on a callback thread.
+
+    The events that wait for a listener are bounded for each server by itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant,
+        because a signal handler may subscribe too."""
+        self._posts: tuple[Callable[[Event, int], None], ...] = ()
+        self._ends: tuple[Callable[[], None], ...] = ()
+        """Of the listeners that are told of the end. Owned and replaced like `_posts`."""
+
+    def subscribe(
+        self, listener: Listener, lanes: Lanes, on_end: Callable[[], object] | None = None
+    ) -> Callable[[], None]:
+        """Tell `listener` of all events from now on, on a lane of `lanes`; `on_end` runs there at each `end`.
+
+        Returns a function that ends it, even for events under way. A listener may subscribe more than once. Raises
+        ValueError for a coroutine function.
+        """
+        require_runs_on_thread("listener", listener)
+        ended = False
+
+        def deliver(event: Event) -> None:
+            # Looked at here, because events may wait in the lane for long.
+            if not ended:
+                listener(event)
+
+        lane = lanes.lane(on_dropped=lambda server, count: deliver(EventsDropped(server, count)))
+
+        def post(event: Event, size: int) -> None:
+            if not ended:
+                lane.post(lambda: deliver(event), event.server, size)
+
+        def end() -> None:
+            assert on_end is not None, "others are not told"
+            lane.post(on_end)
+
+        def unsubscribe() -> None:
+            nonlocal ended
+            ended = True
+            with self._lock:
+                self._posts = tuple(one for one in self._posts if one is not post)
+                self._ends = tuple(one for one in self._ends if one is not end)
+
+        with self._lock:
+            self._posts = (*self._posts, post)
+            if on_end is not None:
+                self._ends = (*self._ends, end)
+        return unsubscribe
+
+    def end(self) -> None:
+        """Their owner was disconnected: no event follows, unless it is connected again."""
+        for end in self._ends:
+            end()
+
+    def publish(self, event: Event) -> None:
+        if posts := self._posts:
+            size = value_size(event)
+            for post in posts:
+                post(event, size)

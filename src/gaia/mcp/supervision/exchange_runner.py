@@ -1,0 +1,171 @@
+"""Drives protocol exchanges over a connection by events, so that the supervisor never waits for a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from gaia.mcp.errors import CallTimeout, MCPError, ServerCrashed
+from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.exchange import Exchange, Send, SetProtocolVersion, Step
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.connection import Connection, ConnectionState
+from gaia.runtime.clock import Clock
+
+__all__ = ["CallAnswered", "ExchangeRunner", "RunExchange"]
+
+T = TypeVar("T")
+
+
+class ExchangeRunner(Generic[T]):
+    """One exchange under way. Belongs to the supervisor's thread, which tells it of each answered call."""
+
+    def __init__(
+        self,
+        runners: RunExchange,
+        exchange: Exchange[T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[MCPError], None],
+        limit: float,
+        late: str | None,
+    ) -> None:
+        """`limit` is the deadline of steps without a timeout of their own, a reading of the clock.
+
+        Errors of those that miss it begin with `late`.
+        """
+        self._runners = runners
+        self._connection = runners.connection
+        self._exchange = exchange
+        self._on_result = on_result
+        self._on_error = on_error
+        self._limit = limit
+        self._late: str | None = late
+        self._is_limited = False
+        """Whether the step under way has no timeout of its own."""
+        self.call: Call | None = None
+        """The request that was made last."""
+        self._observation: Observation | None = None
+        """Of that request, until it is answered."""
+
+    def start(self) -> None:
+        self._advance(lambda: next(self._exchange))
+
+    def answered(self, call: Call) -> None:
+        self._advance(lambda: self._take(call))
+
+    def _take(self, call: Call) -> Step:
+        """Give the exchange its answer. Only then is it known whether the exchange expected an error."""
+        handled = True
+        if self._late is not None and self._is_limited and isinstance(call.error, CallTimeout):
+            # What was left of the time for all steps is a number that nobody has set.
+            call.error.message = f"{self._late}: {call.method} was not answered"
+        try:
+            return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
+        except MCPError:
+            handled = False
+            raise
+        finally:
+            self._observed(call.error, call.result, handled=handled)
+
+    def _observed(self, error: MCPError | None, result: dict[str, Any], *, handled: bool) -> None:
+        observation, self._observation = self._observation, None
+        if observation is not None:
+            observation.ended(error, result, handled=handled)
+
+    def _advance(self, resume: Callable[[], Step]) -> None:
+        try:
+            step = resume()
+            while not isinstance(step, Send):
+                if isinstance(step, SetProtocolVersion):
+                    self._connection.set_protocol_version(step.protocol)
+                else:
+                    self._connection.notify(step.method, step.params)
+                step = self._exchange.send(None)
+        except StopIteration as stop:
+            if self._matters():
+                self._on_result(stop.value)
+        except MCPError as error:
+            if self._matters():
+                error.mask(self._connection.redact)
+                self._on_error(error)
+        else:
+            self._send(step)
+
+    def _send(self, step: Send) -> None:
+        observation = self._observation = self._connection.observe(step.method, step.params)
+
+        def done(call: Call) -> None:
+            """Runs on the thread that ends the call."""
+            observation.stop()
+            self._runners.post(CallAnswered(self, call))
+            # Not twice.
+            call.on_done = None
+
+        now = self._runners.clock.monotonic()
+        self._is_limited = step.timeout is None
+        self.call = call = Call(
+            self._runners.next_id(),
+            step.method,
+            observation.prepare(step.params),
+            now,
+            max(0.0, self._limit - now) if step.timeout is None else step.timeout,
+            bound=True,
+            on_done=done,
+            observer=observation,
+        )
+        observation.numbered(call.id)
+        if not self._connection.submit(call):
+            call.finish(error=ServerCrashed("the server ended during the exchange"))
+        elif not call.is_standing:
+            # Not before: the thread for deadlines would stay for a call that an exception kept from its connection.
+            self._runners.watch(call)
+        else:
+            # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
+            self._observed(None, {}, handled=False)
+
+    def _matters(self) -> bool:
+        return self._connection.state is not ConnectionState.CLOSED
+
+
+class CallAnswered(msgspec.Struct, frozen=True):
+    """A task for the supervisor: a call of one of its own exchanges has ended."""
+
+    runner: ExchangeRunner[Any]
+    call: Call
+
+    def __call__(self) -> None:
+        self.runner.answered(self.call)
+
+
+class RunExchange(msgspec.Struct, frozen=True):
+    """Runs exchanges on one connection. Belongs to the supervisor's thread."""
+
+    connection: Connection
+    clock: Clock
+    timeout: float
+    """Seconds that an exchange may take as a whole, unless its steps have timeouts of their own."""
+    next_id: Callable[[], int]
+    watch: Callable[[Call], None]
+    """Enforces a call's deadline."""
+    post: Callable[[CallAnswered], None]
+    """Has the supervisor run the task. Called by the thread that ends a call."""
+
+    def __call__(
+        self,
+        exchange: Exchange[T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[MCPError], None],
+        timeout: float | None = None,
+        late: str | None = None,
+    ) -> ExchangeRunner[T]:
+        """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile.
+
+        `timeout` takes the place of the one that exchanges on this connection have; `late` is what the error says of
+        an exchange that took longer.
+        """
+        limit = self.clock.monotonic() + (self.timeout if timeout is None else timeout)
+        runner = ExchangeRunner(self, exchange, on_result, on_error, limit, late)
+        runner.start()
+        return runner

@@ -1,0 +1,212 @@
+"""What follows when a server has ended, or could not be started: another start, now or later, a login, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gaia.mcp.errors import MCPError, NeedsAuthorization, ServerUnavailable
+from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
+from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.supervision.call_queue import CallQueue
+from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.events import GaveUp, ServerState
+from gaia.mcp.supervision.generation import Generation
+from gaia.mcp.supervision.login import Logins
+from gaia.mcp.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
+from gaia.mcp.supervision.replacement import Replacements
+from gaia.mcp.supervision.spare import Spare
+from gaia.mcp.supervision.status import Condition
+from gaia.runtime.event_loop import EventLoop, Timer
+from gaia.runtime.log import get_logger
+
+__all__ = ["EXITED", "NEW_LOGIN", "FollowUp"]
+
+logger = get_logger(__name__)
+
+NEW_LOGIN = "there is a new login"
+EXITED = "it exited by itself; the next call starts it again"
+
+
+class StartingServer(Protocol):
+    """What is done with the server that is to be started again."""
+
+    def open(self) -> None:
+        """Start it now."""
+
+    def reopen(self, reason: str) -> None:
+        """The same, and its state says so."""
+
+    def retry(self) -> None:
+        """Its time to be started has come."""
+
+    def take_over(self, generation: Generation) -> None:
+        """`generation` was its stand-by."""
+
+    def call_waiting(self) -> None:
+        """Calls may have come while it did not run."""
+
+
+class FollowUp:
+    """Does what `Recovery` decides. Belongs to the supervisor's thread. Sets the timers BACKOFF and COOLDOWN."""
+
+    def __init__(
+        self,
+        context: SupervisionContext,
+        loop: EventLoop,
+        call_queue: CallQueue,
+        condition: Condition,
+        recovery: Recovery,
+        spare: Spare,
+        replacements: Replacements,
+        spans: LifecycleSpans,
+        server: StartingServer,
+        on_settled: Callable[[], None],
+    ) -> None:
+        """`on_settled` is called when the server is given up, for now or for good."""
+        self._context = context
+        self._name = context.name
+        self._loop = loop
+        self._call_queue = call_queue
+        self._condition = condition
+        self._recovery = recovery
+        self._spare = spare
+        self._replacements = replacements
+        self._spans = spans
+        self._server = server
+        self._on_settled = on_settled
+        self.logins = Logins(
+            context.name, context.transport.authorization, lambda error: loop.post(lambda: self._logged_in(error))
+        )
+        self.start_anew = False
+        """Whether the process that was lost last had to go because of another configuration."""
+        self._failure_logged = False
+        """Whether the present failure was logged as an error; further attempts that fail are information."""
+
+    def ready(self) -> None:
+        """The server is ready."""
+        self.logins.forget()
+        self._failure_logged = False
+
+    def lost(self, loss: Loss, final: Ending) -> None:
+        """Do what follows a loss, of which no more than `final` will be known."""
+        now = self._context.clock.monotonic()
+        start_anew, self.start_anew = self.start_anew, False
+        decision = Step.RENEW if start_anew else self._recovery.after(loss, now)
+        if start_anew:
+            self._condition.cancel_first_downtime()
+        self._spans.terminated(
+            loss.reason,
+            "" if loss.error is None else loss.error.message,
+            exit_code=loss.ending.exit_code,
+            signal=loss.ending.signal,
+            stderr_tail=final.stderr_tail or loss.ending.stderr_tail,
+            expected=isinstance(decision, Step),
+        )
+        self.proceed(decision, now, loss.described(final.stderr_tail))
+
+    def proceed(self, decision: Decision, now: float, reason: str) -> None:
+        """Do what was decided at `now` about a server that ended or could not be started; `reason` says why it did."""
+        if not isinstance(decision, Step):
+            self._condition.cancel_first_downtime()
+        match decision:
+            case Step.RENEW:
+                self._server.open()
+            case Step.RETRY_WITH_INITIALIZE:
+                logger.debug("server_died_of_the_probe", server=self._name)
+                self._condition.cancel_first_downtime()
+                self._server.open()
+            case Step.LOG_IN:
+                self._log_in(reason)
+            case Step.STAY_EXITED:
+                self._stay_exited(reason)
+            case Retry(delay) if (standby := self._spare.take()) is not None:
+                self._condition.current = standby
+                # The next process is started no sooner than without a stand-by.
+                self._spare.delay(now + delay)
+                self._condition.last_error = reason
+                logger.warning("server_lost", server=self._name, reason=reason, restart_in=0.0)
+                self._server.take_over(standby)
+            case Retry(delay):
+                self.retry_at(Timer.BACKOFF, now + delay)
+                if self._condition.ever_ready:
+                    self._back_off(delay, reason)
+                else:
+                    # Calls do not wait for a server that may never come.
+                    self._condition.last_error = reason
+                    self.fail(reason, retry_in=delay)
+            case OpenCircuit(until):
+                self.retry_at(Timer.COOLDOWN, until)
+                self._condition.last_error = reason
+                self.fail(f"it keeps failing, the last time because {reason}", retry_in=until - now)
+            case GiveUp(why):
+                self._condition.last_error = reason
+                self.fail(reason if why is None else f"{reason} (and {why})")
+
+    def retry_at(self, timer: Timer, moment: float) -> None:
+        """Start the server again at `moment`, a reading of the clock, for which `timer` is set."""
+        self._loop.timers.set(timer, moment, self._server.retry)
+        self._condition.retry_at = moment
+
+    def _stay_exited(self, reason: str) -> None:
+        self._condition.last_error = reason
+        self._condition.cancel_downtime()
+        self._condition.move_to(ServerState.EXITED, EXITED)
+        self._spans.stays_exited()
+        if len(self._call_queue) > 0:
+            # A call that came before the state was EXITED, or during the termination, did not start the server.
+            self._loop.post(self._server.call_waiting)
+
+    def _back_off(self, delay: float, reason: str) -> None:
+        self._condition.last_error = reason
+        self._condition.move_to(ServerState.RESTARTING, reason)
+        logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
+        self._spans.backing_off(delay)
+
+    def fail(self, reason: str, retry_in: float | None = None) -> None:
+        """The server is not started again, or only in `retry_in` seconds."""
+        self._condition.move_to(ServerState.FAILED, reason)
+        self._spare.end()
+        self._replacements.done(ServerUnavailable.of(self._name, reason, retry_in))
+        # One error for one failure, however often the server is tried again until it is ready.
+        if self._failure_logged:
+            logger.info("server_still_failing", server=self._name, reason=reason, retry_in=retry_in)
+        else:
+            logger.error("server_failed", server=self._name, reason=reason, retry_in=retry_in)
+        self._failure_logged = True
+        self._spans.gave_up(reason)
+        self._context.hooks.happened(GaveUp(self._name, reason=reason, retry_in=retry_in))
+        self._on_settled()
+
+    # Logging in.
+
+    def _log_in(self, reason: str) -> None:
+        """The server requires a login. Waiting would not change that, so it is not tried again and again."""
+        self._condition.last_error = reason
+        self._spare.end()
+        if self.logins.may_ask:
+            self._condition.move_to(ServerState.AUTHORIZING, reason)
+            self.logins.ask()
+        else:
+            self._not_authorized(reason)
+
+    def _logged_in(self, error: MCPError | None) -> None:
+        """A person has logged in, or the login failed."""
+        if not self.logins.under_way:
+            return
+        self.logins.over()
+        if error is not None:
+            self._not_authorized(error.message)
+            return
+        self._condition.cancel_first_downtime()
+        self._server.reopen(NEW_LOGIN)
+
+    def _not_authorized(self, reason: str) -> None:
+        """There is no person to ask for a login, or the login failed."""
+        self._condition.last_error = reason
+        self.logins.forget()
+        self._condition.move_to(ServerState.NEEDS_AUTHORIZATION, reason)
+        self._replacements.done(NeedsAuthorization(reason, status=401))
+        self._spans.gave_up(reason)
+        logger.warning("server_needs_authorization", server=self._name, reason=reason)
+        self._on_settled()

@@ -1,0 +1,296 @@
+"""One generation: a server that was started, from the opening of its channel to the end of all that it started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gaia.mcp.errors import MCPError
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.notifications import ServerNotification
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.channel import Channel, Ending
+from gaia.mcp.rpc.connection import Connection, ConnectionState
+from gaia.mcp.rpc.counted_connection import CountedConnection
+from gaia.mcp.rpc.tap import Tap
+from gaia.mcp.supervision.call_queue import CallQueue
+from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.exchange_runner import RunExchange
+from gaia.mcp.supervision.maintenance import Maintenance, open_and_list
+from gaia.mcp.supervision.notifications import Notifications
+from gaia.mcp.supervision.policy import Loss
+from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.event_loop import EventLoop
+from gaia.runtime.exception_text import exception_text, traceback_text
+from gaia.runtime.log import get_logger, mask_secrets_of
+
+__all__ = ["Generation", "Greeting", "Termination"]
+
+logger = get_logger(__name__)
+
+_GRACE_SECONDS = 2.0
+"""How long a server that we stop may take to leave after the end of its input."""
+
+_EXIT_REPORT_SECONDS = 0.2
+"""After the end of a server's output its exit status follows at once, unless it only closed its output."""
+
+
+class Greeting(NamedTuple):
+    """What a server said of itself before calls may be sent to it."""
+
+    profile: ServerProfile
+    tools: list[Any] | None
+    """None: it could not list them."""
+
+
+class Generation:
+    """A server that was started, and our connection to it. Lost once, terminated once, never started again.
+
+    Only the supervisor's thread changes it; other threads read `connection`, `pid`, `ready_since` and `greeting`.
+    """
+
+    def __init__(
+        self,
+        context: SupervisionContext,
+        loop: EventLoop,
+        number: int,
+        call_queue: CallQueue,
+        on_ended: Callable[[Generation], None],
+    ) -> None:
+        """Start the server. Raises MCPError if that is not possible.
+
+        `call_queue` may take over a call whose answer was lost. `on_ended` runs on the supervisor's thread: the
+        server's output ended, its process exited, or it closed its input. It may be called more than once, and even
+        after an error was raised here.
+        """
+        self.maintenance: Maintenance | None = None
+        """From the first message until the server is lost."""
+        self.run_exchange: RunExchange | None = None
+        """From the first message on."""
+        self.greeting: Greeting | None = None
+        """Once the handshake is done and the tools are listed."""
+        self.ready_since: float | None = None
+        """A reading of the clock; None before the server is ready and after it is lost."""
+        self._termination: Termination | None = None
+        """From the loss on."""
+        self.context = context
+        """What it was started with."""
+        self._loop = loop
+        self._call_queue = call_queue
+        deadlines = deadlines_of(context.clock)
+        server_requests = context.server_requests
+        self.notifications = Notifications(loop, server_requests, self._notified)
+        is_counted = context.recycling.max_calls is not None or context.idle_stop is not None
+        kind = CountedConnection if is_counted else Connection
+        self.connection = connection = kind(
+            context.name,
+            number,
+            context.clock,
+            max_pending=context.max_pending,
+            on_notification=lambda notification: self.notifications.received(connection, notification),
+            on_ended=lambda _: loop.post(lambda: on_ended(self)),
+            on_request=lambda request: server_requests.asked(connection, request, deadlines.watch),
+            observer=context.observer.anew(),
+            executor=context.executor,
+            on_lost=lambda call, _: call_queue.repeat(call),
+            post=loop.post,
+        )
+        tap = None if context.taps.new is None else context.taps.new(context.name)
+        self._opened = _open(context, connection, tap)
+        """What the transport has opened."""
+        self._channel = self._opened
+        try:
+            if tap is not None:
+                self._channel = tap.channel(self._opened)
+            connection.channel = self._channel
+            mask_secrets_of(self._channel)
+        except BaseException:
+            # The supervisor does not get to know this generation, so it could not end the server.
+            self._channel.close(0.0)
+            raise
+
+    def present(self, observer: Observer) -> None:
+        """The server is the one that calls are meant for: what `observer` records of them follows its connection."""
+        connection = self.connection
+        observer.redact = connection.redact
+        observer.session_id = lambda: connection.session_id
+        self.context.transport.present(self._opened)
+
+    def greet(
+        self,
+        next_id: Callable[[], int],
+        on_greeted: Callable[[Generation], None],
+        on_failed: Callable[[Generation, MCPError], None],
+        on_hung: Callable[[Generation], None],
+        on_list_failed: Callable[[Generation, MCPError], None],
+    ) -> None:
+        """Say all that has to be said before calls may be sent, and list the tools; `greeting` is what comes of it.
+
+        `on_greeted` or `on_failed` is called, unless the connection is lost before. `on_list_failed` may raise the
+        error: then the greeting fails. `on_hung` is called after `ready`.
+        """
+        context = self.context
+        deadlines, expire = deadlines_of(context.clock), self._call_queue.expire
+
+        def watch(call: Call) -> None:
+            deadlines.watch(call, expire)
+
+        self.run_exchange = run_exchange = RunExchange(
+            self.connection, context.clock, context.transport.timeout, next_id, watch, self._loop.post
+        )
+
+        def list_failed(error: MCPError) -> None:
+            on_list_failed(self, error)
+
+        self.maintenance = Maintenance(
+            context, run_exchange, self.notifications, self._loop.timers, lambda: on_hung(self), list_failed
+        )
+
+        def greeted(outcome: tuple[ServerProfile, list[Any] | None]) -> None:
+            self.greeting = Greeting(*outcome)
+            on_greeted(self)
+
+        opening = open_and_list(context.negotiation, context.identity, list_failed)
+        seconds = context.start_timeout
+        late = f"not ready within its startTimeout of {seconds:g} s"
+        run_exchange(opening, greeted, lambda error: on_failed(self, error), timeout=seconds, late=late)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server's process, if it has one here."""
+        return self._channel.pid
+
+    def memory(self) -> int | None:
+        """Bytes of main memory that the server and what it has started have; None if it is no process here."""
+        return self._channel.memory()
+
+    def _notified(self, notification: ServerNotification) -> None:
+        """What the server said before it was lost may be read later; it has no meaning then."""
+        if self.maintenance is not None:
+            self.maintenance.notified(notification)
+
+    def ready(self, now: float, *, has_waited: bool = False) -> None:
+        """Calls may be sent from now on. `has_waited`: the server was greeted before, as a stand-by."""
+        assert self.maintenance is not None, "it has not been lost"
+        assert self.greeting is not None, "it was greeted"
+        self.connection.move_to(ConnectionState.READY)
+        self.ready_since = now
+        self.maintenance.begin(*self.greeting, has_waited=has_waited)
+
+    def retire(self) -> None:
+        """Another generation takes its place. To be called before that one is ready."""
+        assert self.maintenance is not None, "it has not been lost"
+        self.maintenance.retire()
+
+    def drain(self) -> None:
+        """Take no new calls from now on, and finish those that are under way."""
+        self.connection.move_to(ConnectionState.DRAINING)
+        self.ready_since = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known that the server has ended, although that was perhaps not reported yet."""
+        return self._channel.ending(0.0) is not None
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether `terminate` was called."""
+        return self._termination is not None
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether that is done."""
+        return self._termination is not None and self._termination.is_done
+
+    def lose(self, error: MCPError | None) -> Ending:
+        """End the maintenance. Returns how the server ended; nothing is known of that if `error` made us give it up."""
+        self.ready_since = None
+        if self.maintenance is not None:
+            self.maintenance.retire()
+        self.maintenance = None
+        # An exit that we force, later, says nothing about the server.
+        return (self._channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
+
+    def terminate(
+        self, loss: Loss, on_closed: Callable[[Ending], None], on_silent: Callable[[], None] = lambda: None
+    ) -> None:
+        """End what is left of a lost server, in a thread of its own, which calls `on_closed` once when that is done.
+
+        `on_silent` may be called before: nothing more will be written to the server.
+        """
+        grace = 0.0 if loss.hung else _GRACE_SECONDS
+        self._termination = Termination(self.connection.name, self._channel, grace, on_closed, on_silent)
+
+    def stop(self) -> Ending:
+        """Wait until all of it has ended. Returns how it ended, unless `terminate` has told or will tell that."""
+        if self._termination is None:
+            return _close(self._channel, self.connection.name, _GRACE_SECONDS)
+        self._termination.wait()
+        return Ending()
+
+
+class Termination:
+    """Closes one channel in a thread of its own, because that can take seconds."""
+
+    def __init__(
+        self,
+        server: str,
+        channel: Channel,
+        grace: float,
+        on_closed: Callable[[Ending], None],
+        on_silent: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin to close. `on_closed` is called once, when it is done, with how the server ended.
+
+        `on_silent` is called before, if it is certain before that nothing more will be written to the server.
+        """
+        self.is_done = False
+        self._server = server
+        self._channel = channel
+        self._grace = grace
+        self._on_closed = on_closed
+        self._on_silent = on_silent
+        self._thread = EngineThread(self._close, f"mcp-{server}-closer")
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # No more threads. Late timeouts are better than a server that is never ended.
+            self._close()
+
+    def wait(self) -> None:
+        """Return when the channel is closed."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _close(self) -> None:
+        ending = Ending()
+        try:
+            try:
+                if self._channel.stop_writing():
+                    self._on_silent()
+            finally:
+                ending = _close(self._channel, self._server, self._grace)
+        finally:
+            self.is_done = True
+            # The supervisor waits for it.
+            self._on_closed(ending)
+
+
+def _open(context: SupervisionContext, connection: Connection, tap: Tap | None) -> Channel:
+    if tap is None:
+        return context.transport.open(connection, context.name)
+    try:
+        return context.transport.open(tap.listener(connection), context.name)
+    except MCPError as error:
+        tap.failed(error)
+        raise
+
+
+def _close(channel: Channel, server: str, grace: float) -> Ending:
+    try:
+        return channel.close(grace)
+    except BaseException as error:  # noqa: BLE001 - a mistake of ours; the server must not be left running for it
+        logger.error("close_failed", server=server, error=exception_text(error), exception=traceback_text(error))
+        return channel.close(0.0)

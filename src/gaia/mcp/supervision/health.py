@@ -1,0 +1,64 @@
+"""Tells a hung server from a busy one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from gaia.mcp.errors import CallTimeout, MCPError
+from gaia.mcp.protocol.era import Era
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.supervision.exchange_runner import RunExchange
+
+__all__ = ["HealthCheck"]
+
+
+@dataclasses.dataclass(eq=False)
+class HealthCheck:
+    """Watches one connection. Belongs to the supervisor's thread; durations in seconds.
+
+    1. A server that has been idle for `interval` is pinged.
+    2. So is a server that let a call time out, unless an older call is still unanswered.
+    3. Any message that comes during the ping shows that the server lives. Silence is reported to `on_hung`.
+
+    A server with calls in flight is otherwise left alone: it may be busy, and the calls have deadlines.
+    """
+
+    era: Era
+    run_exchange: RunExchange
+    on_hung: Callable[[], None]
+    interval: float
+    timeout: float
+    _pinging = False
+
+    def tick(self) -> float:
+        """Check an idle server; returns when to check next, as a reading of the clock."""
+        now = self.run_exchange.clock.monotonic()
+        if (
+            self.run_exchange.connection.in_flight == 0
+            and now - self.run_exchange.connection.last_heard >= self.interval
+        ):
+            self._ping()
+        return now + self.interval
+
+    def suspect(self, call: Call) -> None:
+        """`call` timed out."""
+        if call.written and not self.run_exchange.connection.has_older_than(call):
+            self._ping()
+
+    def _ping(self) -> None:
+        if self._pinging:
+            return
+        self._pinging = True
+        began = self.run_exchange.clock.monotonic()
+
+        def alive(_: None) -> None:
+            self._pinging = False
+
+        def unanswered(error: MCPError) -> None:
+            self._pinging = False
+            # A server that sent any message meanwhile is busy, not hung.
+            if isinstance(error, CallTimeout) and self.run_exchange.connection.last_heard <= began:
+                self.on_hung()
+
+        self.run_exchange(self.era.ping(self.timeout), alive, unanswered)

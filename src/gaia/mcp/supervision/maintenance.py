@@ -1,0 +1,266 @@
+"""What is done for a ready connection: check the server, keep its tools up to date, pass on its notifications."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gaia.mcp.errors import HttpError, InvalidResponse, JsonRpcError, MCPError, NeedsAuthorization
+from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.protocol.exchange import Exchange
+from gaia.mcp.protocol.handshake_era import resubscribe
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.protocol.notifications import (
+    ElicitationComplete,
+    LogMessage,
+    RequestCancelled,
+    ServerNotification,
+    SubscriptionAcknowledged,
+    ToolListChanged,
+)
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.connection import ConnectionState
+from gaia.mcp.supervision.context import Listing, SupervisionContext, SupervisionHooks
+from gaia.mcp.supervision.events import ElicitationCompleted
+from gaia.mcp.supervision.exchange_runner import RunExchange
+from gaia.mcp.supervision.health import HealthCheck
+from gaia.mcp.supervision.notifications import Notifications, offer_changed, server_log
+from gaia.mcp.supervision.subscriptions import SubscriptionStream
+from gaia.runtime.event_loop import Timer, Timers
+from gaia.runtime.log import get_logger
+
+__all__ = ["Maintenance", "TokenBucket", "ToolListing", "open_and_list"]
+
+logger = get_logger(__name__)
+
+_LISTINGS_AT_ONCE = 20
+_SECONDS_BETWEEN_LISTINGS = 1.0
+"""After the burst: a server that announces a change after each listing would keep us listing for ever."""
+
+
+def open_and_list(
+    negotiation: Negotiation, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
+) -> Exchange[tuple[ServerProfile, list[Any] | None]]:
+    """All that has to be said before calls may be sent. Without tools, the server cannot list them."""
+    profile = yield from negotiation.open(identity)
+    try:
+        tools = yield from profile.era.list_tools(profile)
+    except NeedsAuthorization:
+        # There may be tools after a login.
+        raise
+    except (JsonRpcError, InvalidResponse, HttpError) as error:
+        # The server works, only its list does not; calls by name may still succeed.
+        on_list_failed(error)
+        return profile, None
+    return profile, tools
+
+
+class _Ready(NamedTuple):
+    """What there is from the moment on when the server is ready."""
+
+    health: HealthCheck
+    listing: ToolListing
+    subscription: SubscriptionStream
+
+
+class Maintenance:
+    """Looks after one connection until it is lost. Belongs to the supervisor's thread."""
+
+    def __init__(
+        self,
+        context: SupervisionContext,
+        run_exchange: RunExchange,
+        notifications: Notifications,
+        timers: Timers,
+        on_hung: Callable[[], None],
+        on_list_failed: Callable[[MCPError], None],
+    ) -> None:
+        """Sets the timers HEALTH and LISTING; `retire` cancels them."""
+        self._context = context
+        self._hooks = context.hooks
+        self._connection = run_exchange.connection
+        self._run_exchange = run_exchange
+        self._notifications = notifications
+        self._timers = timers
+        self._on_hung = on_hung
+        self._on_list_failed = on_list_failed
+        self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
+        self._ready: _Ready | None = None
+        self._retired = False
+        deadline = context.clock.monotonic() + context.start_timeout
+        self._opening = Listing(self._hooks.listing_begins().number, deadline)
+        """The listing that is part of the opening, and has its time."""
+
+    def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
+        """The server is ready, and has listed `tools`, if it could.
+
+        `has_waited`: it did so as a stand-by, perhaps long ago.
+        """
+        # The tools of a stand-by count from now on, whatever was listed since by the server whose place it takes.
+        self._hooks.tools_listed(tools, self._hooks.listing_begins() if has_waited else self._opening)
+        context = self._context
+        health = HealthCheck(
+            profile.era,
+            self._run_exchange,
+            self._on_hung,
+            interval=context.health_interval,
+            timeout=context.health_timeout,
+        )
+        listing = ToolListing(profile, self._run_exchange, self._hooks, self._on_list_failed)
+        subscription = SubscriptionStream(profile, self._run_exchange, self._hooks.subscriptions)
+        self._ready = _Ready(health, listing, subscription)
+        subscription.keep()
+        self._resubscribe()
+        if self._notifications.tools_change_announced:
+            # Perhaps after the listing that is part of the opening.
+            self._list_tools()
+        self._timers.set(Timer.HEALTH, context.clock.monotonic() + context.health_interval, self._tick)
+
+    def retire(self) -> None:
+        """Stop looking after the connection: it is lost, or another one has taken its place.
+
+        What the server says of its tools has no meaning any more; its other notifications still have one.
+        """
+        if self._ready is not None and not self._retired:
+            self._timers.cancel(Timer.HEALTH, Timer.LISTING)
+        self._retired = True
+
+    def _tick(self) -> None:
+        """Check the server if it is idle."""
+        assert self._ready is not None, "the timer is set when the server is ready"
+        if self._retired or self._connection.state is ConnectionState.CLOSED:
+            # It came due together with what made the supervisor give the connection up.
+            return
+        self._ready.subscription.keep()
+        self._timers.set(Timer.HEALTH, self._ready.health.tick(), self._tick)
+
+    def expired(self, call: Call) -> None:
+        """A call timed out while this connection was there."""
+        if self._ready is not None:
+            self._ready.health.suspect(call)
+
+    def notified(self, notification: ServerNotification) -> None:
+        name = self._connection.name
+        if isinstance(notification, ElicitationComplete):
+            self._hooks.happened(ElicitationCompleted(name, notification.elicitation_id))
+        elif isinstance(notification, LogMessage):
+            self._hooks.happened(server_log(self._connection, notification))
+        elif self._ready is None:
+            # `Notifications` remembers a change of the tools; the rest has no meaning yet.
+            return
+        elif self._retired and isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
+            return
+        elif isinstance(notification, RequestCancelled):
+            self._ready.subscription.cancelled(notification.request_id)
+        elif not self._ready.subscription.covers(notification):
+            logger.debug("notification_of_no_subscription", server=name, method=notification.method)
+            if isinstance(notification, ToolListChanged):
+                self._notifications.listing_begins()
+        elif (event := offer_changed(name, notification)) is not None:
+            self._hooks.happened(event)
+        elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
+            if isinstance(notification, SubscriptionAcknowledged):
+                self._ready.subscription.acknowledged(notification)
+            # A change between the listing and the acknowledgement was not announced.
+            self._list_tools()
+
+    def subscriptions_changed(self) -> None:
+        """The client wants other changes or log messages than before."""
+        if self._ready is not None:
+            self._ready.subscription.change()
+            self._add_log_level()
+
+    def list_again(self) -> None:
+        """The tools may be others than were listed, although the server has not said so."""
+        if self._ready is not None:
+            self._list_tools()
+
+    def _resubscribe(self) -> None:
+        """Ask a server that has just become ready for what former connections were asked for."""
+        resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level
+        if not self._connection.negotiated.server_may_ask:
+            # The resources are part of the `subscriptions/listen`.
+            self._add_log_level()
+        elif resources or log_level is not None:
+
+            def failed(error: MCPError) -> None:
+                logger.warning("resubscribe_failed", server=self._connection.name, error=error.message)
+
+            self._run_exchange(resubscribe(resources, log_level), lambda _: None, failed)
+
+    def _add_log_level(self) -> None:
+        """In the stateless era the log level is part of each request."""
+        level, negotiated = self._hooks.subscriptions.log_level, self._connection.negotiated
+        if level is not None and not negotiated.server_may_ask:
+            self._connection.set_protocol_version(negotiated.with_log_level(level))
+
+    def _list_tools(self) -> None:
+        """List the tools, or have it done later if that was done very often of late."""
+        assert self._ready is not None, "only a server that is ready is asked for its tools"
+        if self._retired:
+            # The timer came due together with what made the supervisor give the connection up.
+            return
+        now = self._context.clock.monotonic()
+        if wait := self._bucket.wait(now):
+            # The change counts as announced until then, so further announcements are ignored.
+            self._timers.set(Timer.LISTING, now + wait, self._list_tools)
+            return
+        self._notifications.listing_begins()
+        self._ready.listing.refresh()
+
+
+@dataclasses.dataclass(eq=False)
+class ToolListing:
+    """Lists the tools of a server again when they have changed. Belongs to the supervisor's thread.
+
+    Changes that are announced while a listing is under way lead to one more listing, not to many.
+    """
+
+    profile: ServerProfile
+    run_exchange: RunExchange
+    hooks: SupervisionHooks
+    on_error: Callable[[MCPError], None]
+    _under_way = False
+    _outdated = False
+
+    def refresh(self) -> None:
+        if self._under_way:
+            self._outdated = True
+            return
+        self._under_way, self._outdated = True, False
+        listing = self.hooks.listing_begins()
+
+        def listed(definitions: list[Any]) -> None:
+            self._ended(lambda: self.hooks.tools_listed(definitions, listing))
+
+        self.run_exchange(self.profile.era.list_tools(self.profile), listed, self._failed)
+
+    def _failed(self, error: MCPError) -> None:
+        self._ended(lambda: self.on_error(error))
+
+    def _ended(self, report: Callable[[], None]) -> None:
+        self._under_way = False
+        report()
+        if self._outdated:
+            self.refresh()
+
+
+class TokenBucket:
+    """Allows a burst, and then one action each `interval` seconds. For one thread."""
+
+    def __init__(self, burst: int, interval: float) -> None:
+        self._burst = burst
+        self._interval = interval
+        self._spent = 0.0
+        """How much of the burst is used up; less as time passes."""
+        self._as_of = 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next action is allowed; 0 if it is now, and then it counts. `now` is a clock's reading."""
+        self._spent = max(0.0, self._spent - (now - self._as_of) / self._interval)
+        self._as_of = now
+        if self._spent > self._burst - 1:
+            return (self._spent - (self._burst - 1)) * self._interval
+        self._spent += 1
+        return 0.0

@@ -1,0 +1,365 @@
+"""What follows the loss of a server: the restart policy, and whether and when the server is started again.
+
+Sans-I/O: no clock, no thread, no timer. The supervisor says what happened and when, and does what is decided here.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from gaia.mcp.errors import MCPError, NeedsAuthorization
+from gaia.mcp.observation.lifecycle_spans import LossReason
+from gaia.mcp.protocol.negotiation import Negotiation
+from gaia.mcp.rpc.channel import Ending
+from gaia.runtime.clock import is_number, require_seconds
+
+__all__ = [
+    "Decision",
+    "GiveUp",
+    "Loss",
+    "OpenCircuit",
+    "Recovery",
+    "RestartPolicy",
+    "RestartTracker",
+    "Retry",
+    "Step",
+    "load_backoff",
+]
+
+_MAX_COOLDOWN = 10
+"""The cool-down doubles up to this many times the configured one."""
+
+
+class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """When a server that ended is started again. Durations in seconds. Raises ValueError for unusable figures.
+
+    The words are those of OTP's supervisors and of systemd.
+    """
+
+    restart: Literal["always", "on-failure", "never"] = "on-failure"
+    """``on-failure`` leaves a server stopped that exits with 0 while no call waits for it."""
+    initial_delay: float = 0.5
+    """The first wait. A server that has answered calls is restarted without any, see `RestartTracker`."""
+    max_delay: float = 30.0
+    """The wait grows to this at most; jitter comes on top, so that servers at the cap do not restart in step."""
+    multiplier: float = 2.0
+    """How much longer each wait is than the one before it."""
+    jitter: float = 0.1
+    """Each wait is made longer or shorter by up to this fraction."""
+    max_restarts: int = 5
+    """More restarts than this within `window` open the circuit."""
+    window: float = 60.0
+    """The time in which restarts are counted for `max_restarts`."""
+    cooldown: float = 60.0
+    """How long an open circuit refuses calls; doubles each time that it opens, until the server is stable."""
+    stable_after: float = 30.0
+    """A server that was ready for this long is stable: its next restart is immediate, and the wait after that short."""
+
+    def __post_init__(self) -> None:
+        if self.restart not in ("always", "on-failure", "never"):
+            raise ValueError(f'restart: expected "always", "on-failure" or "never", got {self.restart!r}')
+        # A wait of 0 would be a tight loop.
+        for name in ("initial_delay", "max_delay", "window", "cooldown", "stable_after"):
+            require_seconds(name, getattr(self, name))
+        if self.max_delay < self.initial_delay:
+            raise ValueError(
+                f"max_delay: must not be below the initial delay ({self.initial_delay!r} s), got {self.max_delay!r}"
+            )
+        if not (is_number(self.multiplier) and 1 <= self.multiplier < math.inf):
+            raise ValueError(f"multiplier: must be a number from 1 upwards, got {self.multiplier!r}")
+        if not (is_number(self.jitter) and 0 <= self.jitter < 1):
+            raise ValueError(f"jitter: must be a fraction from 0 to below 1, got {self.jitter!r}")
+        if type(self.max_restarts) is not int or self.max_restarts < 0:
+            raise ValueError(f"max_restarts: must be a whole number from 0 upwards, got {self.max_restarts!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Start the server again after `delay` seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCircuit:
+    """Refuse calls until the time `until` (of the clock that `now` came from), then make one attempt."""
+
+    until: float
+
+
+class RestartTracker:
+    """Decides after each end of one server. Times are seconds of one monotonic clock; not thread-safe.
+
+    1. Each end is answered by `Retry`, until there were more than `max_restarts` within `window`: then by
+       `OpenCircuit`.
+    2. The restart is immediate if the start that ended has *worked*: the server answered a call, or was ready for
+       `stable_after`. So it is if the server was ready, and there was no other restart within `window`. Otherwise the
+       start came to nothing: the restart waits, for `initial_delay` at first, and longer from start to start.
+    3. The attempt after an open circuit is half-open: one that has not worked opens the circuit again at once. One that
+       has closes it.
+    4. Each time that the circuit opens, it stays open for twice as long as the last time, up to ten times the
+       configured cool-down. A server that was ready for `stable_after` begins with the configured one again.
+    """
+
+    def __init__(self, policy: RestartPolicy, rng: random.Random) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._ready_since: float | None = None
+        self._attempt = 0
+        """Restarts since the last immediate one."""
+        self._restarts: deque[float] = deque()
+        """When the restarts of the current window were granted, oldest first."""
+        self._renewals: deque[float] = deque()
+        """When the sessions of the current window were renewed, oldest first."""
+        self._half_open = False
+        self._cooldown = policy.cooldown
+        """How long the circuit stays open the next time."""
+
+    def on_ready(self, now: float) -> None:
+        """The server finished its handshake."""
+        self._ready_since = now
+
+    @property
+    def half_open(self) -> bool:
+        """Whether the circuit was open, and the server has not worked since."""
+        return self._half_open
+
+    def may_renew(self, now: float) -> bool:
+        """Whether a session that the server forgot may be opened anew at once, which is no restart.
+
+        A server that forgets more than `max_restarts` of them within `window` is treated like one that ends.
+        """
+        while self._renewals and now - self._renewals[0] >= self._policy.window:
+            self._renewals.popleft()
+        if len(self._renewals) >= self._policy.max_restarts:
+            return False
+        self._renewals.append(now)
+        return True
+
+    def note_end(self, now: float, *, has_answered: bool = False) -> bool:
+        """The server ended; on its own that is no failure. True if this start has worked, which closes the circuit.
+
+        `has_answered`: the server answered a call of the application since it was started.
+        """
+        since, self._ready_since = self._ready_since, None
+        was_stable = since is not None and now - since >= self._policy.stable_after
+        if was_stable:
+            self._cooldown = self._policy.cooldown
+        has_worked = was_stable or has_answered
+        if has_worked and self._half_open:
+            self._half_open = False
+            # The cool-down was the penalty for the restarts from before the circuit opened.
+            self._restarts.clear()
+        return has_worked
+
+    def on_end(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit:
+        """The server ended, or could not be started: what to do next. See `note_end`."""
+        was_ready = self._ready_since is not None
+        has_worked = self.note_end(now, has_answered=has_answered)
+        if self._half_open:
+            return self._open(now)
+        while self._restarts and now - self._restarts[0] >= self._policy.window:
+            self._restarts.popleft()
+        if len(self._restarts) >= self._policy.max_restarts:
+            return self._open(now)
+        at_once = has_worked or (was_ready and not self._restarts)
+        self._restarts.append(now)
+        if at_once:
+            self._attempt = 0
+            return Retry(0.0)
+        self._attempt += 1
+        return Retry(self._delay())
+
+    def _open(self, now: float) -> OpenCircuit:
+        self._half_open = True
+        until = now + self._cooldown
+        self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
+        return OpenCircuit(until)
+
+    def _delay(self) -> float:
+        policy = self._policy
+        tenacity = load_backoff()
+        if tenacity is None:
+            return policy.max_delay
+        backoff = tenacity.wait_exponential(
+            multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
+        )
+        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+        state.attempt_number = self._attempt
+        wait: float = backoff(state)
+        return wait * self._rng.uniform(1 - policy.jitter, 1 + policy.jitter)
+
+
+def load_backoff() -> Any:
+    """What the waits are reckoned with; None if it cannot be loaded now. Quick from the second time on.
+
+    Not loaded with this module, because few programs ever see a server crash, and it imports asyncio.
+    """
+    try:
+        import tenacity
+    except (OSError, ImportError):
+        # The process may have no descriptor left, for the import as for the server.
+        return None
+    return tenacity
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Why and how a connection was lost."""
+
+    error: MCPError | None
+    """Why the supervisor gave the connection up; None: the server ended it."""
+    ending: Ending
+    """What was known of the server's end at that moment. An exit that we force later says nothing about the server."""
+    was_ready: bool
+    had_calls: bool = False
+    """Calls waited for the server or for its answers."""
+    hung: bool = False
+    """The supervisor gave it up because the server had stopped answering."""
+    internal: bool = False
+    """The supervisor gave it up because of an exception in a step of its own."""
+    has_answered: bool = False
+    """The server had answered a call of the application since it was started."""
+
+    @property
+    def reason(self) -> LossReason:
+        """One word for traces and metrics."""
+        if self.hung:
+            return "hung"
+        if self.internal:
+            return "internal_error"
+        if self.error is not None:
+            return "handshake_failed"
+        ending = self.ending
+        if ending.signal is not None:
+            return "signal"
+        if ending.exit_code is not None:
+            return "exited" if ending.clean else "exit_code"
+        if ending.renewable:
+            return "session_lost"
+        if ending.cause is not None:
+            return "unreachable"
+        return "output_closed"
+
+    @property
+    def ended_while_opening(self) -> bool:
+        """Whether the server ended before it was ready. One that could not even be reached has not ended."""
+        return not self.was_ready and self.error is None and self.ending.cause is None
+
+    @property
+    def unauthorized(self) -> bool:
+        """Whether the server requires a login, and there is none, or it is not valid any more."""
+        return self.ending.unauthorized or isinstance(self.error, NeedsAuthorization)
+
+    def described(self, stderr_tail: str = "") -> str:
+        """For people. `stderr_tail` may be longer than what was known when the connection was lost."""
+        if self.error is None:
+            ending = msgspec.structs.replace(self.ending, stderr_tail=stderr_tail or self.ending.stderr_tail)
+            return f"the server {ending}"
+        if stderr_tail and not self.was_ready:
+            return f"{self.error.message}; the server last wrote on stderr:\n{stderr_tail}"
+        return self.error.message
+
+
+class Step(enum.Enum):
+    """What follows a loss that is no failure."""
+
+    RENEW = enum.auto()
+    """Open the server again at once: it has only forgotten the session."""
+
+    RETRY_WITH_INITIALIZE = enum.auto()
+    """Start the server again at once: it exited on the probe, and gets `initialize` as its first message this time."""
+
+    LOG_IN = enum.auto()
+    """The server requires a login."""
+
+    STAY_EXITED = enum.auto()
+    """Start the server again when a call comes: it exited by itself, properly, while no call waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Do not start the server again. `why`, if the policy is the reason, is for people."""
+
+    why: str | None = None
+
+
+Decision: TypeAlias = Step | Retry | OpenCircuit | GiveUp
+"""Everything but a `Step` follows a failure."""
+
+
+class Recovery:
+    """Decides what follows each loss of a server. Times are readings of one monotonic clock. Not thread-safe."""
+
+    def __init__(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
+        self._policy = policy
+        self._negotiation = negotiation
+        self._tracker = RestartTracker(policy, rng)
+        self.ever_ready = False
+        """Whether the server was ready at least once."""
+        self.keep_trying = False
+        """Whether a server that was never ready is started again too."""
+
+    def adopt(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
+        """The server has another configuration: what has failed until now does not count any more."""
+        self._policy = policy
+        self._negotiation = negotiation
+        self._tracker = RestartTracker(policy, rng)
+
+    def ready(self, now: float) -> None:
+        """The server finished its handshake."""
+        self.ever_ready = True
+        self._tracker.on_ready(now)
+
+    @property
+    def half_open(self) -> bool:
+        """Whether the server is on trial: it has to show by one call, or by running, that it works again."""
+        return self._tracker.half_open
+
+    @property
+    def trial_seconds(self) -> float:
+        """A server that runs for so long works again."""
+        return self._policy.stable_after
+
+    def may_stay_exited(self, loss: Loss) -> bool:
+        """Whether the server has exited by itself, properly, while no call waited."""
+        return self._policy.restart == "on-failure" and self.ever_ready and loss.ending.clean and not loss.had_calls
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the policy has a server started again that fails."""
+        return self._policy.restart != "never"
+
+    def after(self, loss: Loss, now: float) -> Decision:
+        """The server was lost, and all of it has ended. To be asked once for each loss."""
+        step: Step | None = None
+        if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
+            step = Step.RENEW
+        elif loss.ended_while_opening and self._negotiation.retry_with_initialize():
+            return Step.RETRY_WITH_INITIALIZE
+        elif loss.unauthorized:
+            step = Step.LOG_IN
+        elif self.may_stay_exited(loss):
+            step = Step.STAY_EXITED
+        if step is None:
+            return self.after_failure(now, has_answered=loss.has_answered)
+        self._tracker.note_end(now, has_answered=loss.has_answered)
+        return step
+
+    def replaced(self, now: float, *, has_answered: bool = False) -> None:
+        """The server was stopped, or a fresh process took its place. It has not failed."""
+        self._tracker.note_end(now, has_answered=has_answered)
+
+    def after_failure(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit | GiveUp:
+        """The server failed, or could not even be started. `has_answered`: it had answered a call before."""
+        if not (self.ever_ready or self.keep_trying):
+            return GiveUp()
+        if not self.restarts:
+            return GiveUp("its restart policy is 'never'")
+        return self._tracker.on_end(now, has_answered=has_answered)

@@ -1,0 +1,551 @@
+"""What is done with one server: it is started, made ready, replaced, left alone, and lost.
+
+The methods are in this order below. What follows a loss is in `follow_up.py`, the end for good in `stopping.py`. The
+supervisor's event loop says when each method is called. One that raises is followed by `recover`, and if that raises
+too, by `abandon`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+from opentelemetry.context import Context
+
+from gaia.mcp.errors import CallTimeout, ConfigError, MCPError, ServerCrashed
+from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
+from gaia.mcp.protocol.gateway_failures import is_gateway
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.supervision.call_queue import CallQueue
+from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.events import Restarted, ServerState
+from gaia.mcp.supervision.follow_up import EXITED, NEW_LOGIN, FollowUp
+from gaia.mcp.supervision.generation import Generation
+from gaia.mcp.supervision.idling import Idling
+from gaia.mcp.supervision.leaving import Leaving
+from gaia.mcp.supervision.maintenance import Maintenance
+from gaia.mcp.supervision.policy import GiveUp, Loss, Recovery
+from gaia.mcp.supervision.recycling import Recycling
+from gaia.mcp.supervision.recycling_limits import RecyclingReason
+from gaia.mcp.supervision.replacement import OnReplaced, Replacements
+from gaia.mcp.supervision.spare import Spare
+from gaia.mcp.supervision.status import Condition
+from gaia.mcp.supervision.stopping import Stopping
+from gaia.mcp.supervision.trial import Trial
+from gaia.runtime.event_loop import EventLoop, Timer, run_all
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import get_logger
+
+__all__ = ["ServerLifecycle"]
+
+logger = get_logger(__name__)
+
+_LAZY = "it was not needed yet; the first call starts it"
+_CALLED = "a call came"
+_IDLE = "it was idle; the next call starts it again"
+_RECONFIGURED = "it has another configuration"
+
+
+class ServerLifecycle:
+    """The life of one server. Belongs to the supervisor's thread: what other threads may use says so."""
+
+    def __init__(
+        self,
+        context: SupervisionContext,
+        loop: EventLoop,
+        on_settled: Callable[[], None],
+        on_adopted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_settled` is called when the first start has succeeded or failed, and perhaps later too.
+
+        `on_adopted` is called when `context` has another configuration.
+        """
+        self.call_queue = CallQueue(
+            context.name,
+            context.max_pending,
+            on_call_waiting=lambda: loop.post(self.call_waiting),
+            on_expired=lambda call: loop.post(lambda: self._expired(call)),
+            has_new_login=self._has_new_login,
+            retry_in=lambda: self.condition.retry_in,
+            safe_to_repeat=context.hooks.safe_to_repeat,
+        )
+        """For any thread."""
+        self.condition = Condition(context, self.call_queue)
+        """For any thread to read."""
+        self._context = context
+        self._name = context.name
+        self._loop = loop
+        self._on_settled = on_settled
+        self._on_adopted = on_adopted
+        self._adopted = context
+        """What `context` is equal to."""
+        self._spans = LifecycleSpans(context.observer, context.executor)
+        self._recovery = Recovery(context.policy, context.negotiation, context.rng)
+        self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
+        self._leaving = Leaving(context, loop, self.call_queue, self._admit_again, self._left)
+        self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
+        self.condition.standby = lambda: self._spare.status
+        self._recycling = Recycling(
+            context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
+        )
+        self._idling = Idling(context, loop, self.call_queue, self._rest)
+        self._resting: Generation | None = None
+        """The process that was stopped because it was idle, until it has ended."""
+        self._replacements = Replacements(
+            context, self.call_queue, self.condition, self._spare, self._leaving, self._replace_by
+        )
+        self.follow_up = FollowUp(
+            context,
+            loop,
+            self.call_queue,
+            self.condition,
+            self._recovery,
+            self._spare,
+            self._replacements,
+            self._spans,
+            self,
+            on_settled,
+        )
+        self._logins = self.follow_up.logins
+        self.stopping = Stopping(
+            context,
+            self.call_queue,
+            self.condition,
+            self._leaving,
+            self._replacements,
+            self._logins,
+            self._spans,
+            (self._idling.end, self._recycling.end, self._spare.end, self._trial.end),
+        )
+
+    def requested(self) -> None:
+        """The current thread wants the server started or stopped: that belongs to its trace. For any thread."""
+        self._spans.requested()
+
+    def after_fork(self) -> None:
+        """In a forked child, for any thread: the server belongs to the parent."""
+        self.call_queue.after_fork()
+        self._spare.after_fork()
+        self.condition.current = None
+
+    # Starting.
+
+    def begin(self, *, keep_trying: bool = False) -> None:
+        """The first start. With `keep_trying` one that fails is followed by others, as after a crash.
+
+        A lazy server is only said to be there, if it is known what it offers. It is started by its first call.
+        """
+        self._recovery.keep_trying = self.condition.keep_trying = keep_trying
+        self._logins.allow()
+        if not self._is_known():
+            self.condition.move_to(ServerState.STARTING)
+            self.open()
+            return
+        # A start that fails later is not the application's to notice.
+        self._recovery.keep_trying = self.condition.keep_trying = True
+        self.condition.move_to(ServerState.EXITED, _LAZY)
+        self._on_settled()
+
+    def _is_known(self) -> bool:
+        """Whether the server is lazy and it is known what it offers, which is listed then."""
+        known = self._context.hooks.last_known() if self._context.lazy else None
+        if known is None:
+            return False
+        self.condition.profile, tools = known
+        self._context.hooks.tools_remembered(tools)
+        return True
+
+    def call_waiting(self) -> None:
+        """A call came for a server that does not run, or is on trial."""
+        if self._trial.is_under_way:
+            self._trial.try_next()
+            return
+        if self.condition.current is not None:
+            # One that was lost is still being terminated.
+            return
+        if self._resting is not None and self._resting.connection.in_flight == 0:
+            # So is one that was idle.
+            return
+        if self.condition.state is ServerState.EXITED:
+            if self.condition.ever_ready:
+                self.condition.begin_downtime(_CALLED)
+            self.reopen(_CALLED)
+        elif self.condition.state is ServerState.NEEDS_AUTHORIZATION and self._has_new_login():
+            self.reopen(NEW_LOGIN)
+
+    def _has_new_login(self) -> bool:
+        """Whether a server that required a login may accept us now. For any thread, and quick."""
+        return self.condition.keep_trying and self._logins.new()
+
+    def reopen(self, reason: str | None) -> None:
+        self.condition.move_to(ServerState.RESTARTING if self.condition.ever_ready else ServerState.STARTING, reason)
+        self.open()
+
+    def retry(self) -> None:
+        if self._context.lazy and not self._idling.is_in_use:
+            # It is started when it is needed, now that it may be.
+            self.condition.retry_at = None
+            self.condition.cancel_downtime()
+            self.condition.move_to(ServerState.EXITED, self.condition.last_error)
+            self._spans.stays_exited()
+            return
+        self.reopen(self.call_queue.reason)
+
+    def open(self) -> None:
+        """Have the stand-by take over, or start the server if there is none."""
+        self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
+        self.condition.retry_at = None
+        if (standby := self._spare.take()) is not None:
+            # Before anything that could raise, here and below: what is not known to be there is never ended.
+            self.condition.current = standby
+            self.take_over(standby)
+            return
+        self.condition.generation = number = self.condition.next_start()
+        self._spans.opening(number)
+        try:
+            self.condition.current = generation = self.start(number)
+        except MCPError as error:
+            self._spans.not_spawned(error.message)
+            now = self._context.clock.monotonic()
+            # A configuration that cannot be used is the same the next time.
+            unusable = isinstance(error, ConfigError) and not self.condition.ever_ready
+            self.follow_up.proceed(GiveUp() if unusable else self._recovery.after_failure(now), now, error.message)
+            return
+        self._make_current(generation)
+        self._spans.spawned(generation.pid)
+        self.greet(generation)
+
+    def start(self, number: int) -> Generation:
+        """Start a generation. Raises MCPError."""
+        context = self._replacements.candidate or self._context
+        return Generation(context, self._loop, number, self.call_queue, self._ended)
+
+    def greet(self, generation: Generation) -> None:
+        """Begin to greet a generation."""
+        number = generation.connection.generation
+        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
+        generation.greet(self.call_queue.next_id, self._greeted, self._not_greeted, self._hung, self._not_listed)
+
+    def _greeted(self, generation: Generation) -> None:
+        if generation is self.condition.current:
+            self._ready(generation)
+            self._replacements.done(None)
+            return
+        self._spare.greeted()
+        self._replacements.hand_over()
+
+    def _not_greeted(self, generation: Generation, error: MCPError) -> None:
+        if generation is self.condition.current:
+            self._lose(error)
+        else:
+            self._spare.lost(error)
+
+    def _make_current(self, generation: Generation) -> None:
+        self.condition.current = generation
+        self.condition.generation = generation.connection.generation
+        if generation.context is not self._context:
+            self._adopt(generation.context)
+        generation.present(self._context.observer)
+
+    def _ready(self, generation: Generation, *, has_waited: bool = False) -> None:
+        condition, hooks = self.condition, self._context.hooks
+        assert generation.greeting is not None, "it was greeted"
+        profile = generation.greeting.profile
+        condition.profile = profile.masked(generation.connection.redact)
+        generation.connection.reads_failures = is_gateway(profile.server_info)
+        now = self._context.clock.monotonic()
+        condition.loss = None
+        generation.ready(now, has_waited=has_waited)
+        self._recycling.begin(generation)
+        self._idling.begin(generation)
+        condition.move_to(ServerState.READY)
+        self._recovery.ready(now)
+        condition.ever_ready = condition.keep_trying = True
+        self.follow_up.ready()
+        downtime = condition.end_downtime(now)
+        # All of it before the calls that waited are sent: a caller may look at it as soon as it has its answer.
+        logger.info("server_ready", server=self._name, generation=condition.generation, pid=generation.pid)
+        self._spans.ready(profile.protocol_version, downtime)
+        if downtime is not None:
+            told = Restarted(self._name, condition.generation, downtime=downtime, reason=condition.down_reason)
+            hooks.happened(told)
+        if self._recovery.half_open and self.call_queue.ready is None:
+            self._trial.begin(generation.connection, now + self._recovery.trial_seconds)
+        else:
+            self._admit()
+        self._spans.admitted()
+        self._on_settled()
+
+    def _admit(self) -> None:
+        self._trial.end()
+        generation = self.condition.current
+        assert generation is not None, "a server that is lost is not on trial"
+        # What was taken back from a lost server may still be written to it.
+        withdrawn = not self._leaving.may_write_any
+        self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
+        if self._context.standby and (withdrawn or len(self.call_queue) == 0):
+            # Starting it takes this thread some milliseconds, for which calls do not wait: `_admit_again` comes soon.
+            self._spare.want()
+
+    # By a stand-by, or by a fresh process that was asked for.
+
+    def take_over(self, generation: Generation) -> None:
+        """The server was lost, and `generation` is its stand-by."""
+        self._make_current(generation)
+        number, pid = self.condition.generation, generation.pid
+        self._spans.took_over(number, pid)
+        logger.info("standby_took_over", server=self._name, generation=number, pid=pid)
+        if generation.greeting is not None:
+            self._ready(generation, has_waited=True)
+            self._replacements.done(None)
+
+    def replace(self, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
+        """Have a fresh process take the place of a server that is ready, without a gap; see `Replacements.ask`."""
+        self._replacements.ask(drain, on_done, "requested", asked_in)
+
+    def _recycle(self, reason: RecyclingReason) -> None:
+        """The server has reached a limit."""
+        if not self._replacements.is_wanted:
+            self._replacements.ask(self._context.drain_timeout, lambda _: None, reason)
+
+    def _replace_by(self, generation: Generation) -> None:
+        self._make_current(generation)
+        self._recovery.replaced(self._context.clock.monotonic())
+        self._ready(generation, has_waited=True)
+
+    def standby_failed(self, error: MCPError) -> None:
+        """A stand-by, or a fresh process that was asked for, could not be started or was lost."""
+        self._replacements.failed(error)
+
+    def _admit_again(self) -> None:
+        """Nothing more will be written to a generation whose place another one has taken."""
+        if self.call_queue.ready is not None:
+            self._admit()
+        elif self.condition.state is ServerState.EXITED and len(self.call_queue) > 0:
+            self.call_waiting()
+
+    def _left(self, generation: Generation) -> None:
+        """A generation whose place another one has taken, or that was let go, has ended completely."""
+        self.condition.left(generation)
+        if generation is self._resting:
+            self._resting = None
+            self._admit_again()
+        self.stopping.left()
+
+    # With another configuration.
+
+    def reconfigure(self, context: SupervisionContext, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
+        """Go on with another configuration of the server.
+
+        If the server is ready there is no gap, as for `replace`: a process with that configuration takes its place, and
+        nothing changes if it cannot be started. Otherwise the server is started with it, unless it is at rest.
+        """
+        if self.condition.state is ServerState.CLOSED:
+            on_done(MCPError(f"server {self._name!r} is closed"))
+            return
+        if self.call_queue.ready is not None:
+            self._replacements.ask(drain, on_done, "reconfigured", asked_in, context)
+            return
+        self._adopt(context)
+        if self.condition.state is ServerState.EXITED and self._is_known():
+            on_done(None)
+            return
+        self._replacements.await_start(on_done, "reconfigured", asked_in)
+        generation = self.condition.current
+        if generation is None:
+            self.reopen(_RECONFIGURED)
+            return
+        self.follow_up.start_anew = True
+        if not generation.is_terminating:
+            self._lose(MCPError(_RECONFIGURED))
+
+    def _adopt(self, context: SupervisionContext) -> None:
+        """`context` holds from now on. Another generation takes the server's place with it, or there is none."""
+        if context is self._adopted:
+            return
+        if self._logins.under_way:
+            self._logins.abort()
+        self._adopted = context
+        own = self._context
+        own.adopt(context)
+        self._recovery.adopt(own.policy, own.negotiation, own.rng)
+        self._recycling.adopt(own.recycling, own.policy.stable_after)
+        self._spare.reconfigured()
+        self._logins.adopt(own.transport.authorization)
+        self.call_queue.max_pending = own.max_pending
+        self._on_adopted()
+        own.hooks.adopted(context)
+
+    # While it runs.
+
+    def _rest(self) -> None:
+        """The server is idle: stop it until the next call. Calls that come at this moment are answered all the same."""
+        generation = self.condition.current
+        if generation is None or self.call_queue.ready is None or self._replacements.is_wanted:
+            return
+        uptime, self._resting = self.condition.uptime, generation
+        self.condition.current = None
+        run_all(
+            self._idling.end,
+            self._recycling.end,
+            self._spare.end,
+            lambda: self._leaving.let_go(generation, math.inf),
+            lambda: self._recovery.replaced(
+                self._context.clock.monotonic(), has_answered=generation.connection.has_answered
+            ),
+            lambda: self.condition.move_to(ServerState.EXITED, _IDLE),
+        )
+        logger.info("server_idle", server=self._name, generation=self.condition.generation, pid=generation.pid)
+        self._spans.rests(uptime)
+        self._admit_again()
+
+    def subscriptions_changed(self) -> None:
+        """The client wants other changes or log messages than before."""
+        if (maintenance := self._maintenance) is not None:
+            maintenance.subscriptions_changed()
+
+    def list_again(self) -> None:
+        if (maintenance := self._maintenance) is not None:
+            maintenance.list_again()
+
+    def _expired(self, call: Call) -> None:
+        """A call that was handed to the server timed out."""
+        if (maintenance := self._maintenance) is not None:
+            maintenance.expired(call)
+
+    @property
+    def _maintenance(self) -> Maintenance | None:
+        """Of the server that runs; None if there is none, or it was lost."""
+        current = self.condition.current
+        return None if current is None else current.maintenance
+
+    def _not_listed(self, generation: Generation, error: MCPError) -> None:
+        if generation is not self.condition.current:
+            # One that cannot list its tools is not fit to take over.
+            raise error
+        self.condition.last_error = error.message
+        logger.warning("tools_list_failed", server=self._name, error=error.message)
+
+    # Losing it.
+
+    def _ended(self, generation: Generation) -> None:
+        """The server's output ended, its process exited, or it closed its input."""
+        if generation.maintenance is None:
+            return
+        if generation is self.condition.current:
+            self._lose(None)
+        elif generation is self._spare.generation:
+            self._spare.lost(None)
+        else:
+            self._leaving.ended(generation)
+
+    def _hung(self, generation: Generation) -> None:
+        if generation is not self.condition.current:
+            self._leaving.hung(generation)
+            return
+        logger.warning("server_hung", server=self._name, pid=self.condition.pid)
+        timeout = self._context.health_timeout
+        self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
+
+    def _lose(self, error: MCPError | None, *, hung: bool = False, internal: bool = False) -> None:
+        """The connection is over: `error` says why; None says that the server ended it."""
+        generation = self.condition.current
+        assert generation is not None, "only what runs can be lost"
+        was_ready, uptime = generation.ready_since is not None, self.condition.uptime
+        self._trial.end()
+        self.call_queue.suspend()
+        self.condition.begin_downtime()
+        self._spare.rest()
+        self._recycling.end()
+        self._idling.end()
+        ending = generation.lose(error)
+        has_answered = generation.connection.has_answered
+        loss = Loss(error, ending, was_ready, hung=hung, internal=internal, has_answered=has_answered)
+        self.condition.loss = loss
+        reason = loss.described()
+        self.condition.down_reason = self.condition.down_reason or reason
+        self._spans.lost(loss.reason, uptime)
+        # Callers learn of it before the server is terminated, which can take seconds.
+        had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
+        self._context.server_requests.lost(generation.connection)
+        # One that should be replaced must not stay exited: what asked for that may wait for the fresh process.
+        loss = msgspec.structs.replace(loss, had_calls=had_calls or self._replacements.is_wanted)
+        if was_ready and self._recovery.may_stay_exited(loss):
+            self.condition.move_to(ServerState.EXITED, EXITED)
+        elif was_ready and self._recovery.restarts:
+            self.condition.move_to(ServerState.RESTARTING, reason)
+        if was_ready and self._spare.generation is not None:
+            # What follows does not wait until the lost one has ended.
+            self._leaving.end(generation, loss)
+            self.condition.current = None
+            self.follow_up.lost(loss, ending)
+            return
+        generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(generation, loss, final)))
+
+    # After it has ended.
+
+    def _terminated(self, generation: Generation, loss: Loss, final: Ending) -> None:
+        """The lost server has been ended, with all that it started."""
+        if generation is not self.condition.current:
+            # It was abandoned meanwhile.
+            return
+        self.condition.terminated()
+        self.follow_up.lost(loss, final)
+
+    # After an exception.
+
+    def recover(self, error: BaseException) -> None:
+        """A step was ended by an exception: the server is lost, as in a crash, and what follows a crash follows.
+
+        A first start fails. A server that was lost before is still being terminated, and what follows is known then.
+        """
+        if self.stopping.is_wanted:
+            self.abandon(error)
+            return
+        reason = self._noted(error)
+        generation = self.condition.current
+        if generation is not None and not generation.is_terminating:
+            self._lose(MCPError(reason), internal=True)
+        elif generation is None and self._rests():
+            return
+        elif generation is None or generation.is_terminated:
+            self.condition.terminated()
+            self._spans.not_spawned(reason)
+            now = self._context.clock.monotonic()
+            self.follow_up.proceed(self._recovery.after_failure(now), now, reason)
+
+    def _noted(self, error: BaseException) -> str:
+        reason = f"internal error: {exception_text(error)}"
+        try:
+            reason = self._context.observer.masked(reason)
+        except Exception:  # noqa: BLE001 - the recovery must not depend on it
+            reason = f"internal error: {type(error).__name__}"
+        self.condition.last_error = reason
+        return reason
+
+    def _rests(self) -> bool:
+        """Whether there is no server now, and what has to happen for the next start is known."""
+        if self._loop.timers.any_set(Timer.BACKOFF, Timer.COOLDOWN) or self._logins.under_way:
+            return True
+        state = self.condition.state
+        if state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
+            return len(self.call_queue) == 0
+        return state is ServerState.FAILED and not (self.condition.keep_trying and self._recovery.restarts)
+
+    def abandon(self, error: BaseException) -> None:
+        """The last resort, if even `recover` raises: end the server, and try again once after the cool-down."""
+        reason = self._noted(error)
+        if self.stopping.is_wanted:
+            # Some of it was done before.
+            self.stopping.close_after(reason)
+            return
+        timers, again = self._loop.timers, self.condition.keep_trying and self._recovery.restarts
+        now, cooldown = self._context.clock.monotonic, self._context.policy.cooldown
+        run_all(
+            lambda: timers.cancel(Timer.HEALTH, Timer.LISTING, Timer.BACKOFF),
+            lambda: self.follow_up.retry_at(Timer.COOLDOWN, now() + cooldown) if again else None,
+            lambda: self.stopping.end(ServerState.FAILED, reason, ServerCrashed),
+            self._on_settled,
+        )

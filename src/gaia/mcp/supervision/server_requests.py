@@ -1,0 +1,341 @@
+"""Requests of one server to the client, from their arrival to the answer.
+
+The answers come from user code, which waits for people and models. It runs on callback threads of its own, so that
+neither a reader nor a listener ever waits for it: a few for each server and each kind of request, so that neither
+another server nor another kind waits for a person. Folders that are known are listed at once.
+
+A server request ends exactly once: answered, refused, expired, or withdrawn because the answer is not needed any more.
+The work of user code for an answer that is not needed any more is cancelled (`gaia.runtime.cancellation`).
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gaia.mcp.protocol.elicitation import elicitation_id
+from gaia.mcp.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Refusal,
+    Request,
+    RequestId,
+    encode_result,
+)
+from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.rpc.connection import Connection, ConnectionState
+from gaia.mcp.rpc.relayed_request import RelayedRequest
+from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.client_features import METHODS, ClientFeatures
+from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.clock import Clock
+from gaia.runtime.deadlines import DeadlineHandle
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.interruption import end_once
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+
+__all__ = ["ServerRequest", "ServerRequests"]
+
+logger = get_logger(__name__)
+
+_MAX_OPEN = 32
+"""Requests of one kind that a server may have open at once; more are refused."""
+
+_MAX_OPEN_BYTES = 32 * 1024 * 1024
+"""Of what these requests hold, pictures for a model included."""
+
+_THREADS = 4
+"""For each kind of request of one server."""
+
+_MAX_URLS = 1000
+"""How many ids of URL elicitations are remembered for the server's `notifications/elicitation/complete`."""
+
+_MAX_URL_ID = 1024
+"""Characters of an id; longer ones are not remembered."""
+
+OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
+"""Told the result or the refusal; neither, if the server request was withdrawn."""
+
+
+class ServerRequest:
+    """One request of the server. `deadline` is a reading of the clock. Thread-safe."""
+
+    def __init__(self, deadline: float, timeout: float, on_done: OnAnswered) -> None:
+        self.deadline = deadline
+        self._timeout = timeout
+        self.scope = CancelScope()
+        """What user code does for the answer belongs to it."""
+        self.watched: DeadlineHandle | None = None
+        self._outcome: dict[None, tuple[Any, ...]] = {}
+        """What it has ended with, see `end_once`."""
+        self._on_done = on_done
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._outcome)
+
+    def finish(self, result: dict[str, Any] | None = None, refusal: Refusal | None = None) -> bool:
+        """End it; with neither, withdraw it. False if it had already ended."""
+        return end_once(self._outcome, (result, refusal), self._conclude)
+
+    def _conclude(self, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        self._on_done(result, refusal)
+        if self.watched is not None:
+            self.watched.release()
+
+    def expire(self) -> None:
+        """The deadline has passed without an answer."""
+        if self.finish(refusal=Refusal(INTERNAL_ERROR, f"not answered within {self._timeout:g} s")):
+            self.scope.cancel()
+
+    def withdraw(self) -> None:
+        """The answer is not needed any more."""
+        if self.finish():
+            self.scope.cancel()
+
+
+class ServerRequests:
+    """The open requests of one server. Thread-safe."""
+
+    def __init__(self, server: str, features: ClientFeatures, pool: CallbackPool, clock: Clock, timeout: float) -> None:
+        """User code runs on `pool` and gets `timeout` seconds for each answer."""
+        self.features = features
+        self._server = server
+        self._groups = {method: pool.group(server, _THREADS) for method in METHODS}
+        self._clock = clock
+        self._timeout = timeout
+        self._lock = reentrant_lock()
+        """Owns everything below. Never held while a server request ends."""
+        self._open: set[ServerRequest] = set()
+        self._held: dict[str, dict[ServerRequest, int]] = {method: {} for method in METHODS}
+        """By method, the requests that user code has or will be given, with their sizes in bytes: also those that have
+        ended, until user code has returned or a thread has come to them."""
+        self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
+        """Those that came as requests, which are answered on their connection."""
+        self._urls: deque[str] = deque(maxlen=_MAX_URLS)
+        """The ids of the URLs that persons were sent to last, oldest first."""
+
+    def deadline(self) -> float:
+        """When a request that comes now has to be answered, as a reading of the clock."""
+        return self._clock.monotonic() + self._timeout
+
+    def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> ServerRequest:
+        """Have user code answer a request of a `method` that is offered.
+
+        `on_done` is called once, on the thread that ends the server request, and must be quick. The caller has to
+        enforce the deadline.
+        """
+        server_request = ServerRequest(
+            self.deadline(),
+            self._timeout,
+            lambda result, refusal: self._ended(server_request, on_done, result, refusal),
+        )
+        if self.features.answers_at_once(method):
+            self._answer(server_request, method, params)
+            return server_request
+        refusal = self._hold(server_request, method, value_size(params))
+        if refusal is not None:
+            server_request.finish(refusal=refusal)
+            return server_request
+        try:
+            self.note_url(elicitation_id(method, params))
+            # User code runs in the context of this thread, so that its spans and its cancellation belong to it.
+            context = contextvars.copy_context()
+            self._groups[method].lane().post(lambda: self._run(context, server_request, method, params))
+        except BaseException:
+            self._let_go(server_request, method)
+            raise
+        return server_request
+
+    def relay(self, calls: Sequence[RelayedRequest], request: Request, on_done: OnAnswered) -> ServerRequest:
+        """Have the client of a gateway answer whose call is under way. No code of the application runs."""
+        server_request = ServerRequest(
+            self.deadline(),
+            self._timeout,
+            lambda result, refusal: self._relay_ended(server_request, request.method, on_done, result, refusal),
+        )
+        if (refusal := _refusal_to_relay(calls)) is not None:
+            present = [call for call in calls if not call.owner.is_away]
+            if _refusal_to_relay(present) is None:
+                for call in calls:
+                    if call not in present:
+                        call.owner.give_way()
+                calls, refusal = present, None
+        refusal = refusal or self._hold(server_request, request.method, value_size(request.params))
+        if refusal is not None:
+            server_request.finish(refusal=refusal)
+            return server_request
+        self.note_url(elicitation_id(request.method, request.params))
+        server_request.scope.on_cancel(calls[-1].owner.asked(request.method, request.params, server_request.finish))
+        return server_request
+
+    def _relay_ended(
+        self,
+        server_request: ServerRequest,
+        method: str,
+        on_done: OnAnswered,
+        result: dict[str, Any] | None,
+        refusal: Refusal | None,
+    ) -> None:
+        self._let_go(server_request, method)
+        self._ended(server_request, on_done, result, refusal)
+
+    def _hold(self, server_request: ServerRequest, method: str, size: int) -> Refusal | None:
+        """Make room for a request; the refusal if there is none."""
+        with self._lock:
+            held = self._held[method]
+            if len(held) >= _MAX_OPEN:
+                return Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
+            if sum(held.values()) + size > _MAX_OPEN_BYTES:
+                return Refusal(INTERNAL_ERROR, "the request is too long, together with those that wait already")
+            self._open.add(server_request)
+            held[server_request] = size
+        return None
+
+    def _run(
+        self, context: contextvars.Context, server_request: ServerRequest, method: str, params: Mapping[str, Any]
+    ) -> None:
+        """Runs on a callback thread."""
+        try:
+            context.run(self._answer, server_request, method, params)
+        finally:
+            self._let_go(server_request, method)
+
+    def _let_go(self, server_request: ServerRequest, method: str) -> None:
+        with self._lock:
+            self._held[method].pop(server_request, None)
+
+    def withdraw_all(self) -> None:
+        """No answer is needed any more."""
+        with self._lock:
+            server_requests = list(self._open)
+        for server_request in server_requests:
+            server_request.withdraw()
+
+    def note_url(self, identifier: object) -> None:
+        """A person is sent to a URL under this id; the server may report that the person is done there."""
+        if isinstance(identifier, str) and len(identifier) <= _MAX_URL_ID:
+            with self._lock:
+                self._urls.append(identifier)
+
+    def completes(self, identifier: str) -> bool:
+        """Whether a person was sent to a URL under this id. Other ids MUST be ignored ("Elicitation")."""
+        with self._lock:
+            return identifier in self._urls
+
+    # Requests in the sense of JSON-RPC: the handshake era. The first two run on the reader's thread.
+
+    def asked(self, connection: Connection, request: Request, watch: Callable[[ServerRequest], None]) -> bool:
+        """Have a request answered; False if it is not offered. `watch` enforces the deadline."""
+        if not self.features.offers(request.method):
+            return False
+        key = (connection, request.id)
+        with self._lock:
+            known = key in self._by_request
+        if known:
+            connection.requests.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
+            return True
+
+        def on_done(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            self._reply(connection, request, result, refusal)
+
+        if self.features.relayed:
+            server_request = self.relay(connection.relayed(request.call_id), request, on_done)
+        else:
+            server_request = self.ask(request.method, request.params, on_done)
+        with self._lock:
+            # It may have ended meanwhile; if it ends later, `_reply` finds it here.
+            if server_request in self._open:
+                self._by_request[key] = server_request
+        # The supervisor sets the state before it withdraws the requests of a connection. One of us sees the other.
+        if connection.state is ConnectionState.CLOSED:
+            server_request.withdraw()
+        watch(server_request)
+        return True
+
+    def cancelled(self, connection: Connection, identifier: RequestId) -> None:
+        """The server no longer needs an answer (specification, "Cancellation")."""
+        with self._lock:
+            server_request = self._by_request.get((connection, identifier))
+        if server_request is not None:
+            logger.debug("server_request_withdrawn", server=self._server, request_id=identifier)
+            server_request.withdraw()
+
+    def has_open(self, connection: Connection) -> bool:
+        """Whether the server waits for an answer on this connection."""
+        with self._lock:
+            return any(asker is connection for asker, _ in self._by_request)
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is over, so its requests cannot be answered any more."""
+        with self._lock:
+            server_requests = [
+                server_request for (asker, _), server_request in self._by_request.items() if asker is connection
+            ]
+        for server_request in server_requests:
+            server_request.withdraw()
+
+    def _reply(
+        self, connection: Connection, request: Request, result: dict[str, Any] | None, refusal: Refusal | None
+    ) -> None:
+        with self._lock:
+            self._by_request.pop((connection, request.id), None)
+        if refusal is not None:
+            connection.requests.refuse(request, refusal.code, refusal.message)
+        elif result is not None:
+            connection.requests.answer(request, result)
+        else:
+            connection.requests.withdraw(request)
+
+    def _ended(
+        self, server_request: ServerRequest, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None
+    ) -> None:
+        with self._lock:
+            self._open.discard(server_request)
+        on_done(result, refusal)
+
+    def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
+        """Have `features` answer. Runs on a callback thread, unless that needs no user code."""
+        if server_request.ended:
+            return
+        refusal = Refusal(INTERNAL_ERROR, _NO_ANSWER)
+        try:
+            with server_request.scope.entered():
+                result = self.features.answer(self._server, method, params)
+            # Raises ValueError for what is no JSON, here where it can still be refused.
+            encode_result("", result)
+        except Refusal as refused:
+            refusal = refused
+        except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server waits for an answer
+            logger.error("server_request_failed", server=self._server, method=method, error=exception_text(error))
+        else:
+            server_request.finish(result)
+        finally:
+            # Also when user code raised SystemExit. Does nothing if the server request has ended already.
+            server_request.finish(refusal=refusal)
+
+
+def _refusal_to_relay(calls: Sequence[RelayedRequest]) -> Refusal | None:
+    """Why a request of the server cannot be passed on; None if it is clear which client it is for.
+
+    Of several calls of one client, the last takes the request there.
+    """
+    if len(calls) == 1:
+        return None
+    clients = {call.owner.client_key for call in calls}
+    if len(clients) == 1 and None not in clients:
+        return None
+    if not calls:
+        return Refusal(INVALID_REQUEST, "no client has a call under way that the request could belong to")
+    text = (
+        f"{len(calls)} calls of clients are under way, and the request does not say to which it belongs; "
+        'with "instances": "per-session" in its configuration, each client has a server of its own'
+    )
+    return Refusal(INVALID_REQUEST, text)
+
+
+_NO_ANSWER = "the client could not answer"
+"""All that the server is told of our mistakes, and of exceptions in user code."""

@@ -1,0 +1,293 @@
+"""What is known of one server at any time: its state and history, figures about its calls, and both as one snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.rpc.noise import Noise
+from gaia.mcp.supervision.call_queue import CallQueue
+from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.events import ServerState, StateChanged
+from gaia.mcp.supervision.generation import Generation
+from gaia.mcp.supervision.policy import Loss
+from gaia.mcp.supervision.spare import StandbyStatus
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = ["CallStatistics", "Condition", "PlacementStatus", "ReplicaStatus", "ServerStatus"]
+
+_WINDOW = 512
+"""How many of the last calls the percentiles cover."""
+
+
+class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server runs that was placed on a cluster."""
+
+    node: str
+    """The host name of its node."""
+    node_id: str | None = None
+    """What the cluster calls the node."""
+    actor: str | None = None
+    """What the cluster calls the actor that hosts the server."""
+    host_pid: int
+    """The actor's process on that node."""
+    hosts: int = 1
+    """How many hosts the server has had, this one included."""
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several replicas of a server that was placed on a cluster."""
+
+    replica: int
+    """Its number, from 1; those of removed replicas are not given to others."""
+    state: ServerState
+    """Where it stands."""
+    placement: PlacementStatus | None = None
+    """Where it runs; None while it has no place."""
+    pid: int | None = None
+    """Its process on that node; None while there is none."""
+    in_flight: int = 0
+    """Calls handed to it and not answered yet."""
+    generation: int = 0
+    """The number of its present start."""
+    restarts: int = 0
+    """How many times it became ready again after it had ended."""
+    last_error: str | None = None
+    """The last thing that went wrong with it; None if nothing has."""
+
+
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """All durations are in seconds. Figures are of one moment each and may be from slightly different ones."""
+
+    name: str
+    """The server's name."""
+    state: ServerState
+    """Where it stands."""
+    generation: int = 0
+    """The number of the present start of the server, or of the last one, from 1. Stand-bys are starts, too."""
+    pid: int | None = None
+    """The server's process; None while there is none."""
+    restarts: int = 0
+    """How many times it became ready again after it had ended."""
+    in_flight: int = 0
+    """Calls handed to the server and not answered yet."""
+    queued: int = 0
+    """Calls that wait for the server to be ready."""
+    tool_count: int = 0
+    """Tools on offer, after filtering."""
+    last_error: str | None = None
+    """The last thing that went wrong with the server itself; None if nothing has."""
+    retry_in: float | None = None
+    """Until the next start of a server that is down; None if it is not, or is being started, or not tried again."""
+    uptime: float | None = None
+    """Since it became ready; None while it is not."""
+    calls: int = 0
+    """Requests that have ended, failed ones included."""
+    errors: int = 0
+    """Those of them that failed."""
+    latency_p50: float | None = None
+    """The median of the last 512 calls, waiting included; None before the first one."""
+    latency_p95: float | None = None
+    """What 95 % of the last 512 calls did not exceed; None before the first one."""
+    noise_lines: int = 0
+    """Lines on its standard output that are no messages."""
+    noise_bytes: int = 0
+    """The size of these lines."""
+    protocol_version: str | None = None
+    """The protocol revision of the last handshake; None before the first one."""
+    recyclings: int = 0
+    """How many times a fresh process took its place while it was ready; these are no restarts."""
+    last_recycling: str | None = None
+    """Why that was so the last time, such as ``recycled: max_memory``."""
+    standby: StandbyStatus | None = None
+    """The process that waits to take over; None if there is none, and none is wanted now."""
+    placement: PlacementStatus | None = None
+    """Where it runs, if it was placed on a cluster; None also while it has no place. With replicas, where the first
+    of them runs that is ready."""
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """Each replica, if it may have several."""
+    instances: int = 0
+    """Processes of single sessions or clients of a gateway. Its figures about calls, restarts and output cover these,
+    too; state, process and latencies are those of the process that all share."""
+
+    @property
+    def summary(self) -> str:
+        """A few words for logs and debuggers, such as ``'time' ready, 2 tools``."""
+        return f"{self.name!r} {self.state.value}, {self.tool_count} tool{'' if self.tool_count == 1 else 's'}"
+
+
+class CallStatistics:
+    """Counts calls and errors, and remembers the last latencies. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns the writing of everything below."""
+        self.calls = 0
+        self.errors = 0
+        self._latencies: deque[float] = deque(maxlen=_WINDOW)
+
+    def record(self, seconds: float, *, failed: bool) -> None:
+        with self._lock:
+            self.calls += 1
+            self.errors += failed
+            self._latencies.append(seconds)
+
+    def percentiles(self, *ranks: float) -> list[float | None]:
+        """The latencies, in seconds, that the given shares (0 to 1) of the last calls did not exceed."""
+        with self._lock:
+            ordered = sorted(self._latencies)
+        if not ordered:
+            return [None for _ in ranks]
+        # Nearest rank: always a latency that was really measured.
+        return [ordered[max(0, math.ceil(rank * len(ordered)) - 1)] for rank in ranks]
+
+
+class Condition:
+    """Facts of one server. Only the supervisor's thread changes them; other threads read single values."""
+
+    def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
+        self.profile: ServerProfile | None = None
+        """What the server told about itself in its last handshake."""
+        self.starts = 0
+        """How often the server has been started, as a stand-by too."""
+        self.generation = 0
+        """The number of the present start, or of the last one."""
+        self.restarts = 0
+        """How often the server was ready again after a downtime."""
+        self.ever_ready = False
+        """Whether a start has succeeded."""
+        self.keep_trying = False
+        """Whether it is started again after a failure if the policy permits: once it was ready, or from the start."""
+        self.retry_at: float | None = None
+        """When the next start is, while it waits for that; a reading of the clock."""
+        self.last_error: str | None = None
+        self.loss: Loss | None = None
+        """The last one, until the server is ready again."""
+        self.current: Generation | None = None
+        """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
+        self.recyclings = 0
+        self.last_recycling: str | None = None
+        """Why the last of them was made."""
+        self.standby: Callable[[], StandbyStatus | None] = lambda: None
+        """Tells of the stand-by. Set once."""
+        self.down_reason: str | None = None
+        """Why calls find no server, or found none in the last downtime."""
+        self._earlier_noise = Noise()
+        """Of all generations before the current one that have ended."""
+        self._context = context
+        self._call_queue = call_queue
+        self._down_since: float | None = None
+        """Since when calls have found no server; a reading of the clock."""
+
+    @property
+    def state(self) -> ServerState:
+        return self._call_queue.state
+
+    @property
+    def pid(self) -> int | None:
+        current = self.current
+        return None if current is None else current.pid
+
+    @property
+    def retry_in(self) -> float | None:
+        """Seconds until the next start; None if the server does not wait for one."""
+        moment = self.retry_at
+        if moment is None or self.state not in (ServerState.FAILED, ServerState.RESTARTING):
+            return None
+        return max(0.0, moment - self._context.clock.monotonic())
+
+    @property
+    def uptime(self) -> float | None:
+        """Seconds; None while the server is not ready."""
+        current = self.current
+        since = None if current is None else current.ready_since
+        return None if since is None else self._context.clock.monotonic() - since
+
+    @property
+    def noise(self) -> Noise:
+        """Over all generations."""
+        current = self.current
+        return self._earlier_noise if current is None else self._earlier_noise.plus(current.connection.noise)
+
+    def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
+        """A snapshot; `statistics` and `tool_count` are the client's."""
+        p50, p95 = statistics.percentiles(0.50, 0.95)
+        noise, profile = self.noise, self.profile
+        return ServerStatus(
+            name=self._context.name,
+            state=self.state,
+            generation=self.generation,
+            pid=self.pid,
+            restarts=self.restarts,
+            in_flight=self._call_queue.in_flight,
+            queued=len(self._call_queue),
+            tool_count=tool_count,
+            last_error=self.last_error,
+            retry_in=self.retry_in,
+            uptime=self.uptime,
+            calls=statistics.calls,
+            errors=statistics.errors,
+            latency_p50=p50,
+            latency_p95=p95,
+            noise_lines=noise.lines,
+            noise_bytes=noise.size,
+            protocol_version=None if profile is None else profile.protocol_version,
+            recyclings=self.recyclings,
+            last_recycling=self.last_recycling,
+            standby=self.standby(),
+        )
+
+    # For the supervisor.
+
+    def move_to(self, new: ServerState, reason: str | None = None) -> None:
+        """Change the state, and tell the client."""
+        old = self._call_queue.move_to(new, reason)
+        if old is not new:
+            self._context.hooks.happened(StateChanged(self._context.name, old, new, self.generation, reason))
+
+    def next_start(self) -> int:
+        """The number of a start that is about to be made."""
+        self.starts += 1
+        return self.starts
+
+    def terminated(self) -> None:
+        """The current generation has ended completely."""
+        generation, self.current = self.current, None
+        if generation is not None:
+            self.left(generation)
+
+    def left(self, generation: Generation) -> None:
+        """A generation that is not the current one any more has ended completely."""
+        self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
+
+    def recycled(self, reason: str) -> None:
+        """A fresh process has taken the place of one that was ready."""
+        self.recyclings += 1
+        self.last_recycling = reason
+
+    def begin_downtime(self, reason: str | None = None) -> None:
+        """Calls find no server from now on; a downtime under way goes on, with the reason that it has."""
+        if self._down_since is None:
+            self._down_since = self._context.clock.monotonic()
+            self.down_reason = reason
+
+    def cancel_downtime(self) -> None:
+        """No call has needed the server since it ended."""
+        self._down_since = None
+
+    def cancel_first_downtime(self) -> None:
+        """A server that was never ready has no downtime."""
+        if not self.ever_ready:
+            self.cancel_downtime()
+
+    def end_downtime(self, now: float) -> float | None:
+        """The server is ready: how long the downtime was, in seconds; None if there was none."""
+        since, self._down_since = self._down_since, None
+        if since is None:
+            return None
+        self.restarts += 1
+        return now - since

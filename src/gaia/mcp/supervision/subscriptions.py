@@ -1,0 +1,210 @@
+"""The changes and log messages that a client wants from a server, and how a server of the stateless era is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+
+from gaia.mcp.errors import AnswerLost, CallCancelled, HttpError, JsonRpcError, MCPError, NeedsAuthorization, NotOffered
+from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.messages import INTERNAL_ERROR, RequestId
+from gaia.mcp.protocol.notifications import ServerNotification, SubscriptionAcknowledged
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.supervision.exchange_runner import ExchangeRunner, RunExchange
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+
+__all__ = ["SubscriptionStream", "Subscriptions"]
+
+logger = get_logger(__name__)
+
+Told = Callable[[MCPError | None], object]
+
+_NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
+class Subscriptions:
+    """What a client wants from its server, whichever connection it has: each new connection asks for it anew.
+
+    Thread-safe. What it holds is replaced as a whole, so reading takes no lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns the writing of all below."""
+        self.resources: tuple[str, ...] = ()
+        """The URIs of the resources whose changes are wanted."""
+        self.log_level: str | None = None
+        """The least severe log messages that are wanted; None leaves it to the server."""
+        self._undecided: tuple[tuple[str, Told], ...] = ()
+        """Resources of which a server of the stateless era has not said yet whether it tells of them."""
+
+    def add_resource(self, uri: str) -> None:
+        with self._lock:
+            self.resources = tuple(dict.fromkeys((*self.resources, uri)))
+
+    def remove_resource(self, uri: str) -> None:
+        with self._lock:
+            self.resources = tuple(other for other in self.resources if other != uri)
+
+    def set_log_level(self, level: str) -> None:
+        with self._lock:
+            self.log_level = level
+
+    def when_decided(self, uri: str, told: Told) -> Callable[[], None]:
+        """Have `told` called once a server of the stateless era agrees to tell of a resource, or with why it does not.
+
+        It runs on the supervisor's thread. To be asked before the resource is added. Returns what ends the waiting.
+        """
+        entry = (uri, told)
+        with self._lock:
+            self._undecided = (*self._undecided, entry)
+
+        def forget() -> None:
+            with self._lock:
+                self._undecided = tuple(other for other in self._undecided if other is not entry)
+
+        return forget
+
+    def decided(self, asked: Collection[str], agreed: Collection[str], error: MCPError) -> None:
+        """The server has answered a request for the resources `asked`; `error` is told of those that are not agreed."""
+        with self._lock:
+            told = [entry for entry in self._undecided if entry[0] in asked]
+            self._undecided = tuple(entry for entry in self._undecided if entry not in told)
+        for uri, tell in told:
+            tell(None if uri in agreed else error)
+
+
+@dataclasses.dataclass(eq=False)
+class SubscriptionStream:
+    """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
+
+    Belongs to the supervisor's thread. In the handshake era it does nothing. A request that was lost, or ended by the
+    server, is renewed by the next `keep`; a server that does not offer it is not asked again.
+    """
+
+    profile: ServerProfile
+    run_exchange: RunExchange
+    subscriptions: Subscriptions
+    _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
+    """The request that is open."""
+    _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
+    """The one before it, which tells of changes until the server has acknowledged the new one."""
+    _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
+    """The resources that it asks for."""
+    _refused = False
+    _may_renew = True
+    """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
+
+    def keep(self) -> None:
+        """Make the request, if none is open."""
+        # A server that has acknowledged nothing by now does not do so at all.
+        self._give_up_replaced()
+        self._may_renew = True
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._runner is not None or self._refused:
+            return
+        self._asked = self.subscriptions.resources
+        listening = self.profile.era.listen(self.profile, self._asked)
+        if listening is None:
+            return
+        runner: ExchangeRunner[None] | None = None
+
+        def ended(_: None) -> None:
+            if self._runner is runner:
+                self._runner = None
+                logger.debug("subscription_ended", server=self.run_exchange.connection.name)
+
+        def failed(error: MCPError) -> None:
+            if self._runner is runner:
+                self._runner = None
+                self._failed(error)
+
+        self._runner = runner = self.run_exchange(listening, ended, failed)
+
+    def _failed(self, error: MCPError) -> None:
+        if isinstance(error, JsonRpcError) or _says_not_offered(error):
+            self.subscriptions.decided(self._asked, (), error)
+        if _says_not_offered(error):
+            self._refused = True
+            logger.warning("subscription_refused", server=self.run_exchange.connection.name, error=error.message)
+            return
+        # Proxies often end streams that are quiet. If it was the server that ended, the next request will show it.
+        logger.debug("subscription_lost", server=self.run_exchange.connection.name, error=error.message)
+        if self._may_renew and isinstance(error, AnswerLost):
+            self._may_renew = False
+            self._listen()
+
+    def change(self) -> None:
+        """Other resources are wanted: make a new request. The old one goes on until the server has acknowledged it."""
+        old, self._runner = self._runner, None
+        if self._replaced is None:
+            self._replaced = old
+        else:
+            # The server has not acknowledged that one yet.
+            self._give_up(old)
+        self._refused = False
+        self._may_renew = True
+        self._listen()
+        if self._runner is None:
+            self._give_up_replaced()
+
+    def acknowledged(self, acknowledgement: SubscriptionAcknowledged) -> None:
+        """The server tells of changes from now on, as a request asked for them."""
+        if _is(self._runner, acknowledgement.subscription):
+            self._give_up_replaced()
+            agreed = self._asked if acknowledgement.resources is None else acknowledgement.resources
+            self.subscriptions.decided(
+                self._asked, agreed, NotOffered("the server does not tell changes of this resource")
+            )
+
+    def covers(self, notification: ServerNotification) -> bool:
+        """Whether the client asked for a notification: in the stateless era it belongs to a request that is open."""
+        return (
+            self.run_exchange.connection.negotiated.server_may_ask
+            or _is(self._runner, notification.subscription)
+            or _is(self._replaced, notification.subscription)
+        )
+
+    def cancelled(self, request_id: RequestId) -> None:
+        """The server cancels a request of ours, which can only be one of these ("Cancellation")."""
+        error = CallCancelled("the server ended the subscription")
+        if _is(self._runner, request_id):
+            runner, self._runner = self._runner, None
+            _finish(runner, error)
+        elif _is(self._replaced, request_id):
+            runner, self._replaced = self._replaced, None
+            _finish(runner, error)
+
+    def _give_up_replaced(self) -> None:
+        runner, self._replaced = self._replaced, None
+        self._give_up(runner)
+
+    def _give_up(self, runner: ExchangeRunner[None] | None) -> None:
+        call = _finish(runner, CallCancelled("replaced by a newer subscription"))
+        if call is not None:
+            self.run_exchange.connection.cancel_call(call, "replaced by a newer subscription")
+
+
+def _is(runner: ExchangeRunner[None] | None, identifier: object) -> bool:
+    """Whether `identifier` is that of the request of `runner`."""
+    call = None if runner is None else runner.call
+    # Type and value: the specification keeps the type of the id.
+    return call is not None and type(identifier) is int and identifier == call.id
+
+
+def _finish(runner: ExchangeRunner[None] | None, error: CallCancelled) -> Call | None:
+    """End the request of `runner`. None if there is none that is open."""
+    call = None if runner is None else runner.call
+    return call if call is not None and call.finish(error=error) else None
+
+
+def _says_not_offered(error: MCPError) -> bool:
+    """Whether a server that failed a subscription with `error` will do so again."""
+    if isinstance(error, JsonRpcError):
+        return error.code != INTERNAL_ERROR
+    # Other statuses often come from a proxy while there is no server behind it.
+    return isinstance(error, NeedsAuthorization) or (isinstance(error, HttpError) and error.status in _NOT_OFFERED)

@@ -1,0 +1,349 @@
+"""The supervisor: one thread with an event loop that keeps one server alive.
+
+It starts the server, runs the handshake, notices the end, waits out the backoff, starts it again, checks an idle
+server's health, and finally stops it; `ServerLifecycle` says how. It never waits for an answer of the server, nor for
+its end: other threads post what happened to its event loop. Callers' threads only touch the call queue, the connection
+that is ready, and the event loop's queue.
+
+A supervisor lives once, from `start` to `stop`; connecting again after that takes a new supervisor.
+
+It outlives its own exceptions: each step runs under a guard, and one that raises costs its server a restart, as a crash
+does. What has to outlive that (the call queue, the policy's memory, the timers) belongs to no generation of the server.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import context as contexts
+
+from gaia.mcp.errors import MCPError
+from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.exchange_runner import CallAnswered
+from gaia.mcp.supervision.replacement import OnReplaced
+from gaia.mcp.supervision.server_lifecycle import ServerLifecycle
+from gaia.runtime import log
+from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.event_loop import EventLoop, Task
+from gaia.runtime.exception_text import exception_text, traceback_text
+from gaia.runtime.locks import Latch
+from gaia.runtime.log import get_logger
+from gaia.telemetry import metrics, spans
+
+__all__ = ["Supervisor"]
+
+logger = get_logger(__name__)
+
+_STOP_SECONDS = 30.0
+"""More than the longest orderly shutdown takes."""
+
+_JOIN_SECONDS = 1.0
+"""For a thread that has nothing left to do."""
+
+_LOOK_SECONDS = 0.5
+"""How soon a thread that waits for a fresh process notices that the supervisor has ended."""
+
+_DISCONNECTED = "it was disconnected"
+_DROPPED = "its client was dropped"
+
+
+class Supervisor:
+    """Supervises one server. The public methods and attributes may be used from any thread."""
+
+    def __init__(self, context: SupervisionContext) -> None:
+        self.name = context.name
+        self.is_forked = False
+        """Whether this is a forked child, to which neither thread nor server belongs."""
+        self._loop = EventLoop(context.clock)
+        self._over = False
+        self._settled = Latch()
+        """Opened when the first start has succeeded or failed."""
+        self._all_done = Latch()
+        """Opened when the thread has done everything. Several threads may wait for it, unlike `Thread.join`, one of
+        them within an interrupted wait of its own."""
+        self._told_to_stop = False
+        self._starting_in: int | None = None
+        """The thread that starts ours, which cannot go on before that thread does."""
+        self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
+        self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted)
+        self._context = context
+        self._transport = context.transport
+        """What `prepare` was called of."""
+        self._clock = context.clock
+        self.condition = self._lifecycle.condition
+        self.call_queue = self._lifecycle.call_queue
+        self.next_id = self.call_queue.next_id
+        self._deadlines = deadlines_of(context.clock)
+
+    @property
+    def state(self) -> ServerState:
+        return self.call_queue.state
+
+    @property
+    def queued(self) -> int:
+        return len(self.call_queue)
+
+    @property
+    def in_flight(self) -> int:
+        return self.call_queue.in_flight
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is there and looks after a server, or is about to."""
+        return self._thread.ident is not None and not (self.is_forked or self._all_done.is_open or self._is_over())
+
+    def start(self, *, keep_trying: bool = False) -> bool:
+        """Start the server and wait until it is ready or has failed; True if it is ready, or lazy and known.
+
+        With `keep_trying` one that has failed is tried again, as after a crash, until `stop`.
+        """
+        self._lifecycle.requested()
+        _running.add(self)
+        metrics.observed.add(self)
+        self._loop.post(lambda: self._begin(keep_trying))
+        self._starting_in = threading.get_ident()
+        try:
+            self._deadlines.hold(self)
+            self._thread.start()
+        except RuntimeError as error:
+            if "start new thread" not in str(error):
+                # An exception of a signal handler, in the middle of the start. The thread may run.
+                raise
+            self._deadlines.let_go(self)
+            _running.discard(self)
+            self.condition.last_error = f"no thread for the server: {error}"
+            self._lifecycle.follow_up.fail(self.condition.last_error)
+        finally:
+            self._starting_in = None
+        self._settled.wait()
+        if self._thread.ident is not None and self._is_over():
+            # One that has failed leaves nothing behind.
+            self._all_done.wait(_JOIN_SECONDS)
+        _flush()
+        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
+
+    def wake(self) -> None:
+        """Start a server that is at rest, as a call would."""
+        self._loop.post(self._lifecycle.call_waiting)
+
+    def stop(self, drain: float = 0.0) -> None:
+        """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once.
+
+        A server that is ready has `drain` seconds to finish its calls, while new ones are refused.
+
+        A signal handler or a finalizer that calls this in the middle of `start`, or on the thread itself, does not wait
+        for what can only go on after it.
+        """
+        self.request_stop(drain)
+        if threading.get_ident() in (self._starting_in, self._thread.ident):
+            return
+        # A forked child has no such thread, which nothing would ever end there.
+        if self._thread.ident is not None and not self.is_forked:
+            if not self._all_done.wait(_STOP_SECONDS + drain):
+                logger.error("supervisor_stuck", server=self.name)
+                return
+            self._thread.join(_JOIN_SECONDS)
+        # The start may have been interrupted.
+        self._deadlines.let_go(self)
+        if self.state not in (ServerState.CREATED, ServerState.CLOSED):
+            # The first start had failed, and the thread had ended with it or never begun.
+            self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
+        _flush()
+
+    def request_stop(self, drain: float = 0.0) -> None:
+        """Like `stop`, without waiting for it."""
+        self._told_to_stop = True
+        self._lifecycle.requested()
+        self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
+
+    def abandon(self, release: Callable[[], object]) -> bool:
+        """Stop the server of a client that was dropped, then call `release`. For finalizers, see `Session.abandon`."""
+        # A thread that is only about to end has nothing to stop either.
+        if self.is_forked or self._thread.ident is None or self._is_over() or self._all_done.is_open:
+            return False
+        self._loop.post(lambda: self._abandoned(release))
+        return not self._told_to_stop
+
+    def after_fork(self) -> None:
+        """In a forked child: the thread is gone, and the server belongs to the parent."""
+        self.is_forked = True
+        self._lifecycle.after_fork()
+
+    def replace(self, drain: float, on_done: OnReplaced) -> None:
+        """Have a fresh process take the place of the server, without a gap; see `Replacements`.
+
+        `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
+        """
+        asked_in = contexts.get_current()
+        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, asked_in))
+
+    def replace_now(self, drain: float) -> bool:
+        """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
+        return self._wait_for(lambda done: self.replace(drain, done)) == [None]
+
+    def reconfigure_now(self, context: SupervisionContext, drain: float) -> list[MCPError | None]:
+        """Go on with another configuration; see `ServerLifecycle.reconfigure`. Wait until what comes of it is known.
+
+        Returns that: None if the server is ready with it or at rest, or the error. Nothing at all if this supervisor
+        has ended meanwhile.
+        """
+        asked_in = contexts.get_current()
+
+        def ask(done: OnReplaced) -> None:
+            self._loop.post(lambda: self._lifecycle.reconfigure(context, drain, done, asked_in))
+
+        return self._wait_for(ask)
+
+    def _wait_for(self, ask: Callable[[OnReplaced], None]) -> list[MCPError | None]:
+        outcomes: list[MCPError | None] = []
+        is_known = Latch()
+
+        def done(error: MCPError | None) -> None:
+            outcomes.append(error)
+            is_known.open()
+
+        ask(done)
+        # A supervisor that has ended meanwhile tells nothing.
+        while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
+            pass
+        _flush()
+        return outcomes[:1]
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send a notification if the server is ready; otherwise do nothing."""
+        connection = self.call_queue.ready
+        if connection is not None:
+            connection.notify(method, params)
+
+    def subscriptions_changed(self) -> None:
+        """The client wants other changes or log messages of the server than before."""
+        self._loop.post(self._lifecycle.subscriptions_changed)
+
+    def list_again(self) -> None:
+        """Ask a server that is ready for its tools, as if it had said that they changed."""
+        self._loop.post(self._lifecycle.list_again)
+
+    # The thread. Everything below runs on it.
+
+    def _run(self) -> None:
+        while not self._over:
+            try:
+                self._take_turn()
+            except BaseException as error:  # noqa: BLE001 - nothing ends supervision, SystemExit of foreign code included
+                self._recover(error)
+        for task in self._loop.drain():
+            # Exchanges that were interrupted, for their spans and generators; other tasks have no meaning now.
+            if isinstance(task, CallAnswered):
+                self._guarded(task)
+        self._ended()
+
+    def _begin(self, keep_trying: bool) -> None:
+        try:
+            self._transport.prepare(self)
+        except BaseException as error:  # noqa: BLE001 - as below; the server only takes longer to start
+            self._log_failure(error)
+        self._lifecycle.begin(keep_trying=keep_trying)
+
+    def _adopted(self) -> None:
+        """The server has another configuration."""
+        former, self._transport = self._transport, self._context.transport
+        former.release(self)
+        self._transport.prepare(self)
+
+    def _ended(self) -> None:
+        try:
+            self._transport.release(self)
+        finally:
+            self._deadlines.let_go(self)
+            self._deadlines.wait_idle()
+            _running.discard(self)
+            metrics.observed.discard(self)
+            self._settled.open()
+            self._all_done.open()
+
+    def _abandoned(self, release: Callable[[], object]) -> None:
+        try:
+            self._lifecycle.stopping.close(_DROPPED)
+        finally:
+            release()
+
+    def _take_turn(self) -> None:
+        if self._is_over():
+            self._over = True
+            return
+        try:
+            task = self._loop.next_task() or self._fire_timers
+        except BaseException as error:  # noqa: BLE001 - as above
+            # The clock or a deadline cannot be used, which would be so again at once.
+            self._recover(error)
+            task = self._loop.next_task_soon() or self._is_over
+        task()
+
+    def _is_over(self) -> bool:
+        """A server that is not tried again needs no supervisor; a new `connect` makes a new one."""
+        if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
+            return not self.condition.keep_trying
+        return self.state is ServerState.CLOSED and not self._lifecycle.stopping.is_finishing
+
+    def _guarded(self, task: Task) -> None:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._recover(error)
+
+    def _recover(self, error: BaseException) -> None:
+        """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
+        try:
+            self._log_failure(error)
+            self._lifecycle.recover(error)
+        except BaseException as failure:  # noqa: BLE001 - as above
+            try:
+                self._lifecycle.abandon(error)
+                text, trace = exception_text(failure), traceback_text(failure)
+                logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
+            except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
+                return
+
+    def _log_failure(self, error: BaseException) -> None:
+        text, trace = exception_text(error), traceback_text(error)
+        logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
+
+    def _fire_timers(self) -> None:
+        for task in self._loop.timers.due(self._clock.monotonic()):
+            self._guarded(task)
+
+
+def _flush() -> None:
+    """Let the application's log handlers and span processors have what happened until now."""
+    log.flush()
+    spans.flush()
+
+
+_running: set[Supervisor] = set()
+"""Supervisors whose thread runs. Each adds and removes itself; everything else iterates over a copy."""
+
+
+@atexit.register
+def _stop_all() -> None:
+    supervisors = list(_running)
+    for supervisor in supervisors:
+        supervisor.request_stop()
+    for supervisor in supervisors:
+        supervisor.stop()
+
+
+def _after_fork() -> None:
+    for supervisor in list(_running):
+        supervisor.after_fork()
+    _running.clear()
+    metrics.observed.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

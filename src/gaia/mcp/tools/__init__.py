@@ -1,0 +1,1 @@
+"""Tools as the client sees them: names, schemas, the catalog, filters, pins, results."""

@@ -1,0 +1,175 @@
+"""The tools of one server as it listed them last, and what filters and pins leave of them.
+
+What a server may say of its tools is limited, far above what any honest server says. A definition travels on: to
+models, to logs, to tables on a terminal, to hashes. Unlimited nesting makes each of them fail in another way, so a
+definition is checked when it arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gaia.mcp.errors import InvalidResponse
+from gaia.mcp.supervision.events import ToolsChanged
+from gaia.mcp.tools.tool import MCPTool
+from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import get_logger
+
+__all__ = ["SortedTools", "ToolCatalog", "size_within_limits"]
+
+logger = get_logger(__name__)
+
+MAX_TOOLS = 2_000
+"""Of one server."""
+
+MAX_DEFINITION = 256 * 1024
+"""Characters of one tool, roughly as in JSON."""
+
+MAX_LISTING = 16 * 1024 * 1024
+"""Characters of all tools of one server."""
+
+_MAX_DEPTH = 64
+"""Levels of nesting in one definition; references (``$ref``) count where they stand, and are not followed."""
+
+_SHOWN = 100
+"""Characters of an unchecked name in a log line."""
+
+
+class SortedTools(NamedTuple):
+    """The tools of one listing."""
+
+    offered: dict[str, MCPTool]
+    denied: frozenset[str]
+    blocked: Mapping[str, MCPTool]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all."""
+        return [*self.offered, *self.denied, *self.blocked]
+
+
+class ToolCatalog:
+    """Thread-safe. What it holds is replaced as a whole, so reading takes no lock."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._lock = reentrant_lock()
+        """Owns the writing of everything below."""
+        self._by_name: dict[str, MCPTool] = {}
+        self.listed = False
+        """Whether there is a listing, were it an empty one."""
+        self.denied: frozenset[str] = frozenset()
+        """Names of tools that the server has and a filter hides."""
+        self.blocked: Mapping[str, MCPTool] = {}
+        """Tools that are withheld because their definitions are not the approved ones."""
+
+    @property
+    def tools(self) -> tuple[MCPTool, ...]:
+        """The tools on offer."""
+        return tuple(self._by_name.values())
+
+    def get(self, name: str) -> MCPTool | None:
+        return self._by_name.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a tool of this name is on offer."""
+        return name in self._by_name
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def sort(
+        self,
+        definitions: Sequence[Any],
+        allows: Callable[[str], bool],
+        blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
+    ) -> SortedTools:
+        """What there is in a listing, as the server sent it. Changes nothing.
+
+        `blocked_of` is given the allowed tools and the names of all, and names those to withhold.
+        """
+        tools = {tool.name: tool for tool in self._usable(definitions)}
+        allowed = {name: tool for name, tool in tools.items() if allows(name)}
+        blocked = blocked_of(allowed, tools)
+        return SortedTools(
+            {name: tool for name, tool in allowed.items() if name not in blocked},
+            frozenset(tools.keys() - allowed.keys()),
+            {name: allowed[name] for name in blocked},
+        )
+
+    def replace(self, tools: SortedTools) -> ToolsChanged | None:
+        """Take over a listing. Returns what changed, if anything."""
+        with self._lock:
+            before, self._by_name = self._by_name, tools.offered
+            self.listed = True
+            self.denied = tools.denied
+            self.blocked = tools.blocked
+        return self._change(before, tools.offered)
+
+    def clear(self) -> ToolsChanged | None:
+        """Forget everything. Returns what changed, if anything."""
+        with self._lock:
+            before, self._by_name = self._by_name, {}
+            self.listed = False
+            self.denied = frozenset()
+            self.blocked = {}
+        return self._change(before, {})
+
+    def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
+        """The tools that are what they should be, up to the limits above."""
+        room = MAX_LISTING
+        for number, definition in enumerate(definitions):
+            if number >= MAX_TOOLS or room < 0:
+                limits = f"{MAX_TOOLS} tools with {MAX_LISTING} characters in all"
+                ignored = len(definitions) - number
+                logger.warning("tools_ignored", server=self._server, ignored=ignored, kept=number, limits=limits)
+                return
+            try:
+                tool = MCPTool.from_listing(definition)
+                room -= size_within_limits(definition)
+            except InvalidResponse as error:
+                name = definition.get("name") if isinstance(definition, dict) else None
+                logger.warning("tool_ignored", server=self._server, tool=str(name)[:_SHOWN], error=error.message)
+            else:
+                yield tool
+
+    def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged | None:
+        if before == after:
+            return None
+        return ToolsChanged(
+            self._server,
+            added=tuple(sorted(after.keys() - before.keys())),
+            removed=tuple(sorted(before.keys() - after.keys())),
+            changed=tuple(sorted(name for name in after.keys() & before.keys() if after[name] != before[name])),
+        )
+
+
+def size_within_limits(definition: object) -> int:
+    """The size of a definition in characters, roughly.
+
+    Raises InvalidResponse if it is too long or nested too deep, or has a number that cannot be written as JSON.
+    """
+    size = 0
+    level = [definition]
+    # Level by level, because recursion is what a nested value is made to exhaust.
+    for _ in range(_MAX_DEPTH):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, str):
+                size += len(value)
+            elif isinstance(value, Mapping):
+                size += sum(len(str(key)) for key in value)
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise InvalidResponse(f"its definition has a number that JSON does not have: {value}")
+        size += 2 * len(level)
+        if size > MAX_DEFINITION:
+            raise InvalidResponse(f"its definition is longer than {MAX_DEFINITION} characters")
+        if not below:
+            return size
+        level = below
+    raise InvalidResponse(f"its definition is nested deeper than {_MAX_DEPTH} levels")

@@ -1,0 +1,107 @@
+"""What an HTTP response means that has no MCP message as its body, and the error messages for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from gaia.http import Response, Url
+from gaia.mcp.errors import HttpError, NeedsAuthorization
+from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode
+
+__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "redirect_target", "refusal", "wants_login", "with_id"]
+
+_EXCERPT_CHARACTERS = 200
+_MAX_SEARCHED = 4096
+"""Characters of a body in which markup is looked for, which takes quadratic time."""
+
+_MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
+
+
+def error_in(body: bytes) -> ErrorResponse | None:
+    """The JSON-RPC error that is the body of a response; None if it is anything else."""
+    try:
+        message = decode(body)
+    except NotAMessage:
+        return None
+    return message if isinstance(message, ErrorResponse) else None
+
+
+def code_of(error: ErrorResponse) -> Any:
+    """The code of a JSON-RPC error; None if the server gave none."""
+    return error.error.get("code") if isinstance(error.error, dict) else None
+
+
+def is_forgotten(response: Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
+    """Whether the server says that there is no such session, instead of reading the message.
+
+    `error` is the body of the response, if it is an error that answers no request.
+    """
+    if session_id is None:
+        return False
+    if response.status == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
+        # Not in the specification, but what the examples of the TypeScript SDK do.
+        return "session" in str(error.error.get("message")).lower()
+    return response.status == HTTPStatus.NOT_FOUND
+
+
+def wants_login(response: Response) -> bool:
+    """Whether another login may change the server's mind."""
+    status = response.status
+    return status == HTTPStatus.UNAUTHORIZED or (
+        status == HTTPStatus.FORBIDDEN and "www-authenticate" in response.headers
+    )
+
+
+def with_id(error: ErrorResponse, identifier: int) -> bytes:
+    """An error as the answer to our request: servers that refuse a request early have not read its id."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": identifier, "error": error.error})
+
+
+def refusal(response: Response, url: Url, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
+    """The error for a response, from `url`, that is neither an answer nor a JSON-RPC error."""
+    status = response.status
+    said = f"the server answered {_words(status)}{excerpt(body, redact)}"
+    if wants_login(response):
+        return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
+    if "location" in response.headers and 300 <= status < 400:
+        place = _place(response, url)
+        said += f"; it redirects to {place}, which is not followed: give that as the url if you trust it"
+    return HttpError(said, status=status)
+
+
+def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
+    """The beginning of a body, without markup, to be appended to a message."""
+    # Secrets are masked in the whole body, because half of one would not be recognised, and once more without the
+    # markup that kept its parts apart.
+    beginning = redact(body.decode("utf-8", "replace"))[:_MAX_SEARCHED]
+    text = " ".join(redact(_MARKUP.sub(" ", beginning)).split())
+    if not text:
+        return ""
+    return f": {text[:_EXCERPT_CHARACTERS]}{'…' if len(text) > _EXCERPT_CHARACTERS else ''}"
+
+
+def _words(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def redirect_target(response: Response, url: Url) -> Url | None:
+    """Where a response from `url` redirects to; None if it says nothing that can be understood."""
+    location = response.headers.get("location")
+    try:
+        return url.join(location) if location else None
+    except ValueError:
+        return None
+
+
+def _place(response: Response, url: Url) -> str:
+    """Where a redirect leads, without what might be secret."""
+    target = redirect_target(response, url)
+    return "nowhere" if target is None else target.without_query()

@@ -1,0 +1,170 @@
+"""What is known of one server over HTTP, and what the threads of its channel report. No threads and no I/O here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from gaia.http import Deadline, HttpConnection, Response, Url
+from gaia.mcp.errors import InvalidResponse, MCPError
+from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.request_headers import RequestHeaders
+from gaia.mcp.rpc.channel import Ending, Outgoing
+
+__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "ReadyLogin", "SendRequest", "is_stateless", "no_login_needed"]
+
+SESSION_ID = "Mcp-Session-Id"
+_REVISION = "MCP-Protocol-Version"
+
+_MAX_SESSION_ID = 4096
+
+_POST_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+
+class SendRequest(Protocol):
+    """`HttpConnection.request`, or the same with an authorization, which may wait and send the request twice."""
+
+    def __call__(
+        self,
+        connection: HttpConnection,
+        /,
+        method: str,
+        url: Url,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline: Deadline = None,
+        on_sending: Callable[[], None] | None = None,
+        on_status: Callable[[int], None] | None = None,
+    ) -> Response: ...
+
+
+ReadyLogin = Callable[[], tuple[bool, str | None]]
+"""Tells whether a request can be sent without waiting for a login, and the value of its header ``Authorization``."""
+
+
+def no_login_needed() -> tuple[bool, str | None]:
+    """The `ReadyLogin` of a server without an authorization."""
+    return True, None
+
+
+@dataclasses.dataclass(eq=False)
+class HttpSession:
+    """The state that all requests to one server share. Any thread reads it; each attribute is replaced as a whole."""
+
+    name: str
+    """The server's, for log lines."""
+    url: Url = dataclasses.field(repr=False)
+    """Its path and its query may be secret."""
+    redact: Callable[[str], str]
+    """Masks the server's secrets."""
+    max_message_bytes: int
+    request_headers: RequestHeaders
+    send: SendRequest = HttpConnection.request
+    """Makes a request with the authorization, if there is one."""
+    ready_login: ReadyLogin | None = no_login_needed
+    """With it a request can be made at once, without `send`; None if only that knows what a request needs."""
+    negotiated: NegotiatedProtocol = NOT_NEGOTIATED
+    id: str | None = dataclasses.field(default=None, repr=False)
+    """What the server calls the session, if it has one."""
+    endpoint: Callable[[], Url] | None = None
+    """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `HttpClientError`.
+
+    Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
+    """
+
+    _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
+        default=(None, None, {}), init=False, repr=False
+    )
+    """Those that each POST has with a protocol and an id of the session: the last ones that were asked for."""
+
+    def begin(self, identifier: str | None) -> None:
+        """Note what the server calls the session. Raises `InvalidResponse` for what is no id ("Session Management")."""
+        if identifier is not None:
+            visible = identifier.isascii() and identifier.isprintable() and " " not in identifier
+            if not visible or not 0 < len(identifier) <= _MAX_SESSION_ID:
+                raise InvalidResponse(
+                    f"the server gives a session id that cannot be used: it has {len(identifier)} characters"
+                    + ("" if visible else ", and not only visible ones of ASCII")
+                )
+        self.id = identifier
+
+    def reason(self, error: Exception) -> str:
+        """What went wrong with a connection, without secrets."""
+        return self.redact(" ".join(str(error).split())) or type(error).__name__
+
+    def message_url(self) -> Url:
+        """Where messages are sent. Raises `HttpClientError` if a server of 2024-11-05 does not say it."""
+        return self.url if self.endpoint is None else self.endpoint()
+
+    def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> Mapping[str, str]:
+        """The headers of the POST that carries `item`."""
+        stateless = is_stateless(negotiated)
+        identifier = None if stateless or item.method == "initialize" else self.id
+        known, known_id, headers = self._post_headers
+        if known is not negotiated or known_id != identifier:
+            headers = dict(_POST_HEADERS)
+            if negotiated.revision is not None:
+                headers[_REVISION] = negotiated.revision
+            if identifier is not None:
+                headers[SESSION_ID] = identifier
+            self._post_headers = (negotiated, identifier, headers)
+        return headers | self.request_headers.of(item.method, item.params) if stateless else headers
+
+    def stream_headers(self, last_event_id: str | None) -> dict[str, str]:
+        """The headers of a GET that asks for a stream, after the event with this id."""
+        headers = {"Accept": "text/event-stream"}
+        if self.negotiated.revision is not None:
+            headers[_REVISION] = self.negotiated.revision
+        if self.id is not None:
+            headers[SESSION_ID] = self.id
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        return headers
+
+
+class HttpSink(Protocol):
+    """What requests and streams report to their channel, each on its own thread."""
+
+    def message_received(
+        self,
+        data: bytes,
+        method: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        call_id: int | None = None,
+    ) -> None:
+        """The server sent a message, in answer to a request of `method` with `params` if that is not None.
+
+        `call_id` is the id of that request.
+        """
+
+    def answered(self) -> None:
+        """A request has its answer, and only reads on to the end of the stream on which that came."""
+
+    def request_failed(self, call_id: int, error: MCPError) -> None:
+        """One request came to nothing, and the channel goes on."""
+
+    def unreachable(self, error: Exception, post: object | None = None) -> bool:
+        """No connection to the server can be had, for `post` if that is not None.
+
+        Whether the channel ends for it; False if the server is answering other requests, so that it should be tried
+        again.
+        """
+
+    def session_forgotten(self) -> None:
+        """The server says that there is no such session."""
+
+    def login_required(self, error: MCPError) -> bool:
+        """Whether `error` says that the server lets no request in without a login; if so, the channel ends soon."""
+
+    def ended(self, ending: Ending) -> None:
+        """The channel is over; the first report says why."""
+
+    def fall_back(self, item: Outgoing) -> bool:
+        """Try the transport of 2024-11-05. If the server speaks it, `item` and all that follows go that way: True."""
+
+
+def is_stateless(negotiated: NegotiatedProtocol) -> bool:
+    """Whether there are no sessions, and closing a stream cancels its request (2026-07-28)."""
+    return not negotiated.server_may_ask

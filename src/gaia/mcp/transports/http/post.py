@@ -1,0 +1,548 @@
+"""One message on its way to a server: a POST, and what answers it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from gaia.http import (
+    ConnectFailed,
+    HttpClientError,
+    HttpConnection,
+    Interrupted,
+    NoConnection,
+    ProtocolBroken,
+    Response,
+    TimedOut,
+    TooLong,
+    Url,
+    is_own,
+)
+from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
+from gaia.mcp.protocol.exchange import Send, drive
+from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode, encode_request
+from gaia.mcp.protocol.messages import Response as Answer
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.rpc.channel import Frame, Outgoing
+from gaia.mcp.transports.http import error_responses
+from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents, content_type
+from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, SendRequest, is_stateless
+from gaia.runtime.exception_text import exception_text
+from gaia.runtime.locks import Latch
+from gaia.runtime.log import get_logger
+
+__all__ = ["Post"]
+
+logger = get_logger(__name__)
+
+_MAX_REDIRECTS = 3
+_MAX_RECONNECTIONS = 3
+"""So many times in a row a broken stream is asked for without success before its answer counts as lost."""
+
+_MAX_BACKOFF_SECONDS = 5.0
+"""A caller waits for the answer that such a stream is to bring."""
+
+_LISTEN = "subscriptions/listen"
+_OWN_ID = "http"
+"""The id of a request that this transport makes for itself; those of calls are numbers."""
+
+_RECONNECT_SECONDS = 0.1
+_MAX_RECONNECT_SECONDS = 2.0
+"""Between attempts to connect to a server that refuses it and is answering other requests: at first, and at most."""
+
+_UNAWAITED_SECONDS = 30.0
+"""For a notification or an answer to the server. A request has the deadline of its caller."""
+
+_LINGER_SECONDS = 0.5
+"""How long the end of a stream is waited for after the answer, so that the connection can be used again."""
+
+_MAX_UNUSED_BYTES = 64 * 1024
+"""Of a body that means nothing."""
+
+_over_open_connection = partial(HttpConnection.request, may_connect=False)
+
+_NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+_KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
+
+
+class Post:
+    """`begin` brings what the caller of a request waits for; `go_on` does what is left after that, if anything is.
+
+    Both take the connection that the message may use, and run on threads of the channel. `begin_at_once` is for the
+    thread of the caller, and leaves to `go_on` all that may wait for something else than the answer. They raise nothing
+    but what a signal handler raises: what goes wrong is told to the channel. `interrupt` may be called from any thread.
+    """
+
+    __slots__ = (
+        "_at_once",
+        "_connection",
+        "_corrected",
+        "_deadline",
+        "_frame",
+        "_interrupted",
+        "_item",
+        "_lingering",
+        "_lock",
+        "_login",
+        "_negotiated",
+        "_pause",
+        "_refused",
+        "_rest",
+        "_session",
+        "_session_id",
+        "_sink",
+        "answered",
+        "delivering",
+        "id",
+        "method",
+        "sent",
+    )
+
+    def __init__(
+        self, session: HttpSession, sink: HttpSink, item: Outgoing, lock: AbstractContextManager[object]
+    ) -> None:
+        """`lock` is for a few lines at a time; posts of one channel may share one."""
+        self._session = session
+        self._sink = sink
+        self._item = item
+        # A call that is repeated has another id and frame by then.
+        self.id = item.id
+        self.method = item.method
+        self._frame = item.frame
+        self._negotiated: NegotiatedProtocol = session.negotiated
+        self._session_id: str | None = None
+        """What the message was sent with."""
+        self.sent = False
+        """Whether the server may have read it, or some of it. Other threads may look."""
+        self._refused = False
+        """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
+        self._corrected = False
+        """The server said that headers and body do not agree: they are made anew once."""
+        self._lingering: Response | None = None
+        """The response with the answer, whose end is still to come."""
+        self._deadline: float | None = None
+        """A reading of `time.monotonic`, instead of the deadline of the message."""
+        self._rest: Callable[[HttpConnection], None] | None = None
+        """What is left for `go_on`."""
+        self._at_once = False
+        """The thread is the caller's."""
+        self._login: str | None = None
+        """The header ``Authorization`` of a message that is sent at once."""
+        self.answered = False
+        """All that is still to come is the end of the stream."""
+        self.delivering = False
+        """A message is being handed over: the end of the request that it may be is known here."""
+        self._lock = lock
+        """Owns the three below: a connection is interrupted only while it carries this message."""
+        self._connection: HttpConnection | None = None
+        self._interrupted = False
+        self._pause: Latch | None = None
+        """What a thread waits at before it tries again; opened by an interruption."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is a request whose answer should come soon."""
+        return self.id is not None and self.method != _LISTEN and not self.answered
+
+    def interrupt(self) -> None:
+        """Give up the message: it is not sent if it was not yet, and its answer is not read."""
+        with self._lock:
+            self._interrupted = True
+            if self._connection is not None:
+                self._connection.interrupt()
+            if self._pause is not None:
+                self._pause.open()
+
+    def begin(self, connection: HttpConnection) -> bool:
+        """Send the message, and hand over what comes back up to the answer. Whether `go_on` has to follow."""
+        if self.id is None:
+            self._deadline = time.monotonic() + _UNAWAITED_SECONDS
+        self._guard(self._run, connection)
+        return self._rest is not None
+
+    def begin_at_once(self, connection: HttpConnection, login: str | None) -> bool:
+        """As `begin`, for the thread of the caller: `login` is the value of the header ``Authorization``."""
+        self._at_once, self._login = True, login
+        self._guard(self._run, connection)
+        return self._rest is not None
+
+    def go_on(self, connection: HttpConnection) -> None:
+        """Do what is left."""
+        self._at_once = False
+        while (rest := self._rest) is not None:
+            self._rest = None
+            self._guard(rest, connection)
+
+    def leave_undone(self, error: Exception) -> None:
+        """Do not do what is left: no thread can, for this reason."""
+        self._rest = None
+        self._broken(error)
+        if self._lingering is not None:
+            self._lingering.close()
+
+    def _guard(self, work: Callable[[HttpConnection], None], connection: HttpConnection) -> None:
+        try:
+            with self._lock:
+                self._check()
+                self._connection = connection
+            work(connection)
+        except Interrupted:
+            pass
+        except MCPError as error:
+            # An authorization that says why it cannot give one.
+            self._take_back()
+            # A subscription that is refused does not end the channel, because calls may be under way.
+            if not (self.is_awaited and self._sink.login_required(error)):
+                self._fail(error)
+        except TimedOut as error:
+            self._timed_out(error)
+        except (OSError, ValueError) as error:
+            self._require_own(error)
+            self._broken(error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
+            self._require_own(error)
+            logger.error(
+                "http_request_failed", server=self._session.name, error=self._session.redact(exception_text(error))
+            )
+            self._fail(HttpError(f"the request failed: {self._session.redact(exception_text(error))}"))
+        finally:
+            if self._rest is None and self._lingering is not None:
+                self._lingering.close()
+            with self._lock:
+                self._connection = None
+
+    def _require_own(self, error: Exception) -> None:
+        """Raise what a signal handler has raised in the caller's thread: it is the caller's."""
+        if self._at_once and not is_own(error):
+            raise error
+
+    def _limit(self) -> float | None:
+        """Until when something may be waited for, as a reading of `time.monotonic`; None for ever."""
+        deadline = self._item.deadline if self._deadline is None else self._deadline
+        return None if deadline == math.inf else deadline
+
+    def _wait(self, seconds: float) -> bool:
+        """Let time pass. Whether the message was given up meanwhile."""
+        with self._lock:
+            self._pause = self._pause or Latch()
+            if self._interrupted:
+                self._pause.open()
+        limit = self._limit()
+        return self._pause.wait(seconds if limit is None else min(seconds, max(0.0, limit - time.monotonic())))
+
+    # Sending it.
+
+    def _run(self, connection: HttpConnection, wait: float = _RECONNECT_SECONDS) -> None:
+        """`wait` is how many seconds to wait before the next attempt, if there is no connection."""
+        try:
+            self._post(connection)
+        except TimedOut:
+            raise
+        except OSError as error:
+            self._require_own(error)
+            if self.sent or self._is_done():
+                raise
+            self._rest = partial(self._connect_again, error, wait)
+
+    def _connect_again(self, error: OSError, wait: float, connection: HttpConnection) -> None:
+        """There was no connection: try again if the channel goes on nevertheless."""
+        if self._sink.unreachable(error, self):
+            return
+        logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
+        if not self._wait(wait):
+            self._run(connection, min(2 * wait, _MAX_RECONNECT_SECONDS))
+
+    def _post(self, connection: HttpConnection) -> None:
+        session = self._session
+        url = session.message_url()
+        for _ in range(_MAX_REDIRECTS + 1):
+            # After a redirect, again: the session may be known by now.
+            headers = session.post_headers(self._item, self._negotiated)
+            self._session_id = headers.get(SESSION_ID)
+            send: SendRequest = session.send
+            if self._at_once:
+                send = _over_open_connection
+                if self._login is not None:
+                    headers = {**headers, "Authorization": self._login}
+            try:
+                response = send(
+                    connection,
+                    "POST",
+                    url,
+                    headers,
+                    self._frame,
+                    deadline=self._limit,
+                    on_sending=self._begin,
+                    on_status=self._note_status,
+                )
+            except NoConnection:
+                # It has just ended, perhaps with a redirect. A thread of the pool makes another one.
+                self._rest = self._run
+                return
+            try:
+                target = same_origin_redirect(response, url)
+                if target is None:
+                    self._receive(response, url)
+                    return
+                # Only a connection whose response is read can be used again.
+                response.read()
+            finally:
+                if self._lingering is None:
+                    response.close()
+            url = target
+        self._fail(HttpError(f"the server redirects more than {_MAX_REDIRECTS} times"))
+
+    def _correct(self, error: ErrorResponse, connection: HttpConnection) -> None:
+        """Learn which headers the server wants by now, and send the message once more (2026-07-28, "Custom Headers").
+
+        The server has refused the message, so sending it again is safe; its id was answered, so it may be used again.
+        """
+        headers = self._session.request_headers
+        before, update = headers.of(self.method, self._item.params), headers.update(self.method)
+        if update is not None:
+            with contextlib.suppress(InvalidResponse):
+                drive(update, lambda step: self._ask(connection, step))
+        if headers.of(self.method, self._item.params) != before:
+            self._post(connection)
+        else:
+            self._hand_over_error(error)
+
+    def _ask(self, connection: HttpConnection, step: Send) -> dict[str, Any]:
+        """The result of a request of this transport's own. Raises `InvalidResponse`, and `HttpClientError`."""
+        params = self._negotiated.add_meta(step.params or {}, None)
+        item = Frame(encode_request(_OWN_ID, step.method, params), step.method, params)
+        session = self._session
+        headers = session.post_headers(item, self._negotiated)
+        with session.send(
+            connection, "POST", session.url, headers, item.frame, deadline=self._limit, on_sending=self._check
+        ) as response:
+            streamed = content_type(response) == "text/event-stream"
+            stream = EventStream(session.max_message_bytes)
+            for data in stream.messages(response) if streamed else [response.read()]:
+                with contextlib.suppress(NotAMessage):
+                    message = decode(data)
+                    if isinstance(message, Answer) and message.id == _OWN_ID and isinstance(message.result, dict):
+                        return message.result
+        raise InvalidResponse(f"{step.method} was not answered")
+
+    def _begin(self) -> None:
+        with self._lock:
+            # Not even asked once it is interrupted: a closed channel promises that.
+            if self._interrupted or not (self.sent or self._item.begin_write()):
+                raise Interrupted
+            if self.sent and not self._refused:
+                raise AnswerLost("the authorization wants to send it again, and the server may have acted on it")
+            self.sent, self._refused = True, False
+
+    def _note_status(self, status: int) -> None:
+        self._refused = 300 <= status < 500
+
+    def _take_back(self) -> None:
+        """The message counts as not sent, if the server has refused all that was sent of it.
+
+        Not after an interruption: the message belongs to another channel then, and may be on its way there.
+        """
+        with self._lock:
+            if self.sent and self._refused and not self._interrupted:
+                self._item.undo_write()
+
+    def _check(self) -> None:
+        if self._interrupted:
+            raise Interrupted
+
+    def _is_done(self) -> bool:
+        return self._item.ended or self._interrupted
+
+    # What comes back.
+
+    def _receive(self, response: Response, url: Url) -> None:
+        if not response.is_success:
+            self._receive_refusal(response, url)
+            return
+        if self.method == "initialize":
+            self._session.begin(response.headers.get(SESSION_ID))
+        kind = content_type(response)
+        if self.id is None or self._session.endpoint is not None:
+            if kind != "text/event-stream":
+                # Nothing that matters, but a connection whose response is read can be used again.
+                read_up_to(response, _MAX_UNUSED_BYTES)
+        elif kind == "application/json" or kind.endswith("+json"):
+            self._receive_body(response)
+        elif kind == "text/event-stream":
+            self._receive_stream(response)
+        elif response.status in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
+            self._fail(HttpError("the server accepted the request and will not answer it", status=response.status))
+        else:
+            text = error_responses.excerpt(read_up_to(response, _MAX_UNUSED_BYTES), self._session.redact)
+            self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
+
+    def _receive_body(self, response: Response) -> None:
+        try:
+            body = response.read()
+        except TooLong:
+            limit = self._session.max_message_bytes
+            self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
+            return
+        self._hand_over(body)
+        if not self._is_done():
+            self._fail(InvalidResponse("the body of the response is not the answer to the request"))
+
+    def _receive_stream(self, response: Response) -> None:
+        stream = EventStream(self._session.max_message_bytes)
+        left = self._read(stream, response)
+        if left is not None:
+            self._lingering = response
+            self._rest = partial(self._linger, left)
+        elif not self._is_done():
+            if stream.last_id is None or is_stateless(self._negotiated):
+                raise ProtocolBroken("the stream ended without the answer")
+            self._rest = partial(self._resume, stream)
+
+    def _read(self, stream: EventStream, response: Response) -> Iterator[bytes] | None:
+        """Hand over the messages of a stream up to the answer; returns what may still come after it.
+
+        None if all of the stream has come, or if it ended without the answer, or cannot be read.
+        """
+        messages = stream.messages(response)
+        try:
+            for data in messages:
+                self._hand_over(data)
+                if self._item.ended and not self.answered:
+                    self.answered = True
+                    if not response.is_complete:
+                        return messages
+        except InvalidEvents as error:
+            self._fail(InvalidResponse(f"a message on the stream cannot be read: {self._session.reason(error)}"))
+        except TimedOut:
+            raise
+        except HttpClientError:
+            # Perhaps it can be continued.
+            if stream.last_id is None or is_stateless(self._negotiated):
+                raise
+        return None
+
+    def _linger(self, messages: Iterator[bytes], _: HttpConnection) -> None:
+        """A stream ends right after the answer. Read to its end, the connection can be used again."""
+        self._deadline = time.monotonic() + _LINGER_SECONDS
+        self._sink.answered()
+        for data in messages:
+            self._hand_over(data)
+
+    def _resume(self, stream: EventStream, connection: HttpConnection) -> None:
+        """Ask for the rest of a stream that ended early (2025-11-25, "Resumability and Redelivery")."""
+        failed = 0
+        while not self._is_done() and not self._wait(stream.pause(_MAX_BACKOFF_SECONDS)):
+            headers = self._session.stream_headers(stream.last_id)
+            try:
+                with self._session.send(
+                    connection, "GET", self._session.url, headers, deadline=self._limit, on_sending=self._check
+                ) as response:
+                    if error_responses.is_forgotten(response, self._session_id):
+                        self._sink.session_forgotten()
+                        break
+                    if not response.is_success or content_type(response) != "text/event-stream":
+                        raise ProtocolBroken(f"resuming was answered with {response.status}")
+                    left = self._read(stream, response)
+                    if left is not None:
+                        self._linger(left, connection)
+                    failed = 0
+            except TimedOut:
+                raise
+            except HttpClientError as error:
+                failed += 1
+                if isinstance(error, ConnectFailed) and self._sink.unreachable(error, self):
+                    return
+                if failed >= _MAX_RECONNECTIONS:
+                    self._broken(error)
+                    return
+        if not self._is_done():
+            self._fail(AnswerLost("the session ended before the answer", delivery="unknown"))
+
+    def _hand_over(self, data: bytes) -> None:
+        self.delivering = True
+        try:
+            self._sink.message_received(data, self.method, self._item.params, self._item.id)
+        finally:
+            self.delivering = False
+
+    # What goes wrong.
+
+    def _receive_refusal(self, response: Response, url: Url) -> None:
+        session, status, body = self._session, response.status, response.read()
+        error = error_responses.error_in(body)
+        # A server that answers the request itself has read it, and may have acted on it.
+        unread = None if error is None or error.id == self.id else error
+        if error_responses.is_forgotten(response, self._session_id, unread):
+            # It did not look at the message: that goes to the next session.
+            self._take_back()
+            self._sink.session_forgotten()
+        elif self._at_once and error_responses.wants_login(response) and session.send is not HttpConnection.request:
+            # The authorization may get another login: it sends the message again, if it has.
+            self._rest = self._run
+        elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
+            if not self._sink.fall_back(self._item):
+                self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
+        elif error is not None and self.id is not None:
+            if not self._corrected and error_responses.code_of(error) == HEADER_MISMATCH:
+                self._corrected = True
+                self._rest = partial(self._correct, error)
+            else:
+                self._hand_over_error(error)
+        else:
+            if status == HTTPStatus.UNAUTHORIZED:
+                self._take_back()
+            self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
+
+    def _hand_over_error(self, error: ErrorResponse) -> None:
+        assert self.id is not None, "only requests are answered"
+        self._hand_over(error_responses.with_id(error, self.id))
+
+    def _timed_out(self, error: TimedOut) -> None:
+        if self.id is None:
+            if not self._interrupted:
+                reason = f"it was not accepted within {_UNAWAITED_SECONDS:g} s"
+                logger.warning("http_message_lost", server=self._session.name, method=self.method, error=reason)
+        elif (limit := self._limit()) is None or time.monotonic() < limit:
+            # The request has more time by now.
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> None:
+        if self._interrupted or self.answered:
+            return
+        reason = self._session.reason(error)
+        if self.sent:
+            self._fail(AnswerLost(f"the connection broke before the answer: {reason}"))
+        elif not (isinstance(error, OSError) and self._sink.unreachable(error)):
+            self._fail(HttpError(f"the request cannot be sent: {reason}"))
+
+    def _fail(self, error: MCPError) -> None:
+        error.message = self._session.redact(error.message)
+        if self.id is not None:
+            self._sink.request_failed(self.id, error)
+        elif not self._interrupted:
+            logger.warning("http_message_lost", server=self._session.name, method=self.method, error=error.message)
+
+
+def read_up_to(response: Response, limit: int) -> bytes:
+    """The body, or `limit` bytes of it and perhaps some more."""
+    body = bytearray()
+    for chunk in response.chunks():
+        body += chunk
+        if len(body) >= limit:
+            break
+    return bytes(body)
+
+
+def same_origin_redirect(response: Response, url: Url) -> Url | None:
+    """Where a message has to be sent instead, if that is the same server and the message stays what it is."""
+    if response.status not in _KEEPS_METHOD:
+        return None
+    target = error_responses.redirect_target(response, url)
+    return None if target is None or target.origin != url.origin else target

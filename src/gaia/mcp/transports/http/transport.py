@@ -1,0 +1,271 @@
+"""The transport for servers that are reached over HTTP. What needs the extra is loaded when a server is opened."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.request_headers import InvalidMark, RequestHeaders
+from gaia.mcp.rpc.channel import ChannelListener
+from gaia.mcp.rpc.connection import Connection
+from gaia.mcp.transports.base import Authorization, RequestAuthorization
+from gaia.mcp.transports.standalone import StandaloneTransport
+from gaia.runtime.extras import not_installed
+from gaia.runtime.log import enable_debug, get_logger
+from gaia.runtime.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+    from gaia.http import HttpSettings
+    from gaia.mcp.transports.http.channel import HttpChannel
+    from gaia.mcp.transports.http.http_session import ReadyLogin, SendRequest
+
+__all__ = ["HttpTransport"]
+
+logger = get_logger(__name__)
+
+_PORTS = {"http": 80, "https": 443}
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+_MAX_SHOWN = 100
+"""Characters of a name that a server gave."""
+
+_OURS = frozenset(
+    {"accept", "accept-encoding", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"}
+)
+"""Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
+
+Authorize = Callable[[], "RequestAuthorization | httpx2.Auth | None"]
+
+
+class HttpTransport(StandaloneTransport):
+    """Talks to an MCP server at a URL (Streamable HTTP), and to one of revision 2024-11-05 if it is that.
+
+    `MCPClient` supervises it: a server that cannot be reached is tried again later, a session that the server has
+    forgotten is opened anew. Used by itself it has the four methods of `MCPTransport`; the first request then has to be
+    `initialize`, and `notifications/initialized` is sent when that is answered.
+
+    Proxies and certificates come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``). Needs the
+    extra ``gaia-mcp[http]``.
+    """
+
+    network_transport = "tcp"
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
+        debug: bool = False,
+        *,
+        old: bool = False,
+        auth: RequestAuthorization | httpx2.Auth | Authorize | None = None,
+        max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        max_pending: int = 1024,
+        max_connections: int = 100,
+        expand: Callable[[], tuple[str, Mapping[str, str] | None, Sequence[str]]] | None = None,
+    ) -> None:
+        """`headers` are sent with every request. `timeout` is in seconds.
+
+        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is a
+        `ServerAuthorization` or an authorization of httpx2, or makes one whenever the server is opened.
+        `max_connections` bounds the requests that are under way at once; more wait. `expand`, if given, is asked at
+        each opening for the URL and the headers to use instead, with variables filled in, and
+        for values that must not be shown besides theirs.
+
+        Raises ValueError for a URL or a header that cannot be used, unless it is `expand` that gives them.
+        """
+        if debug:
+            enable_debug()
+        super().__init__(timeout, max_pending)
+        self.url = url
+        self.headers = None if headers is None else dict(headers)
+        self.debug = debug
+        self._old = old
+        self._auth = auth
+        if isinstance(given := cast("object", auth), Authorization):
+            self.authorization = given
+        self._max_message_bytes = max_message_bytes
+        self._max_connections = max_connections
+        self._expand = expand or (lambda: (self.url, self.headers, ()))
+        self._tls: ssl.SSLContext | None = None
+        if expand is None:
+            _checked_url(url)
+            _checked_headers(self.headers or {})
+
+    def __repr__(self) -> str:
+        # Headers, paths and queries may hold secrets.
+        return f"HttpTransport({_origin(self.url)!r}, connected={self.is_connected()})"
+
+    @property
+    def network(self) -> dict[str, str | int]:
+        known: dict[str, str | int] = {**super().network, "network.protocol.name": "http"}
+        try:
+            parts = _checked_url(self._expand()[0])
+        except ValueError:
+            # `open` says what is wrong with it.
+            return known
+        return known | {"server.address": str(parts.hostname), "server.port": parts.port or _PORTS[parts.scheme]}
+
+    @property
+    def _label(self) -> str:
+        return urlsplit(self.url).hostname or "http"
+
+    def open(self, listener: ChannelListener, name: str) -> HttpChannel:
+        try:
+            from gaia.http import HttpConnection, Url
+            from gaia.mcp.transports.http.channel import HttpChannel
+            from gaia.mcp.transports.http.http_session import HttpSession
+        except ModuleNotFoundError as error:
+            lack = not_installed("http", str(error.name))
+            raise ConfigError(f"a server over HTTP, such as {name!r}, needs {lack}") from error
+        url, headers, secrets = self._expand()
+        try:
+            _checked_url(url)
+            checked = _checked_headers(headers or {})
+            # The user and the password go into a header of their own; no message and no log line shows them then.
+            target = Url.parse(url)
+        except ValueError as error:
+            raise ConfigError(f"server {name!r}: {error}") from error
+        proxy_secrets = url_credentials(os.environ.values())
+        try:
+            settings = self._settings(url, checked)
+        except (ValueError, OSError) as error:
+            raise ConfigError(
+                f"server {name!r}: what the environment says of proxies and certificates (HTTP_PROXY, HTTPS_PROXY, "
+                f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {Redactor(proxy_secrets)(str(error))}"
+            ) from error
+        auth = self._auth() if callable(self._auth) else self._auth
+        send, ready_login = _authorized(auth)
+        session = HttpSession(
+            name,
+            target,
+            redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *proxy_secrets, *secrets]),
+            max_message_bytes=self._max_message_bytes,
+            request_headers=RequestHeaders(partial(_log_excluded, name)),
+            send=send,
+            ready_login=ready_login,
+        )
+        channel = HttpChannel(
+            session,
+            partial(HttpConnection, settings),
+            listener,
+            max_pending=self._max_pending,
+            max_connections=self._max_connections,
+            old=self._old,
+        )
+        self._channel = channel
+        return channel
+
+    def _redactor(self, secrets: list[str]) -> Callable[[str], str]:
+        authorization = self.authorization
+        if authorization is None:
+            return Redactor(secrets)
+
+        state: tuple[list[str], Redactor] = ([], Redactor(secrets))
+
+        # Tokens come and go. The pair is replaced as a whole: any thread may be here.
+        def redact(text: str) -> str:
+            nonlocal state
+            made_of, redactor = state
+            tokens = list(authorization.secrets)
+            if tokens != made_of:
+                redactor = Redactor([*secrets, *tokens])
+                state = (tokens, redactor)
+            return redactor(text)
+
+        return redact
+
+    def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
+        """What the connections share. Raises ValueError and OSError for what the environment says."""
+        from gaia.http import (
+            Cookies,
+            HttpSettings,
+            Proxies,
+            basic_authorization,
+            credentials_of,
+            tls_context,
+        )
+
+        credentials = credentials_of(url)
+        if credentials is not None and self._auth is None:
+            headers = {**headers, "Authorization": basic_authorization(*credentials)}
+        if self._tls is None:
+            # Reading the certificates takes a tenth of a second.
+            self._tls = tls_context()
+        return HttpSettings(
+            headers={"User-Agent": "gaia-mcp", **headers},
+            tls=self._tls,
+            proxies=Proxies.from_environment(),
+            cookies=Cookies(),
+            connect_seconds=min(10.0, self.timeout),
+            # On a stream each message has the same limit.
+            max_bytes=self._max_message_bytes,
+        )
+
+    def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
+        if method == "initialize":
+            version = result.get("protocolVersion")
+            connection.set_protocol_version(NegotiatedProtocol(version if isinstance(version, str) else None))
+            connection.notify("notifications/initialized")
+
+
+def _authorized(auth: RequestAuthorization | httpx2.Auth | None) -> tuple[SendRequest, ReadyLogin | None]:
+    """See `HttpSession.send` and `ready_login`."""
+    from gaia.http import HttpConnection
+    from gaia.mcp.transports.http.http_session import no_login_needed
+
+    if auth is None:
+        return HttpConnection.request, no_login_needed
+    from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
+
+    return AuthorizedRequests(auth), getattr(auth, "ready_login", None)
+
+
+def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:
+    logger.warning("tool_excluded", server=server, tool=tool[:_MAX_SHOWN], reason=str(reason))
+
+
+def _checked_url(url: str) -> SplitResult:
+    """Raises ValueError, which does not show the URL."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"url: {error}") from error
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
+        raise ValueError("url: must begin with http:// or https:// and name a host")
+    return parts
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that count, without white space around their values. Raises ValueError, which shows no value."""
+    checked = {}
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"headers: {name!r} is not the name of a header")
+        if not _HEADER_VALUE.fullmatch(value.strip()):
+            raise ValueError(f"headers.{name}: the value has characters that cannot be sent (line breaks, accents, …)")
+        if name.lower() not in _OURS:
+            checked[name] = value.strip()
+    return checked
+
+
+def _origin(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return "?"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}"

@@ -1,0 +1,259 @@
+"""Writes to a server's standard input without ever blocking a caller.
+
+A thread that has something to write appends it to the outbox. If no other thread is writing, it writes at once, which
+saves a thread switch for a lone call; otherwise the writing thread finds the new item when it is done. What does not
+fit into the pipe is left to the writer thread, which waits for the server to read on.
+
+Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
+sent, and its caller can still take it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import IO
+
+from gaia.mcp.rpc.channel import Outgoing
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.log import get_logger
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["PipeWriter", "enlarge"]
+
+logger = get_logger(__name__)
+
+_BATCH_BYTES = 256 * 1024
+_POLL_MILLISECONDS = 100
+"""How soon a writer that waits for a full pipe notices that the channel is closing."""
+
+_JOIN_SECONDS = 2.0
+
+
+class PipeWriter:
+    """The only writer of one pipe. `send` may be called from any thread."""
+
+    def __init__(self, pipe: IO[bytes], name: str, *, max_pending: int, on_broken: Callable[[], None]) -> None:
+        """`on_broken` is called, from any thread, when the server has closed its end."""
+        self._pipe = pipe
+        self._descriptor = pipe.fileno()
+        self._max_pending = max_pending
+        self._on_broken = on_broken
+        self._outbox: deque[Outgoing] = deque()
+        self._turn = threading.Lock()
+        """Owns the pipe, `_rest` and taking from the outbox. No thread waits for anything while holding it."""
+        self._writing_in: int | None = None
+        """The thread of a caller that has the turn; None while the writer thread has it."""
+        self._rest: memoryview | None = None
+        """Of a frame that has left in part."""
+        self._broken = False
+        """Nothing will be written any more."""
+        self._closed = False
+        self._enlarged = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # Windows has no non-blocking pipes: there all writing is the thread's.
+        self._write_inline = os.name != "nt"
+        if self._write_inline:
+            os.set_blocking(self._descriptor, False)
+        self._thread = EngineThread(self._run, f"{name}-writer", on_broken)
+        self._thread.start()
+
+    def send(self, item: Outgoing) -> bool:
+        """Write `item` now, or as soon as the server reads again. False if too much is already waiting.
+
+        Also false for a call by a signal handler that interrupted this thread in the middle of a write: it could be
+        written only when the handler has returned.
+        """
+        outbox = self._outbox
+        if len(outbox) >= self._max_pending:
+            return False
+        if self._writing_in is not None and self._writing_in == threading.get_ident() and item.id is not None:
+            return False
+        outbox.append(item)
+        if not self._write_inline:
+            self._wake.put(None)
+        elif not self._turn.locked():
+            try:
+                # Not `acquire(False)`: an interrupt right after it would leave the lock locked for ever.
+                with self._turn:
+                    self._writing_in = threading.get_ident()
+                    self._flush()
+                    self._writing_in = None
+            finally:
+                # The rest is the thread's, and so is what others appended while they still saw the turn taken.
+                if outbox or self._rest is not None or self._broken:
+                    self._wake.put(None)
+        return True
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._outbox)
+
+    def put(self, item: Outgoing) -> bool:
+        """Leave `item` for `flush`, which has to follow. False if too much is already waiting."""
+        if len(self._outbox) >= self._max_pending:
+            return False
+        self._outbox.append(item)
+        return True
+
+    def flush(self) -> None:
+        """Write what waits, as far as the server reads. A thread that is writing now does so instead."""
+        try:
+            if not self._turn.locked():
+                with self._turn:
+                    self._writing_in = threading.get_ident()
+                    self._flush()
+                    self._writing_in = None
+        finally:
+            if self._outbox or self._rest is not None or self._broken:
+                self._wake.put(None)
+
+    def close(self) -> bool:
+        """Close the pipe. What was not written by now never will be. False if a thread is still writing."""
+        self._closed = self._broken = True
+        self._wake.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+        return not self._thread.is_alive()
+
+    def after_fork(self) -> None:
+        """In a forked child, which has no writer thread: close our copy of the pipe."""
+        self._closed = self._broken = True
+        self._pipe.close()
+
+    def _run(self) -> None:
+        reported = False
+        try:
+            while not self._closed:
+                self._wake.get()
+                self._write_all()
+                if self._broken and not reported and not self._closed:
+                    reported = True
+                    self._on_broken()
+        finally:
+            with self._turn:
+                self._broken = True
+                self._outbox.clear()
+                self._rest = None
+                self._close_pipe()
+
+    def _write_all(self) -> None:
+        while not self._closed:
+            with self._turn:
+                is_done = self._flush()
+            if is_done:
+                break
+            self._wait_until_writable()
+        if self._outbox:
+            self._wake.put(None)
+
+    def _wait_until_writable(self) -> None:
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLOUT)
+        while not self._closed and not poller.poll(_POLL_MILLISECONDS):
+            pass
+
+    def _flush(self) -> bool:
+        """Write until the outbox is empty (True) or the pipe is full (False). The caller has the turn."""
+        outbox = self._outbox
+        try:
+            while not self._broken and (self._rest is not None or outbox):
+                data: bytes | memoryview
+                batch: list[tuple[Outgoing, int]]
+                if self._rest is not None:
+                    batch, data = [], self._rest
+                elif len(outbox) > 1:
+                    batch, data = self._next_batch()
+                else:
+                    # A lone call, with which nothing has to be put together.
+                    item = outbox.popleft()
+                    if not item.begin_write():
+                        continue
+                    data = item.frame
+                    batch = [(item, len(data))]
+                try:
+                    sent = os.write(self._descriptor, data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    sent, self._broken = 0, True
+                if sent == len(data):
+                    self._rest = None
+                    continue
+                self._keep_unsent(batch, data, sent)
+                if not (self._broken or self._enlarge_once()):
+                    return False
+        except BaseException:
+            # An interrupt between a write and its bookkeeping: how much was written is unknown, so nothing may ever
+            # follow it.
+            self._broken = True
+            raise
+        if self._broken:
+            outbox.clear()
+        return True
+
+    def _next_batch(self) -> tuple[list[tuple[Outgoing, int]], bytes]:
+        """What waits, as much as one write should take: each item with its size, and the bytes of all."""
+        batch: list[tuple[Outgoing, int]] = []
+        frames: list[bytes] = []
+        size = 0
+        outbox = self._outbox
+        while outbox and size < _BATCH_BYTES:
+            item = outbox.popleft()
+            if item.begin_write():
+                frame = item.frame
+                frames.append(frame)
+                batch.append((item, len(frame)))
+                size += len(frame)
+        return batch, b"".join(frames)
+
+    def _keep_unsent(self, batch: list[tuple[Outgoing, int]], data: bytes | memoryview, sent: int) -> None:
+        """Keep the rest of the frame that left in part; what did not begin to leave goes back into the outbox."""
+        begun, end = 0, 0 if batch else len(data)
+        while end < sent:
+            end += batch[begun][1]
+            begun += 1
+        self._rest = memoryview(data)[sent:end] if end > sent else None
+        unsent = [item for item, _ in batch[begun:]]
+        for item in unsent:
+            item.undo_write()
+        self._outbox.extendleft(reversed(unsent))
+
+    def _enlarge_once(self) -> bool:
+        """Make a full pipe larger; False if that has been done before."""
+        if self._enlarged:
+            return False
+        self._enlarged = True
+        enlarge(self._descriptor)
+        return True
+
+    def _close_pipe(self) -> None:
+        try:
+            self._pipe.close()
+        except OSError as error:
+            logger.debug("stdin_close_failed", error=str(error))
+
+
+_LARGE_BYTES = 1024 * 1024
+"""The largest pipe that an ordinary user may have (Linux: fs.pipe-max-size)."""
+
+
+def enlarge(descriptor: int) -> None:
+    """Make a pipe larger where the system allows it, so that a large message needs fewer turns of the two processes.
+
+    For pipes that have been full: all pipes of a user share one allowance.
+    """
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        # Not allowed any more once the allowance is used up; the pipe works as it is.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _LARGE_BYTES)

@@ -1,0 +1,259 @@
+"""A server process below a reaper, on Linux.
+
+The reaper is the server's parent, and keeps all of its descendants in reach. It is asked by commands on a socket, and
+ends the server by itself when this process is gone. See `fork_server_process`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, NamedTuple
+
+from gaia.mcp.errors import StartFailed
+from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.transports.fork_server import ForkServerProcess, fork_server
+from gaia.mcp.transports.guard import MARK_VARIABLE
+from gaia.mcp.transports.process import KILL, ServerProcess, ending_of, lineage
+from gaia.mcp.transports.process_memory import tree_memory
+from gaia.mcp.transports.strays import end_strays
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.locks import Latch
+from gaia.runtime.log import get_logger
+
+__all__ = ["ReapedPopen", "ReapedProcess"]
+
+logger = get_logger(__name__)
+
+_START_SECONDS = 10.0
+"""Until the reaper has answered. It takes milliseconds, and the start of a small program for the first server."""
+
+_ATTEMPTS = 2
+_END_SECONDS = 10.0
+"""What a reaper gets to end what is left of a server; it gives up earlier itself, unless it has been stopped."""
+
+_COMMANDS = {signal.SIGTERM: b"T", KILL: b"K"}
+_END_REST = b"E"
+
+
+class ReapedPopen(subprocess.Popen[bytes]):
+    """`subprocess.Popen` for a process that is not a child of this one."""
+
+    _child_created = False  # Otherwise the base class would wait for a child.
+
+    def __init__(self, pid: int, args: Sequence[str], pipes: Sequence[IO[bytes]]) -> None:
+        self.pid, self.args = pid, args
+        self.stdin, self.stdout, self.stderr = pipes
+        self.returncode: int | None = None
+        """Set by the process's watcher, before it sets `exited`."""
+        self.exited = Latch()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.exited.wait(timeout) or self.returncode is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return self.returncode
+
+
+class _Started(NamedTuple):
+    """What there is when a reaper has answered."""
+
+    pid: int
+    reaper: int
+    pipes: tuple[IO[bytes], IO[bytes], IO[bytes]]
+    control: socket.socket
+    replies: Iterator[list[bytes]]
+    forked_by: ForkServerProcess
+
+
+class ReapedProcess(ServerProcess):
+    """A running server whose parent is its reaper."""
+
+    popen: ReapedPopen
+
+    def __init__(
+        self, argv: Sequence[str], mark: str, started: _Started, name: str, on_exit: Callable[[], None]
+    ) -> None:
+        """See `start`. Raises RuntimeError if there is no thread for it."""
+        super().__init__(on_exit)
+        self.popen = ReapedPopen(started.pid, argv, started.pipes)
+        self.stdin, self.stdout, self.stderr = started.pipes
+        self._mark = mark
+        self._started = started
+        self._forked_by: ForkServerProcess | None = started.forked_by
+        """None when it has been told that the server is gone."""
+        self._is_rest_ended = False
+        """Whether the reaper has said that nothing is left, or what. Written by the watcher."""
+        self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
+        self._watcher.start()
+
+    @classmethod
+    def start(
+        cls,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        name: str,
+        on_exit: Callable[[], None],
+    ) -> ReapedProcess | None:
+        """Start a server; None if there are no reapers here. `on_exit` is called once, from a thread of ours.
+
+        Raises StartFailed, and leaves nothing then.
+        """
+        mark = uuid.uuid4().hex
+        try:
+            request = _request(argv, {**environment, MARK_VARIABLE: lineage(mark)})
+            started = _start(request, cwd)
+        except (OSError, ValueError, TypeError) as error:
+            raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
+        if started is None:
+            return None
+        try:
+            return cls(argv, mark, started, name, on_exit)
+        except BaseException as error:
+            for each in (*started.pipes, started.control):
+                each.close()
+            fork_server.release(started.forked_by)
+            if isinstance(error, RuntimeError):
+                raise StartFailed(f"no thread for the server: {error}") from error
+            raise
+
+    def memory(self) -> int:
+        # Also of what has left the server, and is the reaper's child now.
+        return tree_memory(self._started.reaper, with_root=False)
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        # Otherwise the reaper would wait for this child too before it notices that the parent is gone.
+        self._started.control.close()
+
+    def _watch(self) -> None:
+        for word, *values in self._started.replies:
+            if word == b"exited":
+                self._exited_with(os.waitstatus_to_exitcode(int(values[0])))
+            elif word == b"ended":
+                self._is_rest_ended = True
+                if values:
+                    logger.error("strays_survive", pid=self.pid)
+        # Unless the reaper was killed, it has been told before. The fork server ends the server then.
+        if not self._exited.is_open:
+            self._has_ended(Ending())
+
+    def _exited_with(self, code: int) -> None:
+        self.popen.returncode = code
+        self.popen.exited.open()
+        self._has_ended(ending_of(code))
+
+    def _signal_group(self, number: int) -> None:
+        self._command(_COMMANDS[signal.Signals(number)])
+
+    def _end_rest(self) -> None:
+        self._command(_END_REST)
+        self._watcher.join(_END_SECONDS)
+        if self._watcher.is_alive():
+            # The server, or something else, has stopped the reaper. What it leaves goes to the fork server.
+            with contextlib.suppress(OSError):
+                os.kill(self._started.reaper, KILL)
+            self._watcher.join(_END_SECONDS)
+        self._started.control.close()
+        # A stop that was ended by an exception is repeated, and the server must not be counted twice.
+        forked_by, self._forked_by = self._forked_by, None
+        if forked_by is not None:
+            fork_server.release(forked_by)
+        if not self._is_rest_ended:
+            # The fork server may have been killed too.
+            try:
+                end_strays(None, self._mark)
+            except (OSError, ImportError) as error:
+                logger.error("strays_not_found", pid=self.pid, error=str(error))
+
+    def _command(self, command: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._started.control.sendall(command)
+
+
+def _request(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
+    """See `fork_server_process.read_request`."""
+    arguments = [os.fsencode(argument) for argument in argv]
+    names = [os.fsencode(name) for name in environment]
+    values = [os.fsencode(value) for value in environment.values()]
+    if any(b"\0" in text for text in (*arguments, *names, *values)):
+        raise ValueError("embedded null byte")
+    if any(b"=" in name for name in names):
+        raise ValueError("illegal environment variable name")
+    assignments = [b"%b=%b" % pair for pair in zip(names, values, strict=True)]
+    content = b"".join(b"\0" + field for field in (str(len(arguments)).encode(), *arguments, *assignments))
+    return len(content).to_bytes(8, "big") + content
+
+
+def _start(request: bytes, cwd: str | None) -> _Started | None:
+    """None if there are no reapers here."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            control, remote = socket.socketpair()
+            ours.enter_context(control)
+            theirs.enter_context(remote)
+            pipes = [_pipe(ours, theirs, mode) for mode in ("wb", "rb", "rb")]
+            # This one is also what a server without a working directory of its own gets: the host's, as it is now.
+            directory = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            theirs.callback(os.close, directory)
+            forked_by = fork_server.give([remote.fileno(), *(other for _, other in pipes), directory])
+            if forked_by is None:
+                return None
+            theirs.close()
+            stdin, stdout, stderr = (pipe for pipe, _ in pipes)
+            replies = _replies(control)
+            try:
+                control.settimeout(_START_SECONDS)
+                control.sendall(request)
+                word, *values = next(replies, [b""])
+                control.settimeout(None)
+            except OSError:
+                word, values = b"", []
+            except BaseException:
+                fork_server.release(forked_by)
+                raise
+            if word == b"started":
+                ours.pop_all()
+                pid, reaper = map(int, values)
+                return _Started(pid, reaper, (stdin, stdout, stderr), control, replies, forked_by)
+            if word == b"failed":
+                fork_server.release(forked_by)
+                raise OSError(b" ".join(values).decode(errors="replace"))
+            fork_server.lose(forked_by)
+    return None
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -> tuple[IO[bytes], int]:
+    """Our end of a new pipe, and the server's."""
+    reading, writing = os.pipe()
+    our_end, their_end = (writing, reading) if mode == "wb" else (reading, writing)
+    theirs.callback(os.close, their_end)
+    pipe: IO[bytes] = ours.enter_context(os.fdopen(our_end, mode, buffering=0))
+    return pipe, their_end
+
+
+def _replies(control: socket.socket) -> Iterator[list[bytes]]:
+    """The words of each line. Ends when the reaper has ended."""
+    # Not a file object: closing one in a forked child would wait for the lock that a thread of the parent held.
+    pending = b""
+    while True:
+        *lines, pending = pending.split(b"\n")
+        for line in lines:
+            yield line.split(b" ")
+        try:
+            chunk = control.recv(4096)
+        except TimeoutError:
+            raise
+        except OSError:
+            return
+        if not chunk:
+            return
+        pending += chunk

@@ -1,0 +1,204 @@
+"""`cage`: a server's command made to run in its sandbox, by the first engine that can enforce all of it here."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gaia.mcp.errors import StartFailed
+from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.transports.environment import is_install_setting
+from gaia.mcp.transports.process import ending_of
+from gaia.mcp.transports.sandbox.bubblewrap import Unusable, find_bubblewrap, wrapped
+from gaia.mcp.transports.sandbox.landlock import landlock_version, require_landlock, rules_of
+from gaia.mcp.transports.sandbox.limits import Limits, limits_of
+from gaia.mcp.transports.sandbox.profile import Profile, profile_of
+from gaia.mcp.transports.sandbox.seccomp import INTERNET, LOCAL, filter_program
+from gaia.mcp.transports.sandbox.settings import Sandbox
+from gaia.runtime.redaction import url_credentials
+
+__all__ = ["Cage", "Engine", "cage"]
+
+Engine = Literal["bubblewrap", "landlock"]
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_SHELL = "/bin/sh"
+_SIGNALLED = 128
+_SCOPED = 6
+"""The version of Landlock that keeps abstract sockets apart."""
+
+
+@dataclass
+class Cage:
+    """How a server is started in its sandbox, and what is left to do around that. Used by one thread at a time."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    engine: Engine
+    profile: Profile
+    limits: Limits
+    scratch: str | None = None
+    """The server's private directory, where it is one of this machine's."""
+
+    def ending_of_server(self, ending: Ending) -> Ending:
+        """How the server ended by how the process ended that was started.
+
+        With bubblewrap that one waits for the server. Its exit status is then as of a shell: 128 and the signal. Call
+        it before `remove`, because the control group knows which limits were reached.
+        """
+        number = (ending.exit_code or 0) - _SIGNALLED
+        if self.engine == "bubblewrap" and 0 < number < signal.NSIG:
+            ending = ending_of(-number)
+        used_up = () if ending.clean or self.limits.groups is None else self.limits.groups.used_up()
+        if ending.signal == "SIGXCPU":
+            used_up = (*used_up, "cpuSeconds")
+        return msgspec.structs.replace(ending, used_up=used_up) if used_up else ending
+
+    def remove(self) -> None:
+        """Call it when all processes have ended, or none was started. May be called again."""
+        if self.limits.groups is not None:
+            self.limits.groups.remove()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def cage(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str | None,
+    configured: Mapping[str, str] | None = None,
+) -> Cage:
+    """The sandbox of a server that is started now. `remove` is to be called in the end.
+
+    `argv` begins with an absolute path. `configured` is the part of the environment that the configuration names: it
+    is left as it is. Raises StartFailed if a path cannot be used, or no engine of this machine enforces everything.
+    """
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise StartFailed('a sandbox needs a Python interpreter, and this application has none; remove "sandbox"')
+    python = os.path.realpath(sys.executable)
+    launcher = [python, "-I", "-S", str(_LAUNCHER)]
+    search_path = environment.get("PATH", os.defpath)
+    reasons = []
+    try:
+        profile = profile_of(sandbox, argv, search_path, cwd, own=(python, str(_LAUNCHER)))
+        for make in (_in_bubblewrap, _in_landlock):
+            try:
+                return make(profile, launcher, list(argv), dict(environment), configured or {})
+            except Unusable as error:
+                reasons.append(str(error))
+    except OSError as error:
+        raise StartFailed(f"the sandbox cannot be made: {error}") from error
+    raise StartFailed(
+        f"no sandbox can be made on this machine: {'; '.join(reasons)}. "
+        'Mend that, or leave out of "sandbox" what cannot be enforced here'
+    )
+
+
+def _in_bubblewrap(
+    profile: Profile, launcher: list[str], argv: list[str], environment: dict[str, str], configured: Mapping[str, str]
+) -> Cage:
+    program, disables_namespaces = find_bubblewrap()
+    if not profile.private:
+        raise Unusable("bubblewrap needs a directory /tmp, in whose place it puts a private one")
+    # A network namespace has abstract sockets of its own; with the host's network Landlock keeps them apart.
+    scoped = profile.network and landlock_version() >= _SCOPED
+    families = INTERNET if profile.network and not scoped else (*LOCAL, *INTERNET)
+    allowed = filter_program(platform.machine(), families, alone=False)
+    domain = {"files": None, "tcp": True, "signals": False} if scoped else None
+    prefix = wrapped(profile, program, disables_namespaces)
+    limits = limits_of(profile, in_namespaces=True)
+    plan = _plan(limits, domain, allowed, environment)
+    # Its variables name directories of this machine, which the sandbox does not have.
+    private = _with_scratch(_useful(environment, profile, configured), profile.private[0], configured)
+    # SIGTERM is for the server: bubblewrap would end at once, and with it the server's time to end well. The launcher
+    # lets the signal through again.
+    begin = _shell(limits, "trap '' TERM")
+    return Cage([*begin, *prefix, *launcher, plan, *argv], private, "bubblewrap", profile, limits)
+
+
+def _in_landlock(
+    profile: Profile, launcher: list[str], argv: list[str], environment: dict[str, str], configured: Mapping[str, str]
+) -> Cage:
+    require_landlock(profile)
+    allowed = filter_program(platform.machine(), INTERNET if profile.network else (), alone=True)
+    scratch = os.path.realpath(tempfile.mkdtemp(prefix="gaia-sandbox-"))
+    try:
+        files = [[path, right] for path, right in rules_of(profile, scratch)]
+        limits = limits_of(profile, in_namespaces=False)
+    except BaseException:
+        os.rmdir(scratch)
+        raise
+    domain = {"files": files, "tcp": profile.network, "signals": True}
+    plan = _plan(limits, domain, allowed, environment)
+    # The home cannot be read, and programs take that for an error where they take an empty one for none.
+    private = _with_scratch(_useful(environment, profile, configured) | {"HOME": scratch}, scratch, configured)
+    return Cage([*_shell(limits), *launcher, plan, *argv], private, "landlock", profile, limits, scratch)
+
+
+def _shell(limits: Limits, *commands: str) -> list[str]:
+    """A command that enters the control groups, and then becomes the command that follows it."""
+    files = [] if limits.groups is None else limits.groups.members
+    enter = [f'echo 0 > "${number}"' for number, _ in enumerate(files, 1)]
+    if not (commands or enter):
+        return []
+    script = " && ".join([*commands, *enter, f"shift {len(files)}", 'exec "$@"'])
+    return [_SHELL, "-c", script, "sandbox", *files]
+
+
+def _plan(limits: Limits, domain: dict[str, Any] | None, allowed: bytes, environment: Mapping[str, str]) -> str:
+    """What the launcher is told."""
+    plan = {
+        "limits": limits.of_process,
+        "landlock": domain,
+        "filter": allowed.hex(),
+        # The interpreter sets it for itself.
+        "unset": [] if "LC_CTYPE" in environment else ["LC_CTYPE"],
+    }
+    return marshal.dumps(plan).hex()
+
+
+def _with_scratch(environment: dict[str, str], scratch: str, configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment with temporary files and caches in the private directory."""
+    places = {
+        "TMPDIR": scratch,
+        "XDG_CACHE_HOME": os.path.join(scratch, "cache"),
+        "npm_config_cache": os.path.join(scratch, "npm"),
+        "PIP_CACHE_DIR": os.path.join(scratch, "pip"),
+        "UV_CACHE_DIR": os.path.join(scratch, "uv", "cache"),
+        "UV_TOOL_DIR": os.path.join(scratch, "uv", "tools"),
+        "UV_PYTHON_INSTALL_DIR": os.path.join(scratch, "uv", "python"),
+    }
+    # npm reads its variables in capitals too.
+    named = {name.upper() for name in places}
+    others = {name: value for name, value in environment.items() if name in configured or name.upper() not in named}
+    chosen = {name.upper() for name in configured}
+    return {**others, **{name: place for name, place in places.items() if name.upper() not in chosen}}
+
+
+def _useful(environment: Mapping[str, str], profile: Profile, configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment without inherited settings of no use in the sandbox.
+
+    These are paths that it does not show, and proxies and package indexes with passwords if it has no network.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in configured
+        or not is_install_setting(name)
+        or not (
+            (os.path.isabs(value) and os.path.exists(value) and not profile.shows(value))
+            or (not profile.network and url_credentials([value]))
+        )
+    }

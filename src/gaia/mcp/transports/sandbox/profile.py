@@ -1,0 +1,197 @@
+"""A server's sandbox, worked out for this machine: which paths are hidden, shown and writable, and what is limited."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gaia.mcp.errors import StartFailed
+from gaia.mcp.transports.sandbox.own_files import can_be_left_out, hidden_files
+from gaia.mcp.transports.sandbox.places import (
+    PRIVATE,
+    hidden_places,
+    homes,
+    is_below,
+    links_of,
+    needed_by,
+    outermost,
+    script_of,
+    secret_places,
+)
+from gaia.mcp.transports.sandbox.settings import Sandbox, memory_bytes
+
+__all__ = ["Profile", "profile_of"]
+
+_KERNEL = ("/proc", "/dev", "/sys")
+_RESOLVER = "/etc/resolv.conf"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All paths are absolute and free of symbolic links."""
+
+    hidden: tuple[str, ...]
+    """Directories that are empty but for what `read` and `write` show of them; none lies within another."""
+    private: tuple[str, ...]
+    """Those among them that the server may write to; what it writes is gone when it ends."""
+    read: tuple[str, ...]
+    """Places within hidden ones that can be read."""
+    write: tuple[str, ...]
+    """Places that the server can change, within hidden ones or not."""
+    masked: tuple[str, ...]
+    """Secrets that are not shown although they lie in a place that is."""
+    left_out: tuple[str, ...]
+    """Files in places that are shown: those of this program, and secrets. The directory around one is shown entry by
+    entry, so that it stays hidden when it is replaced or made anew."""
+    links: tuple[tuple[str, str], ...]
+    """Symbolic links in hidden places that lead to places that are shown, and what they say."""
+    cwd: str
+    """The working directory of the server."""
+    network: bool
+    memory: int | None
+    """Bytes; None sets no limit, here and below."""
+    processes: int | None
+    cpu_seconds: int | None
+
+    def writes(self, path: str) -> bool:
+        """Whether the server can change what is at an absolute path, and keep it so."""
+        real = os.path.realpath(path)
+        return any(is_below(real, place) for place in self.write)
+
+    def shows(self, path: str) -> bool:
+        """Whether the server can see what is at an absolute path."""
+        real = os.path.realpath(path)
+        deepest = max(
+            (
+                place
+                for place in (*self.hidden, *self.masked, *self.left_out, *self.read, *self.write)
+                if is_below(real, place)
+            ),
+            key=len,
+            default="",
+        )
+        return not deepest or deepest in (*self.read, *self.write)
+
+
+def profile_of(
+    sandbox: Sandbox, argv: Sequence[str], search_path: str, cwd: str | None, own: Sequence[str] = ()
+) -> Profile:
+    """The profile of a server that is started now. Raises StartFailed, naming the key, for a path that cannot be used.
+
+    `argv` begins with an absolute path. `own` are programs that run in the sandbox before it.
+    """
+    directory = os.path.realpath(cwd or os.getcwd())
+    hidden = hidden_places()
+    whole = [*hidden, *homes()]
+    """Shown in part only, unless the configuration names them."""
+    write = _listed("write", sandbox.write, directory)
+    listed = [*_listed("read", sandbox.read, directory), *write]
+    _refuse_writable_links(sandbox, directory, [real for _, real in write])
+
+    script = script_of(argv, directory)
+    started = (argv[0], *own) if script is None else (argv[0], script, *own)
+    programs = [(path, os.path.realpath(path)) for one in started for path in needed_by(one, search_path)]
+    implied = [(path, real) for path, real in programs if not any(is_below(place, real) for place in whole)]
+    if not any(is_below(place, directory) for place in whole):
+        implied.append((cwd or directory, directory))
+    if sandbox.network and os.path.exists(_RESOLVER):
+        implied.append((_RESOLVER, os.path.realpath(_RESOLVER)))
+
+    shown = [(path, real) for path, real in (*listed, *implied) if any(is_below(real, place) for place in hidden)]
+    opened = {real for _, real in (*listed, *implied)}
+    named = {real for _, real in listed}
+    masked = [
+        secret
+        for secret in secret_places()
+        if secret not in named
+        and (any(is_below(secret, place) for place in opened) or not any(is_below(secret, place) for place in hidden))
+    ]
+
+    def is_shown(path: str) -> bool:
+        is_hidden = any(is_below(path, place) for place in hidden)
+        # A program may be given /dev/fd/3, of which the sandbox has another one.
+        return not any(is_below(path, place) for place in (*masked, *_KERNEL)) and (
+            not is_hidden or any(is_below(path, place) for place in opened)
+        )
+
+    own = hidden_files(named, opened, is_shown)
+    _refuse_writing_around(own, [real for _, real in write])
+    # Secrets are replaced too, as `npm login` does. Where the server may write, they can only be masked.
+    lasting = [
+        secret
+        for secret in masked
+        if any(is_below(secret, place) for place in opened)
+        and not any(is_below(secret, place) for _, place in write)
+        and can_be_left_out(secret)
+    ]
+    masked = [secret for secret in masked if secret not in lasting]
+    read = {real for _, real in (*shown, *listed)} - {real for _, real in write} - set(masked)
+    visible = [*read, *(real for _, real in write)]
+    links = {
+        link: at for path, _ in (*shown, *listed) for link, at in links_of(path) if _is_missing(link, hidden, visible)
+    }
+    return Profile(
+        hidden=tuple(hidden),
+        private=tuple(outermost(place for place in map(os.path.realpath, PRIVATE) if os.path.isdir(place))),
+        read=tuple(sorted(read)),
+        write=tuple(sorted({real for _, real in write})),
+        masked=tuple(sorted(masked)),
+        left_out=tuple(sorted({*own, *lasting})),
+        links=tuple(sorted(links.items())),
+        cwd=directory,
+        network=sandbox.network,
+        memory=None if sandbox.memory is None else memory_bytes(sandbox.memory),
+        processes=sandbox.processes,
+        cpu_seconds=sandbox.cpu_seconds,
+    )
+
+
+def _is_missing(link: str, hidden: list[str], visible: list[str]) -> bool:
+    """Whether a symbolic link is not in the sandbox by itself."""
+    return any(is_below(link, place) for place in hidden) and not any(is_below(link, place) for place in visible)
+
+
+def _listed(key: str, paths: Iterable[str], directory: str) -> list[tuple[str, str]]:
+    """Each path as it is reached, and without links."""
+    found = []
+    for path in paths:
+        absolute = _absolute(path, directory)
+        real = os.path.realpath(absolute)
+        if not os.path.exists(real):
+            raise StartFailed(f"sandbox.{key}: {path} does not exist; create it, or mend the path")
+        if real == "/" or any(is_below(real, place) for place in _KERNEL):
+            raise StartFailed(f"sandbox.{key}: {path} cannot be opened for a server in a sandbox; name what is needed")
+        found.append((absolute, real))
+    return found
+
+
+def _absolute(path: str, directory: str) -> str:
+    return os.path.join(directory, os.path.expanduser(path))
+
+
+def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
+    """A server that may write around a file of this program could put another one into its place."""
+    own = list(own)
+    held = [
+        f"{place} holds {', '.join(names)}"
+        for place in writable
+        if (names := [os.path.relpath(file, place) for file in own if is_below(file, place)])
+    ]
+    if held:
+        raise StartFailed(
+            f"sandbox.write: {'; '.join(held)}: this program is configured with these files or writes them, and the "
+            "server could replace them; keep them elsewhere, or name a narrower directory"
+        )
+
+
+def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: list[str]) -> None:
+    """A server that may replace a link would choose what is opened for it at its next start."""
+    for key in ("read", "write"):
+        for path in getattr(sandbox, key):
+            for link, _ in links_of(_absolute(path, directory)):
+                if any(is_below(link, place) for place in writable):
+                    raise StartFailed(
+                        f"sandbox.{key}: {path} is reached by the symbolic link {link}, which the server may change; "
+                        "write the path that it leads to"
+                    )

@@ -1,0 +1,277 @@
+"""One running server behind pipes: its process, and the threads that serve its input, output and error output."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from gaia.mcp.errors import StartFailed
+from gaia.mcp.protocol.framing import LineFramer
+from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame
+from gaia.mcp.transports.base import open_channels
+from gaia.mcp.transports.direct_process import DirectProcess
+from gaia.mcp.transports.loop_reader import LoopReader, PipeLoop
+from gaia.mcp.transports.loop_writer import LoopWriter
+from gaia.mcp.transports.pipe_writer import PipeWriter, enlarge
+from gaia.mcp.transports.process import ServerProcess
+from gaia.mcp.transports.reaped_process import ReapedProcess
+from gaia.mcp.transports.stderr_tail import StderrTail
+from gaia.runtime.engine_thread import EngineThread, with_pauses
+from gaia.runtime.log import get_logger
+from gaia.runtime.redaction import Redactor
+
+if TYPE_CHECKING:
+    from gaia.mcp.transports.sandbox.cage import Cage
+
+__all__ = ["StdioChannel"]
+
+logger = get_logger(__name__)
+
+_READ_BYTES = 64 * 1024
+_LARGE_READ_BYTES = 1024 * 1024
+_FEW_LINES = 64
+_JOIN_SECONDS = 2.0
+_DRAIN_SECONDS = 0.5
+"""What a server wrote before it ended is still in the pipes, and read at once if no other process holds them open."""
+_LOOK_SECONDS = 0.01
+"""Between two looks whether that is read."""
+
+
+class StdioChannel:
+    """One running server: its process, its three pipes and the threads that serve them."""
+
+    def __init__(
+        self,
+        argv: list[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        listener: ChannelListener,
+        *,
+        name: str,
+        redact: Redactor,
+        max_message_bytes: int,
+        max_pending: int,
+        cage: Cage | None = None,
+        pipe_loop: PipeLoop | None = None,
+    ) -> None:
+        """Start the server and the threads; `argv` and `environment` are those of its `cage`, if it has one.
+
+        With a `pipe_loop` that reads the server's output, instead of a thread.
+
+        Raises StartFailed; nothing is left behind then.
+        """
+        thread_name = f"mcp-{name}"
+        self.redact = redact
+        self._listener = listener
+        self._cage = cage
+        self._framer = LineFramer(max_message_bytes)
+        self._stderr = StderrTail(name, redact)
+        self.stderr_tail = self._stderr.text
+        self._readers: list[threading.Thread | LoopReader] = []
+        self._drained_by: float | None = None
+        """When no more is waited for that the server wrote before it ended; None until it has. Of two threads that set
+        it, both are right."""
+        self._writer: PipeWriter | None = None
+        self.is_forked = False
+        how = (argv, environment, cwd, thread_name, self._server_exited)
+        self._process: ServerProcess = ReapedProcess.start(*how) or DirectProcess(*how)
+        self.pid, self.popen = self._process.pid, self._process.popen
+        open_channels.add(self)
+        try:
+            # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
+            self._start(f"{thread_name}-stderr", self._read_stderr)
+            if pipe_loop is None or not self._read_on(pipe_loop, f"{thread_name}-reader"):
+                self._start(f"{thread_name}-reader", self._read_stdout)
+            self._writer = self._new_writer(thread_name, max_pending, pipe_loop)
+            self.send = self._writer.send
+            """See `Channel.send`. Every call passes here, so there is no method in between."""
+        except BaseException as error:
+            self.close(0.0)
+            if isinstance(error, RuntimeError):
+                raise StartFailed(f"no threads for the server: {error}") from error
+            raise
+
+    def _new_writer(self, thread_name: str, max_pending: int, loop: PipeLoop | None) -> PipeWriter:
+        pipe, on_broken = self._process.stdin, self._input_closed
+        if loop is None:
+            return PipeWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken)
+        return LoopWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken, loop=loop)
+
+    def is_alive(self) -> bool:
+        return not self.is_forked and self._process.wait(0) is None
+
+    def cancel(self, notice: Frame) -> None:
+        self.send(notice)
+
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
+        """The bytes on the pipe are the same in all revisions."""
+
+    def ending(self, wait: float) -> Ending | None:
+        ending = self._process.wait(wait)
+        if ending is None:
+            return None
+        self._drain_last_words()
+        return self._with_stderr(ending)
+
+    def memory(self) -> int:
+        return self._process.memory()
+
+    def stop_writing(self) -> bool:
+        return not self.is_forked and self._writer is not None and self._writer.close()
+
+    def close(self, grace: float) -> Ending:
+        if self.is_forked:
+            return Ending()
+        if self._writer is not None:
+            self._writer.close()
+        else:
+            self._process.stdin.close()
+        ending = self._process.stop(grace)
+        if self._cage is not None:
+            ending = self._cage.ending_of_server(ending)
+            self._cage.remove()
+        if self._drain(_JOIN_SECONDS):
+            for pipe in (self._process.stdout, self._process.stderr):
+                pipe.close()
+        else:
+            # A reader in the middle of a read would go on with the next file that gets the number of a closed
+            # descriptor. So it closes its pipe itself, when the process that we could not end closes the other side.
+            logger.error("output_still_open", pid=self.pid)
+        open_channels.discard(self)
+        return self._with_stderr(ending)
+
+    def after_fork(self) -> None:
+        """Close our copies of the pipes, so that the parent alone decides when the server's input ends."""
+        self.is_forked = True
+        if self._writer is not None:
+            self._writer.after_fork()
+        self._process.after_fork()
+
+    def _server_exited(self) -> None:
+        """Runs on the thread that waits for the process."""
+        self._drain_last_words()
+        self._listener.channel_ended()
+
+    def _input_closed(self) -> None:
+        """The server has closed its input, most likely because it is about to exit. Runs on the writer thread."""
+        self._process.wait(_DRAIN_SECONDS)
+        self._server_exited()
+
+    def _drain_last_words(self) -> None:
+        """Wait for what the server wrote before it ended, once.
+
+        A process that it left, such as that behind ``npx``, may hold its output open. It is waited for only as long as
+        it may answer a request.
+        """
+        if self._drained_by is None:
+            self._drained_by = time.monotonic() + _DRAIN_SECONDS
+        while (remaining := self._drained_by - time.monotonic()) > 0:
+            if self._drain(min(_LOOK_SECONDS, remaining)):
+                return
+            if not self._listener.awaits_answers() and self._is_all_read():
+                self._drained_by = time.monotonic()
+
+    def _is_all_read(self) -> bool:
+        """Whether the pipes are empty, and held open by another process. One that is not will be at its end soon."""
+        if not hasattr(select, "poll"):
+            return False
+        events = select.poll()
+        for pipe in (self._process.stdout, self._process.stderr):
+            # The thread that reads it closes it at its end.
+            with contextlib.suppress(ValueError):
+                events.register(pipe, select.POLLIN)
+        return not events.poll(0)
+
+    def _drain(self, timeout: float) -> bool:
+        """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""
+        deadline = time.monotonic() + timeout
+        for reader in self._readers:
+            if reader is not threading.current_thread():
+                reader.join(max(0.0, deadline - time.monotonic()))
+        return not any(reader.is_alive() for reader in self._readers)
+
+    def _with_stderr(self, ending: Ending) -> Ending:
+        if self._cage is not None:
+            ending = self._cage.ending_of_server(ending)
+        return msgspec.structs.replace(ending, stderr_tail=self._stderr.text())
+
+    def _start(self, name: str, target: Callable[[], None]) -> None:
+        # What it logs belongs to the trace of this start.
+        context = contextvars.copy_context()
+        thread = EngineThread(lambda: context.run(target), name, self._listener.channel_ended)
+        thread.start()
+        self._readers.append(thread)
+
+    def _read_on(self, loop: PipeLoop, name: str) -> bool:
+        """Have an event loop read the output; False if it is closed."""
+        pipe = self._process.stdout
+        read, received = _Chunks(pipe.fileno()).read, self._listener.message_received
+        reader = LoopReader(pipe, name, loop, read, self._framer.lines, received, self._output_ended)
+        self._readers.append(reader)
+        if reader.start():
+            return True
+        self._readers.remove(reader)
+        return False
+
+    def _read_stdout(self) -> None:
+        lines, received = self._framer.lines, self._listener.message_received
+        with self._process.stdout as pipe:
+            for chunk in _chunks(pipe):
+                for line in with_pauses(lines(chunk)):
+                    received(line)
+        self._output_ended()
+
+    def _output_ended(self) -> None:
+        received = self._listener.message_received
+        try:
+            rest = self._framer.finish()
+            if rest is not None:
+                received(rest)
+        finally:
+            self._listener.channel_ended()
+
+    def _read_stderr(self) -> None:
+        with self._process.stderr as pipe:
+            for chunk in _chunks(pipe):
+                self._stderr.feed(chunk)
+        self._stderr.finish()
+
+
+def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
+    chunks = _Chunks(pipe.fileno())
+    while chunk := chunks.read():
+        yield chunk
+
+
+class _Chunks:
+    """Reads a pipe. Belongs to the thread that does so."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = _READ_BYTES
+        self._enlarged = False
+
+    def read(self) -> bytes:
+        """What the pipe has, once it has something; nothing at its end."""
+        try:
+            chunk = os.read(self._descriptor, self._size)
+        except OSError as error:
+            logger.warning("pipe_read_failed", error=str(error))
+            return b""
+        # A full read of few lines means that a large message is under way. Buffers that large cost too much to be the
+        # rule, and a flood of short lines is better left in the pipe.
+        is_large = len(chunk) >= _READ_BYTES and chunk.count(b"\n") <= _FEW_LINES
+        self._size = _LARGE_READ_BYTES if is_large else _READ_BYTES
+        if self._size == _LARGE_READ_BYTES and not self._enlarged:
+            self._enlarged = True
+            enlarge(self._descriptor)
+        return chunk

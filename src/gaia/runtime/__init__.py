@@ -1,0 +1,1 @@
+"""What every room uses: threads, event loops, locks, clocks, deadlines, log events, text that is safe to show."""

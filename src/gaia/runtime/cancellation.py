@@ -1,0 +1,84 @@
+"""Cancels work from other threads: `CancelScope`.
+
+The code that starts work enters a `CancelScope`. A call to an MCP server that is made inside of it is cancelled with
+it, and the server is told. The scope is found through the context (`contextvars`), so it follows the work into threads
+that run with a copy of the context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = ["CancelScope", "current_scope"]
+
+
+class CancelScope:
+    """Work that can be cancelled as a whole, once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns the two below. Never held while a callback runs."""
+        self._cancelled = False
+        self._callbacks: dict[object, Callable[[], object]] = {}
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the work was cancelled. A long calculation should check it from time to time."""
+        return self._cancelled
+
+    def cancel(self) -> bool:
+        """Cancel the work, and run the callbacks in the calling thread. False if it was cancelled before."""
+        with self._lock:
+            if self._cancelled:
+                return False
+            self._cancelled = True
+            callbacks = list(self._callbacks.values())
+            self._callbacks.clear()
+        for callback in callbacks:
+            callback()
+        return True
+
+    def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Run `callback` when the work is cancelled; at once if it was. Returns a function that unregisters it.
+
+        A callback must be quick and must not raise, because others are called after it.
+        """
+        key = object()
+        with self._lock:
+            late = self._cancelled
+            if not late:
+                self._callbacks[key] = callback
+        if late:
+            callback()
+
+        def forget() -> None:
+            with self._lock:
+                self._callbacks.pop(key, None)
+
+        return forget
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[CancelScope]:
+        """The block, and threads that run with a copy of its context, belong to this scope.
+
+        A scope that is entered within another one is cancelled with it.
+        """
+        outer = current_scope()
+        forget = None if outer is None else outer.on_cancel(self.cancel)
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+            if forget is not None:
+                forget()
+
+
+_current: ContextVar[CancelScope | None] = ContextVar("gaia_cancel_scope", default=None)
+
+current_scope: Callable[[], CancelScope | None] = _current.get
+"""The innermost scope around the caller; None outside of any."""

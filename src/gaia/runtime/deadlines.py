@@ -1,0 +1,272 @@
+"""The deadlines of calls and questions that no thread waits for: one thread of the process ends what is late.
+
+Supervisors start processes and wait for files, so they are no place for deadlines. The thread here waits for nothing
+but the next deadline.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import operator
+import os
+import queue
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gaia.runtime.clock import Clock, SystemClock
+from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.exception_text import exception_text, traceback_text
+from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
+from gaia.runtime.log import get_logger
+
+__all__ = ["DeadlineHandle", "Deadlines", "Waiting", "deadlines_of"]
+
+logger = get_logger(__name__)
+
+_MIN_TIDY = 256
+_MAX_ARRIVED = 256
+"""When so many handles have arrived, the thread takes them over. It drops those of calls that have ended by then, which
+are most of them."""
+
+_MOMENT_SECONDS = 0.1
+"""Until the next attempt, after the clock has raised."""
+
+_JOIN_SECONDS = 1.0
+
+
+class Waiting(Protocol):
+    """A call or a question: it ends at its deadline at the latest."""
+
+    watched: DeadlineHandle | None
+    """Set by `Deadlines`. Released by the thread that ends the call."""
+
+    @property
+    def deadline(self) -> float:
+        """A reading of the clock. May change; one that comes nearer has to be watched again."""
+
+    @property
+    def ended(self) -> bool: ...
+
+
+class DeadlineHandle:
+    """What is kept until a deadline. The call itself is not: it may end long before, and be large."""
+
+    __slots__ = ("due", "expire", "waiting")
+
+    def __init__(self, waiting: Waiting, expire: Callable[[Any], object]) -> None:
+        self.waiting: Waiting | None = waiting
+        self.expire = expire
+        self.due = math.inf
+        """When the thread looks at it next; only the thread changes it."""
+
+    def release(self) -> None:
+        """The call has ended."""
+        self.waiting = None
+
+
+class Deadlines:
+    """Ends what is late, on a thread that runs while it has users or something to watch. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns the two below."""
+        self._users: set[object] = set()
+        self._thread: EngineThread | None = None
+        self._arrived: deque[DeadlineHandle] = deque()
+        """To be watched. Other threads append, and ours takes them before it waits the next time."""
+        self._wake: TimedQueue[None] = TimedQueue()
+        self._wakes_at = -math.inf
+        """Until when our thread waits if it is not woken up; in the past while it does not wait."""
+        # Only our thread uses those below.
+        self._heap: list[tuple[float, int, DeadlineHandle]] = []
+        self._order = itertools.count()
+        self._tidy_at = _MIN_TIDY
+        """How many entries there are when those that have ended are dropped."""
+
+    def hold(self, user: object) -> None:
+        """Have the thread ready until `let_go`. Raises RuntimeError if it cannot be started."""
+        with self._lock:
+            self._users.add(user)
+            try:
+                self._start()
+            except BaseException:
+                self._users.discard(user)
+                raise
+
+    def let_go(self, user: object) -> None:
+        with self._lock:
+            self._users.discard(user)
+        self._wake.put(None)
+
+    def wait_idle(self) -> None:
+        """Wait for the end of the thread, if there is no user any more."""
+        with self._lock:
+            thread = None if self._users else self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_SECONDS)
+
+    def watch(self, waiting: Waiting, expire: Callable[[Any], object] = operator.methodcaller("expire")) -> None:
+        """Call ``expire(waiting)`` at its deadline, unless it has ended. To be called again if that comes nearer.
+
+        `expire` runs on our thread: it must be quick and run no code of the application.
+        """
+        deadline = waiting.deadline
+        if deadline == math.inf:
+            return
+        handle = waiting.watched
+        if handle is None:
+            handle = waiting.watched = DeadlineHandle(waiting, expire)
+        # The thread that ends it looks at the handle after that. One of us sees the other.
+        if waiting.ended:
+            handle.release()
+            return
+        # Our thread sets `_wakes_at` and then looks whether something has arrived; the same. Most calls end long before
+        # their deadlines, and are not worth a switch of threads each.
+        self._arrived.append(handle)
+        if deadline < self._wakes_at or len(self._arrived) >= _MAX_ARRIVED:
+            self._wake.put(None)
+        if self._thread is None:
+            with self._lock:
+                self._start()
+
+    def _start(self) -> None:
+        """Start the thread, if there is none. With the lock."""
+        if self._thread is None:
+            thread = EngineThread(self._run, "mcp-deadlines", self._failed)
+            self._thread = thread
+            try:
+                thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
+
+    def _failed(self) -> None:
+        self._thread = None
+
+    # The thread.
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._take_arrived()
+                self._end_late(self._clock.monotonic())
+                deadline = self._next_deadline()
+                if deadline is None and self._is_over():
+                    return
+                self._wait(deadline)
+            except BaseException as error:  # noqa: BLE001 - nothing else would end what is late
+                self._log_failure(error)
+                self._pause()
+
+    def _pause(self) -> None:
+        try:
+            get_within(self._wake, _MOMENT_SECONDS)
+        except queue.Empty:
+            return
+
+    def _take_arrived(self) -> None:
+        while self._arrived:
+            handle = self._arrived.popleft()
+            waiting = handle.waiting
+            if waiting is not None and waiting.deadline < handle.due:
+                self._push(handle, waiting.deadline)
+        if len(self._heap) > self._tidy_at:
+            self._heap = [entry for entry in self._heap if self._is_open(entry)]
+            heapq.heapify(self._heap)
+            self._tidy_at = max(_MIN_TIDY, 2 * len(self._heap))
+
+    def _push(self, handle: DeadlineHandle, deadline: float) -> None:
+        handle.due = deadline
+        heapq.heappush(self._heap, (deadline, next(self._order), handle))
+
+    @staticmethod
+    def _is_open(entry: tuple[float, int, DeadlineHandle]) -> bool:
+        """Whether there is something to end then. Its deadline may have come nearer, with another entry."""
+        deadline, _, handle = entry
+        waiting = handle.waiting
+        return waiting is not None and handle.due == deadline and not waiting.ended
+
+    def _next_deadline(self) -> float | None:
+        while self._heap and not self._is_open(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _end_late(self, now: float) -> None:
+        while self._heap and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            handle = entry[2]
+            waiting = handle.waiting
+            if waiting is None or not self._is_open(entry):
+                continue
+            if waiting.deadline > now:
+                # Progress has set its deadline back.
+                self._push(handle, waiting.deadline)
+                continue
+            try:
+                handle.expire(waiting)
+            except BaseException as error:  # noqa: BLE001 - the others must end all the same
+                self._log_failure(error)
+            handle.release()
+            # Nothing of it is kept while the next deadline is waited for.
+            del waiting
+
+    def _wait(self, deadline: float | None) -> None:
+        try:
+            self._wakes_at = math.inf if deadline is None else deadline
+            if not self._arrived:
+                self._clock.get(self._wake, deadline)
+        except queue.Empty:
+            return
+        finally:
+            self._wakes_at = -math.inf
+
+    def _is_over(self) -> bool:
+        """Whether the thread ends, as there is nothing to do. What comes from then on starts another one."""
+        with self._lock:
+            if self._users:
+                return False
+            thread, self._thread = self._thread, None
+            # What has arrived just before has seen a thread.
+            if self._arrived:
+                self._thread = thread
+            return self._thread is None
+
+    @staticmethod
+    def _log_failure(error: BaseException) -> None:
+        logger.error("deadline_failed", error=exception_text(error), exception=traceback_text(error))
+
+
+_all: WeakObjects[Deadlines] = WeakObjects()
+
+_of_system = Deadlines(SystemClock())
+_of_clocks: weakref.WeakValueDictionary[int, Deadlines] = weakref.WeakValueDictionary()
+"""Those of other clocks, by the identities of the clocks, which they keep."""
+
+
+def deadlines_of(clock: Clock) -> Deadlines:
+    """The deadlines that go by this clock. All system clocks are one."""
+    if type(clock) is SystemClock:
+        return _of_system
+    found = _of_clocks.get(id(clock))
+    if found is None:
+        found = _of_clocks[id(clock)] = Deadlines(clock)
+    return found
+
+
+def _after_fork() -> None:
+    for deadlines in _all.present():
+        deadlines._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,130 @@
+"""The event loop of one supervisor: tasks that other threads post to it, and timers."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import queue
+from collections.abc import Callable, Iterator
+
+from gaia.runtime.clock import Clock
+from gaia.runtime.locks import TimedQueue, get_within
+
+__all__ = ["EventLoop", "Task", "Timer", "Timers", "run_all"]
+
+Task = Callable[[], object]
+
+
+def run_all(*tasks: Task) -> None:
+    """Run all tasks, those after one that raises too; raises the first exception in the end."""
+    failure: BaseException | None = None
+    for task in tasks:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+class Timer(enum.Enum):
+    BACKOFF = enum.auto()
+    """Start the server again."""
+
+    COOLDOWN = enum.auto()
+    """Try once more after the circuit opened."""
+
+    TRIAL = enum.auto()
+    """Admit all calls to a server that has run for long enough after the circuit was open."""
+
+    HEALTH = enum.auto()
+    """Check an idle server."""
+
+    LISTING = enum.auto()
+    """List the tools of a server that announces changes faster than they are listed."""
+
+    RECYCLING = enum.auto()
+    """Look whether the server has reached a limit, so that a fresh process has to take its place."""
+
+    IDLE = enum.auto()
+    """Look whether the server is used."""
+
+    STANDBY = enum.auto()
+    """Start the stand-by."""
+
+    STANDBY_HEALTH = enum.auto()
+    """Check the stand-by."""
+
+    DRAINING = enum.auto()
+    """Look whether servers that were replaced have answered their calls."""
+
+
+_MOMENT_SECONDS = 0.1
+
+
+class Timers:
+    """What a supervisor does at its time: one task for each `Timer`. Belongs to the supervisor's thread."""
+
+    def __init__(self) -> None:
+        self._named: dict[Timer, tuple[float, Task]] = {}
+
+    def set(self, timer: Timer, deadline: float, task: Task) -> None:
+        """Run `task` at `deadline`, instead of what was set for this timer before."""
+        self._named[timer] = (deadline, task)
+
+    def cancel(self, *timers: Timer) -> None:
+        for timer in timers:
+            self._named.pop(timer, None)
+
+    def any_set(self, *timers: Timer) -> bool:
+        return any(timer in self._named for timer in timers)
+
+    def next_deadline(self) -> float | None:
+        return min((deadline for deadline, _ in self._named.values()), default=None)
+
+    def due(self, now: float) -> list[Task]:
+        """Take the tasks that have come due."""
+        timers = [timer for timer, (deadline, _) in self._named.items() if deadline <= now]
+        return [self._named.pop(timer)[1] for timer in timers]
+
+
+class EventLoop:
+    """`post` and `pending` may be used from any thread; everything else belongs to the supervisor's thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.timers = Timers()
+        self._clock = clock
+        self._tasks: TimedQueue[Task] = TimedQueue()
+
+    def post(self, task: Task) -> None:
+        """Have the supervisor's thread run `task`, after all that was posted before."""
+        self._tasks.put(task)
+
+    @property
+    def pending(self) -> int:
+        """How many tasks are posted and not taken yet."""
+        return self._tasks.qsize()
+
+    def next_task(self) -> Task | None:
+        """Wait for the next task, at most until the next deadline; None if that has passed, however many tasks wait."""
+        deadline = self.timers.next_deadline()
+        if deadline is not None and deadline <= self._clock.monotonic():
+            return None
+        try:
+            task: Task = self._clock.get(self._tasks, deadline)
+        except queue.Empty:
+            return None
+        return task
+
+    def next_task_soon(self) -> Task | None:
+        """The next task, if one comes within a moment. For when the clock or the timers cannot be used."""
+        try:
+            return get_within(self._tasks, _MOMENT_SECONDS)
+        except queue.Empty:
+            return None
+
+    def drain(self) -> Iterator[Task]:
+        """Take tasks without waiting, until none is left."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._tasks.get_nowait()

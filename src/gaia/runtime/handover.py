@@ -1,0 +1,215 @@
+"""`Handover`: a daemon thread for code of the application that an engine thread has to call, such as log handlers.
+
+Engine threads are those on which servers and their callers depend: supervisors, readers, writers. They must neither
+wait for code of the application nor fail of it. So they hand it over: in order, within bounds, to one thread of the
+process that does nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from gaia.runtime.locks import Latch, TimedQueue, WeakObjects, get_within, reentrant_lock
+
+__all__ = ["Handover", "mark_engine_thread", "on_engine_thread"]
+
+T = TypeVar("T")
+
+Task = Callable[[], object]
+
+_IDLE_SECONDS = 0.25
+"""After so long without a task the thread ends."""
+
+_MAX_TASKS = 10_000
+_MAX_SIZE = 16 * 1024 * 1024
+
+_thread = threading.local()
+
+
+def mark_engine_thread(is_engine: bool = True) -> None:
+    """The current thread must not run code of the application from now on; with False, it may again."""
+    _thread.is_engine = is_engine
+
+
+def on_engine_thread() -> bool:
+    """Whether the current thread was marked."""
+    return getattr(_thread, "is_engine", False)
+
+
+class Handover:
+    """Runs tasks in order on a daemon thread, which is there while it is needed. Thread-safe, never waits in `post`.
+
+    More than 10,000 tasks do not wait, nor tasks of more than 16 Mi in all; what comes then is dropped and counted. A
+    forked child starts with nothing that waits. Where the system starts no thread, which it does not at the end of the
+    interpreter, a task runs at once, on the thread that posts it.
+    """
+
+    def __init__(
+        self, name: str, on_error: Callable[[BaseException], object], on_dropped: Callable[[int], object]
+    ) -> None:
+        """`on_error` is told what a task raises, `on_dropped` how many tasks were dropped as soon as others ran again.
+
+        Both run on the thread that is called `name`. What they raise is ignored.
+        """
+        self._name = name
+        self._on_error = on_error
+        self._on_dropped = on_dropped
+        self.after_fork()
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns everything below. Reentrant, because a finalizer or a signal handler that interrupts us may log, too."""
+        self._tasks: TimedQueue[_Entry] = TimedQueue()
+        self._thread: threading.Thread | None = None
+        self._waiting = 0
+        self._size = 0
+        self._dropped = 0
+        self._done = 0
+        """How many tasks have run."""
+        self._stuck_at: int | None = None
+        """What `_done` was when a thread gave up waiting: it is not waited for again before another task is done."""
+
+    def post(self, task: Task, size: int = 0) -> None:
+        """Run `task` soon, after all that were posted before. `size` is what it keeps in memory, roughly, in bytes."""
+        with self._lock:
+            if self._waiting >= _MAX_TASKS or self._size + size > _MAX_SIZE:
+                self._dropped += 1
+                return
+            if self._has_thread():
+                self._put(_Entry(task, size))
+                return
+        self._attempt(task)
+
+    def run(self, task: Callable[[], T], seconds: float) -> T | None:
+        """What `task` returns; None if that is not known after `seconds`. The task runs all the same.
+
+        Raises what `task` raises. While a former task does not end, nothing is waited for, and `task` does not run.
+        """
+        outcome: TimedQueue[tuple[T | None, BaseException | None]] = TimedQueue()
+
+        def report() -> None:
+            try:
+                outcome.put((task(), None))
+            except BaseException as error:  # noqa: BLE001 - the application's code may raise anything
+                outcome.put((None, error))
+
+        with self._lock:
+            if self._is_stuck():
+                return None
+        self.post(report)
+        try:
+            result, error = get_within(outcome, seconds)
+        except queue.Empty:
+            self._gave_up()
+            return None
+        if error is not None:
+            raise error
+        return result
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all that was posted before has run; False if it has not after `seconds`.
+
+        The thread ends at once if nothing else comes meanwhile. Called on that thread, it does nothing.
+        """
+        reached = Latch()
+        with self._lock:
+            if self._thread is None:
+                return True
+            if self._thread is threading.current_thread() or self._is_stuck():
+                return False
+            # Not subject to the bounds.
+            self._put(_Entry(reached.open, may_end=True))
+        if reached.wait(seconds):
+            return True
+        self._gave_up()
+        return False
+
+    def _put(self, entry: _Entry) -> None:
+        self._waiting += 1
+        self._size += entry.size
+        self._tasks.put(entry)
+
+    def _is_stuck(self) -> bool:
+        return self._stuck_at == self._done
+
+    def _gave_up(self) -> None:
+        with self._lock:
+            self._stuck_at = self._done
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None
+                return False
+        return True
+
+    def _run(self) -> None:
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        """False if the thread is to end."""
+        try:
+            entry = get_within(self._tasks, _IDLE_SECONDS)
+        except queue.Empty:
+            return not self._ends()
+        self._attempt(entry.task)
+        dropped = 0
+        with self._lock:
+            self._waiting -= 1
+            self._size -= entry.size
+            self._done += 1
+            is_idle = self._waiting == 0
+            if is_idle:
+                dropped, self._dropped = self._dropped, 0
+        if dropped:
+            self._report(lambda: self._on_dropped(dropped))
+        return not (is_idle and entry.may_end and self._ends())
+
+    def _ends(self) -> bool:
+        """Whether the thread ends: from then on another one is started for what comes."""
+        with self._lock:
+            if not self._waiting:
+                self._thread = None
+            return self._thread is None
+
+    def _attempt(self, task: Task) -> None:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - the application's code may raise anything, SystemExit too
+            failure = error
+            self._report(lambda: self._on_error(failure))
+
+    @staticmethod
+    def _report(report: Task) -> None:
+        # What reports the application's mistakes may be code of the application as well.
+        with contextlib.suppress(BaseException):
+            report()
+
+
+class _Entry(NamedTuple):
+    task: Task
+    size: int = 0
+    may_end: bool = False
+    """Whether the thread ends after it, if nothing waits then."""
+
+
+_all: WeakObjects[Handover] = WeakObjects()
+
+
+def _after_fork() -> None:
+    for handover in _all.present():
+        handover.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,205 @@
+"""Files that hold one JSON object and belong to people: read with care, replaced at once or not at all.
+
+What cannot be understood raises ConfigError with file, line and column, and is never overwritten. Servers in a sandbox
+see none of these files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gaia.mcp.errors import ConfigError
+from gaia.runtime.private_files import keep_private
+
+__all__ = [
+    "broken",
+    "decode",
+    "home_folder",
+    "locked",
+    "read",
+    "read_bytes",
+    "read_version",
+    "who_else_writes",
+    "write",
+]
+
+_LOCK_SECONDS = 10.0
+"""A save takes milliseconds; a process that holds the lock for longer is stuck."""
+
+
+def home_folder(file_name: str) -> Path:
+    """``~/.gaia``, which a save makes; `file_name` is for the message of the ConfigError if there is no home."""
+    try:
+        return Path.home() / ".gaia"
+    except RuntimeError as error:
+        raise ConfigError(f"~/.gaia/{file_name}: there is no home directory; set HOME or name a file") from error
+
+
+def read(file: Path, example: str) -> dict[str, Any]:
+    """The JSON object in a file, like `example`; empty if there is no file or nothing in it. Raises ConfigError."""
+    return decode(file, read_bytes(file), example)
+
+
+def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
+    """The same for a file of ours that says its format's version. Raises ConfigError for another one than `version`.
+
+    What such a file says is the user's decision, so one that other users can change is refused too.
+    """
+    if (others := who_else_writes(file)) is not None:
+        raise ConfigError(f"{file}: {others}")
+    document = read(file, example)
+    found = document.get("version", version)
+    if found != version:
+        broken(file, f"its version is {found!r}, and this gaia-mcp understands {version}; update it")
+    return document
+
+
+def read_bytes(file: Path) -> bytes:
+    """What is in the file; nothing if there is none. Raises ConfigError."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
+    keep_private(file)
+    return data
+
+
+def who_else_writes(file: Path) -> str | None:
+    """What lets other users of this machine, besides the administrator, change a file, and the command against it.
+
+    None if there is no such file, nothing of that kind, or a system without owners of files. Permissions of groups are
+    not looked at: many systems give each user a group.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    try:
+        target = Path(os.path.realpath(file))
+        places = [(target, os.stat(target)), *((folder, os.stat(folder)) for folder in {file.parent, target.parent})]
+        if file.is_symlink():
+            # Its owner says which file it is. Everyone may write to a link itself, which means nothing.
+            places.append((file, os.lstat(file)))
+    except OSError:
+        return None
+    for place, found in places:
+        # In a folder with the sticky bit, such as /tmp, others cannot replace a file that is not theirs.
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_mode & stat.S_IWOTH and not sticky and not stat.S_ISLNK(found.st_mode):
+            return f"every user of this machine can write to {place}; run: chmod o-w {shlex.quote(str(place))}"
+        if found.st_uid not in (0, os.geteuid()):
+            command = "sudo chown -h" if stat.S_ISLNK(found.st_mode) else "sudo chown"
+            return f"{place} belongs to another user; run: {command} {os.geteuid()} {shlex.quote(str(place))}"
+    return None
+
+
+def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
+    """The JSON object that `data` is; empty if it is blank. `file` is for the messages. Raises ConfigError."""
+    try:
+        text = data.decode("utf-8-sig")
+        document = json.loads(text, parse_constant=_refuse, parse_float=_number) if text.strip() else {}
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode()) + 1
+        broken(file, "not UTF-8; save it in that encoding", line, column, cause=error)
+    except json.JSONDecodeError as error:
+        broken(file, f"not valid JSON: {error.msg}; correct it there", error.lineno, error.colno, cause=error)
+    except (ValueError, RecursionError) as error:
+        broken(file, f"not usable JSON: {error}", cause=error)
+    if not isinstance(document, dict):
+        broken(file, f"expected an object like {example}")
+    return document
+
+
+def broken(
+    file: Path, problem: str, line: int | None = None, column: int | None = None, *, cause: Exception | None = None
+) -> NoReturn:
+    """Raise the ConfigError for a file that is not as it should be."""
+    place = "" if line is None else f"line {line}, column {column}: "
+    raise ConfigError(f"{file}: {place}{problem} (the file was not changed)") from cause
+
+
+@contextlib.contextmanager
+def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
+    """Hold the lock beside the file, and wait up to `seconds` for it; gives where to write. Raises ConfigError.
+
+    With 0 seconds or less it is only tried. A symbolic link is followed, so that it stays one.
+    """
+    # A negative timeout is none at all for filelock.
+    seconds = _LOCK_SECONDS if seconds is None else max(0.0, seconds)
+    try:
+        # Imported here because most programs only read their configuration.
+        from filelock import FileLock, Timeout
+    except (OSError, ImportError) as error:
+        raise ConfigError(f"{file}: cannot be saved: {error} (the file was not changed)") from error
+    target = Path(os.path.realpath(file))
+    lock_file = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(lock_file, timeout=seconds, mode=0o600):
+            yield target
+    except Timeout as error:
+        raise ConfigError(
+            f"{file}: cannot be saved: another program has held {lock_file} for {seconds:g} s; "
+            "end it, or try again later"
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        # The second is how filelock says that a file system has no locks.
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file}: cannot be saved: {reason} (the file was not changed)") from error
+
+
+def write(target: Path, document: dict[str, Any]) -> bytes:
+    """Replace the file at once or not at all; readable for its owner only, because it may hold secrets.
+
+    Returns what is in it now.
+    """
+    import tempfile
+
+    try:
+        data = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: JSON can say it in an escape, UTF-8 cannot.
+        data = json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, target)
+        keep_private(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync(target.parent)
+    return data
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def _number(text: str) -> float:
+    # Python would read infinity, which the next save could not write.
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _sync(folder: Path) -> None:
+    """Make the new name survive a power failure, where a directory can be synchronised at all."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,283 @@
+"""Structured log events on top of the standard library's loggers.
+
+Everything goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
+errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
+them gives the logger ``gaia`` a `logging.NullHandler`. structlog is imported when the application's threads emit
+the first event, so an agent that does not log does not pay for it. Engine threads do without: the import takes 0.1 s,
+and a lost server must not wait for it. Where it was never imported, there are no bound fields that it would add.
+
+Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
+application's. What supervisors, readers and other engine threads emit goes to them on the thread ``gaia-log``, in
+order: records have the time, the thread and the context of the event all the same. `flush` waits for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import contextvars
+import json
+import logging
+import sys
+import traceback
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
+
+from gaia.runtime.handover import Handover, on_engine_thread
+from gaia.runtime.locks import reentrant_lock
+
+__all__ = [
+    "EventLogger",
+    "KnowsSecrets",
+    "configure",
+    "enable_debug",
+    "flush",
+    "get_logger",
+    "mask_records_of",
+    "mask_secrets_of",
+]
+
+
+class EventLogger:
+    """Emits named events with fields: ``logger.info("server_ready", server="time", generation=2)``.
+
+    Thread-safe. An event below the logger's level costs one level check.
+    """
+
+    __slots__ = ("_stdlib", "_structured", "is_enabled_for")
+
+    def __init__(self, name: str) -> None:
+        self._stdlib = logging.getLogger(name)
+        self._structured: Any = None
+        self.is_enabled_for = self._stdlib.isEnabledFor
+        """Whether events of a level are emitted. The logger's own bound method, because each call asks."""
+
+    def debug(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.DEBUG):
+            self._emit("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.INFO):
+            self._emit("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.WARNING):
+            self._emit("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.ERROR):
+            self._emit("error", event, fields)
+
+    def _emit(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        try:
+            if self._structured is not None or not on_engine_thread() or "structlog" in sys.modules:
+                try:
+                    if self._structured is None:
+                        self._structured = _structured_logger(self._stdlib)
+                    getattr(self._structured, method)(event, **fields)
+                    return
+                except (OSError, ImportError):
+                    # An import fails if no descriptor is left. The event is then logged without structlog.
+                    pass
+            self._emit_without_structlog(method, {"event": event, **fields})
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and its event must cost nothing else
+            _report(error)
+
+    def _emit_without_structlog(self, method: str, event: Any) -> None:
+        event = _mask_secrets(None, method, event)
+        with contextlib.suppress(OSError, ImportError):
+            event = _add_trace_ids(None, method, event)
+        (text,), extra = _render(None, method, event)
+        getattr(_Sink(self._stdlib, _FRAMES_WITHOUT_STRUCTLOG), method)(text, **extra)
+
+
+class _Sink:
+    """The standard library's logger, as structlog calls it: records of engine threads are handed over."""
+
+    def __init__(self, stdlib: logging.Logger, frames: int) -> None:
+        """`frames`: from the place that is found as the emitter's down to `_log`."""
+        self._stdlib = stdlib
+        self._frames = frames
+
+    def debug(self, text: str, **extra: Any) -> None:
+        self._log(logging.DEBUG, text, **extra)
+
+    def info(self, text: str, **extra: Any) -> None:
+        self._log(logging.INFO, text, **extra)
+
+    def warning(self, text: str, **extra: Any) -> None:
+        self._log(logging.WARNING, text, **extra)
+
+    def error(self, text: str, **extra: Any) -> None:
+        self._log(logging.ERROR, text, **extra)
+
+    def _log(self, level: int, text: str, *, extra: dict[str, Any]) -> None:
+        stdlib = self._stdlib
+        file, line, function, _ = stdlib.findCaller(stacklevel=self._frames)
+        # The record has no arguments, so logging does not interpolate percent signs.
+        record = stdlib.makeRecord(stdlib.name, level, file, line, text, (), None, function, extra)
+        record.exc_text = extra["event_fields"].get("exception")
+        if on_engine_thread():
+            context = contextvars.copy_context()
+            _handlers.post(lambda: context.run(stdlib.handle, record), size=len(text))
+        else:
+            stdlib.handle(record)
+
+
+_FRAMES = 8
+"""Those of structlog included."""
+
+_FRAMES_WITHOUT_STRUCTLOG = 6
+
+
+def flush(seconds: float = 2.0) -> bool:
+    """Wait until the handlers have got all events so far, at most `seconds`. False if they have not by then.
+
+    Events of threads of gaia's own reach them a moment later than others. Connecting and disconnecting flush, too.
+    """
+    return _handlers.flush(seconds)
+
+
+def _report(error: BaseException) -> None:
+    """Do with an exception of a handler what `logging.Handler.handleError` does: print it, if that is wanted."""
+    if logging.raiseExceptions and sys.stderr:
+        with contextlib.suppress(Exception):
+            traceback.print_exception(error, file=sys.stderr)
+
+
+class KnowsSecrets(Protocol):
+    """An object with secrets that must not be logged."""
+
+    def redact(self, text: str) -> str:
+        """`text` with the secrets masked."""
+
+
+_registration = reentrant_lock()
+"""Owns the writing of `_owners`, which is replaced as a whole, so that reading it takes no lock."""
+
+_owners: tuple[weakref.ref[KnowsSecrets], ...] = ()
+
+
+def mask_secrets_of(owner: KnowsSecrets) -> None:
+    """Mask the secrets of `owner` in every event of every logger for as long as `owner` exists. Thread-safe."""
+    global _owners  # noqa: PLW0603 - events of the whole process may hold them
+    with _registration:
+        _owners = (*(known for known in _owners if known() not in (None, owner)), weakref.ref(owner))
+
+
+def mask_records_of(library: str) -> None:
+    """Mask the same secrets in what the logger of a library emits, which may log URLs. Thread-safe."""
+    # A filter that is there already is not added twice.
+    logging.getLogger(library).addFilter(_mask_record)
+
+
+def _mask_record(record: logging.LogRecord) -> bool:
+    if owners := [owner for known in _owners if (owner := known()) is not None]:
+        record.msg, record.args = _masked(record.getMessage(), owners), None
+    return True
+
+
+def get_logger(name: str) -> EventLogger:
+    """The event logger for a module; call it with ``__name__``."""
+    return EventLogger(name)
+
+
+def configure(*, level: int = logging.INFO, json: bool = False, stream: TextIO | None = None) -> None:
+    """Send gaia's events to `stream` (standard error by default), as JSON lines or as ``event key=value`` text.
+
+    For applications and the command line; the library itself never calls it.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonFormatter() if json else _Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    root = logging.getLogger("gaia")
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+def enable_debug() -> None:
+    """Show gaia's debug events: on standard error, unless the application has given gaia's logger a handler."""
+    root = logging.getLogger("gaia")
+    root.setLevel(logging.DEBUG)
+    if all(isinstance(handler, logging.NullHandler) for handler in root.handlers) and not logging.root.handlers:
+        configure(level=logging.DEBUG)
+
+
+class _Formatter(logging.Formatter):
+    """The time with its offset from UTC, as ISO 8601 has it: ``2026-07-28T09:30:00.125+02:00``."""
+
+    def formatTime(self, record: logging.LogRecord, _format: str | None = None) -> str:  # noqa: N802 - logging's name
+        import datetime as dt
+
+        return dt.datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+class _JsonFormatter(_Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import orjson
+
+        # Records that other code logs below ``gaia`` have a message only.
+        event = dict(getattr(record, "event_fields", None) or {"event": record.getMessage()})
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        event |= {"timestamp": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name}
+        try:
+            line = orjson.dumps(event, default=str).decode()
+        except TypeError:
+            # Integers over 64 bits, lone surrogates.
+            return json.dumps(event, default=str)
+        # A terminal acts on characters that JSON does not escape.
+        return line if line.isascii() else json.dumps(event, default=str)
+
+
+def _structured_logger(stdlib: logging.Logger) -> Any:
+    import structlog
+
+    return structlog.wrap_logger(
+        _Sink(stdlib, _FRAMES),
+        processors=[structlog.contextvars.merge_contextvars, _mask_secrets, _add_trace_ids, _render],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
+def _mask_secrets(_logger: Any, _method: str, event: Any) -> Any:
+    """The second line of defence: callers mask their texts; this also masks fields that structlog's context adds."""
+    owners = [owner for known in _owners if (owner := known()) is not None]
+    return {key: _masked(value, owners) for key, value in event.items()} if owners else event
+
+
+def _masked(value: Any, owners: list[KnowsSecrets], depth: int = 3) -> Any:
+    if isinstance(value, str):
+        for owner in owners:
+            value = owner.redact(value)
+    elif depth > 0 and isinstance(value, Mapping):
+        return {key: _masked(member, owners, depth - 1) for key, member in value.items()}
+    elif depth > 0 and isinstance(value, (list, tuple)):
+        return [_masked(member, owners, depth - 1) for member in value]
+    return value
+
+
+def _add_trace_ids(_logger: Any, _method: str, event: Any) -> Any:
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event["trace_id"] = trace.format_trace_id(context.trace_id)
+        event["span_id"] = trace.format_span_id(context.span_id)
+    return event
+
+
+def _render(_logger: Any, _method: str, event: Any) -> tuple[tuple[str], dict[str, Any]]:
+    """Readable text as the message, and all fields on the record for formatters that need them apart."""
+    name = event["event"]
+    fields = {key: value for key, value in event.items() if key != "event"}
+    # Formatters print a traceback below the text.
+    text = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items() if key != "exception")])
+    return (text,), {"extra": {"event_fields": {"event": name, **fields}}}
+
+
+logger = get_logger(__name__)
+
+atexit.register(flush)
+
+_handlers = Handover("gaia-log", _report, lambda count: logger.warning("log_events_dropped", count=count))

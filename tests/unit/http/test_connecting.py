@@ -1,0 +1,245 @@
+"""From a name to a connection: addresses, proxies, and what may go wrong on the way."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from gaia.http import ConnectFailed, Interrupted, Proxies, TimedOut, Url
+from gaia.http.proxies import Proxy
+from tests.unit.http_client.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
+from tests.unit.http_client.test_connection import post, soon
+from tests.unit.http_client.test_tls import secured
+
+BASIC = base64.b64encode(b"me:secret")
+
+
+def proxies(server: RawServer, scheme: str = "http") -> Proxies:
+    return Proxies({"all": Proxy.parse(f"{scheme}://me:secret@127.0.0.1:{server.url.port}")})
+
+
+def tunnel(to: RawServer, context: ssl.SSLContext | None = None) -> Any:
+    """A script: a proxy that makes a tunnel to a server, and is itself reached over TLS if there is a context."""
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def script(server: RawServer, peer: socket.socket) -> None:
+        peer.settimeout(PATIENCE)
+        client = peer if context is None else context.wrap_socket(peer, server_side=True)
+        server.request_of(client)
+        client.sendall(b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", to.url.port)) as upstream:
+            back = threading.Thread(target=pump, args=(upstream, client))
+            back.start()
+            pump(client, upstream)
+            back.join(PATIENCE)
+        if client is not peer:
+            client.close()
+
+    return script
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What every name leads to."""
+    found: list[tuple[str, int]] = []
+
+    def look_up(host: str, port: int, *_: object, **__: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return found
+
+
+class TestAddresses:
+    def test_all_of_a_name_are_tried(
+        self, scripted: Scripted, connected: Connected, addresses: list[tuple[str, int]]
+    ) -> None:
+        server = scripted(answering(ok()))
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            refusing = closed.getsockname()[1]
+        addresses += [("127.0.0.1", refusing), ("127.0.0.1", server.url.port)]
+        assert post(connected(), Url.parse("http://example.com/"), deadline=soon()) == b"hello"
+
+    def test_one_that_does_not_answer_leaves_time_for_the_others(
+        self, scripted: Scripted, connected: Connected, addresses: list[tuple[str, int]], silent: int
+    ) -> None:
+        server = scripted(answering(ok()))
+        addresses += [("127.0.0.1", silent), ("127.0.0.1", server.url.port)]
+        connection = connected(connect_seconds=0.6)
+        assert post(connection, Url.parse("http://example.com/"), deadline=soon()) == b"hello"
+
+    def test_an_address_of_version_6(self, connected: Connected) -> None:
+        try:
+            listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+        except OSError:
+            pytest.skip("there is no IPv6 here")
+        with listener:
+            port = listener.getsockname()[1]
+
+            def serve() -> None:
+                peer, _ = listener.accept()
+                with peer:
+                    peer.recv(65536)
+                    peer.sendall(ok())
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            assert post(connected(), Url.parse(f"http://[::1]:{port}/"), deadline=soon()) == b"hello"
+            thread.join(PATIENCE)
+
+    def test_a_name_without_any(self, connected: Connected, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise socket.gaierror(-2, "Name or service not known")
+
+        monkeypatch.setattr(socket, "getaddrinfo", fail)
+        with pytest.raises(ConnectFailed, match=r"cannot look up mcp\.invalid: Name or service not known"):
+            post(connected(), Url.parse("http://mcp.invalid/secret"))
+
+    def test_a_name_that_is_none(self, connected: Connected) -> None:
+        with pytest.raises(ConnectFailed, match="cannot look up"):
+            post(connected(), Url.parse(f"http://{'a' * 70}/"))
+
+
+@pytest.fixture
+def silent() -> Any:
+    """The port of a server whose queue is full: it answers to no new connection."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    port = listener.getsockname()[1]
+    waiting = []
+    for _ in range(3):
+        one = socket.socket()
+        one.setblocking(False)
+        one.connect_ex(("127.0.0.1", port))
+        waiting.append(one)
+    yield port
+    for one in (*waiting, listener):
+        one.close()
+
+
+class TestTime:
+    def test_connecting_has_a_limit(self, connected: Connected, silent: int) -> None:
+        with pytest.raises(ConnectFailed, match=r"127.0.0.1:\d+ within 0.1 s"):
+            post(connected(connect_seconds=0.1), Url.parse(f"http://127.0.0.1:{silent}/"), deadline=soon())
+
+    def test_the_deadline_holds_too(self, connected: Connected, silent: int) -> None:
+        with pytest.raises(TimedOut):
+            post(connected(), Url.parse(f"http://127.0.0.1:{silent}/"), deadline=time.monotonic() + 0.1)
+
+    def test_it_can_be_interrupted(self, connected: Connected, silent: int) -> None:
+        connection = connected(connect_seconds=PATIENCE)
+        stop = threading.Event()
+
+        def interrupt() -> None:
+            # Again and again: an interruption before the request is not seen.
+            while not stop.wait(0.05):
+                connection.interrupt()
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(Interrupted):
+            post(connection, Url.parse(f"http://127.0.0.1:{silent}/"))
+        stop.set()
+        thread.join()
+
+
+class TestProxy:
+    def test_one_for_http_passes_the_request_on(self, scripted: Scripted, connected: Connected) -> None:
+        proxy = scripted(answering(ok()))
+        assert post(connected(proxies=proxies(proxy)), Url.parse("http://mcp.invalid/mcp?a=1")) == b"hello"
+        head = proxy.received.get(timeout=PATIENCE)
+        assert head.startswith(b"POST http://mcp.invalid/mcp?a=1 HTTP/1.1\r\nHost: mcp.invalid\r\n")
+        assert b"\r\nProxy-Authorization: Basic " + BASIC in head
+
+    def test_one_for_https_makes_a_tunnel(
+        self, scripted: Scripted, connected: Connected, server_side: ssl.SSLContext, client_side: ssl.SSLContext
+    ) -> None:
+        server = scripted(secured(server_side, ok()), scheme="https")
+        proxy = scripted(tunnel(server))
+        connection = connected(proxies=proxies(proxy), tls=client_side)
+        asked: list[bytes] = []
+
+        def note() -> None:
+            asked.append(proxy.received.get(timeout=PATIENCE))
+
+        with connection.request("POST", server.url, {"X": "1"}, b"{}", deadline=soon(), on_sending=note) as response:
+            assert response.read() == b"hello"
+        (head,) = asked
+        assert head.startswith(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: 127.0.0.1:" % server.url.port)
+        assert b"\r\nProxy-Authorization: Basic " + BASIC in head
+        inner = server.received.get(timeout=PATIENCE)
+        assert inner.startswith(b"POST /mcp HTTP/1.1\r\n")
+        assert b"Proxy-Authorization" not in inner
+
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    def test_the_proxy_itself_may_be_reached_over_tls(
+        self,
+        scheme: str,
+        scripted: Scripted,
+        connected: Connected,
+        server_side: ssl.SSLContext,
+        client_side: ssl.SSLContext,
+    ) -> None:
+        if scheme == "https":
+            server = scripted(secured(server_side, ok(bytes(100_000))), scheme="https")
+            proxy, url = scripted(tunnel(server, server_side)), server.url
+        else:
+            proxy, url = scripted(secured(server_side, ok(bytes(100_000)))), Url.parse("http://mcp.invalid/")
+        connection = connected(proxies=proxies(proxy, "https"), tls=client_side)
+        assert post(connection, url, bytes(200_000), soon()) == bytes(100_000)
+
+    @pytest.mark.parametrize(
+        ("answer", "said"),
+        [
+            (b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 3\r\n\r\nno!", "status 407"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes", "says more"),
+            (b"SSH-2.0\r\n", "not HTTP/1.1"),
+            (b"", "without a response"),
+        ],
+    )
+    def test_one_that_makes_no_tunnel_has_got_nothing_else(
+        self, answer: bytes, said: str, scripted: Scripted, connected: Connected, client_side: ssl.SSLContext
+    ) -> None:
+        proxy = scripted(answering(answer))
+        connection = connected(proxies=proxies(proxy), tls=client_side)
+        with pytest.raises(ConnectFailed, match=said) as caught:
+            connection.request(
+                "POST",
+                Url.parse("https://mcp.invalid/path"),
+                {},
+                b"{}",
+                deadline=soon(),
+                on_sending=lambda: pytest.fail("it is not sent"),
+            )
+        assert "secret" not in str(caught.value)
+        assert "path" not in str(caught.value)
+
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    def test_one_that_cannot_be_reached_is_named(
+        self, scheme: str, connected: Connected, client_side: ssl.SSLContext
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        nowhere = Proxies({"all": Proxy.parse(f"http://user:secret@127.0.0.1:{port}")})
+        with pytest.raises(ConnectFailed, match=rf"cannot connect to the proxy 127.0.0.1:{port}: ") as caught:
+            post(connected(proxies=nowhere, tls=client_side), Url.parse(f"{scheme}://mcp.invalid/"), deadline=soon())
+        assert "secret" not in str(caught.value)
+
+    def test_a_host_that_needs_none_gets_none(self, scripted: Scripted, connected: Connected) -> None:
+        server = scripted(answering(ok()))
+        nowhere = Proxies({"all": Proxy.parse("http://127.0.0.1:9")}, ("127.0.0.1",))
+        assert post(connected(proxies=nowhere), server.url, deadline=soon()) == b"hello"

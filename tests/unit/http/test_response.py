@@ -1,0 +1,158 @@
+"""Bodies: whole or in pieces, compressed or not, and never longer than the limits allow."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+import pytest
+
+from gaia.http.errors import HttpClientError, ProtocolBroken, TooLong
+from gaia.http.response import MAX_ERROR_BYTES, Headers, Response
+from gaia.http.response_parser import ResponseParser
+from gaia.http.settings import HttpSettings
+
+EVENTS = b"Content-Type: text/event-stream; charset=utf-8\r\n"
+
+
+def gzipped(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=31)
+    return compressor.compress(data) + compressor.flush()
+
+
+class Given:
+    """A response with this body, which comes in these pieces."""
+
+    def __init__(self, pieces: Iterable[bytes], headers: bytes = b"", status: int = 200, max_bytes: int = 1000) -> None:
+        self.left = 0
+        self.received = 0
+        parser = ResponseParser()
+        rest = iter(pieces)
+
+        def receive() -> None:
+            data = next(rest, b"")
+            self.received += len(data)
+            parser.feed(data)
+
+        def done() -> None:
+            self.left += 1
+
+        parser.feed(b"HTTP/1.1 %d X\r\n%b\r\n" % (status, headers))
+        self.response = Response(parser, HttpSettings(max_bytes=max_bytes), receive, done)
+
+
+def test_headers_are_found_whatever_their_case() -> None:
+    headers = Headers({b"content-type": b"text/plain", b"x": b"\xe4"})
+    assert (headers.get("Content-Type"), headers.get("X"), headers.get("Y")) == ("text/plain", "ä", None)
+    assert headers.get("ü", "default") == "default"
+    assert "CONTENT-TYPE" in headers
+    assert "Y" not in headers
+    assert dict(headers.items()) == {"content-type": "text/plain", "x": "ä"}
+
+
+class TestRead:
+    def test_the_whole_body_as_often_as_it_is_asked_for(self) -> None:
+        response = Given([b"hel", b"lo"]).response
+        assert [response.read(), response.read(), b"".join(response.chunks())] == [b"hello"] * 3
+
+    def test_in_one_piece(self) -> None:
+        assert Given([b"hello"], b"Content-Length: 5\r\n").response.read() == b"hello"
+
+    def test_there_may_be_none(self) -> None:
+        assert Given([], b"Content-Length: 0\r\n").response.read() == b""
+
+    def test_in_pieces_as_they_come(self) -> None:
+        given = Given([b"hel", b"lo"])
+        chunks = given.response.chunks()
+        assert (next(chunks), given.received) == (b"hel", 3)
+        assert list(chunks) == [b"lo"]
+
+    def test_it_says_when_all_of_it_has_come(self) -> None:
+        whole, half = Given([b"hello"], b"Content-Length: 5\r\n").response, Given([b"hel"]).response
+        assert not whole.is_complete
+        assert whole.read() == b"hello"
+        assert whole.is_complete
+        next(half.chunks())
+        assert not half.is_complete
+        half.close()
+        assert half.is_complete
+
+    def test_leaving_it_is_told_once_and_ends_it(self) -> None:
+        given = Given([b"hello"])
+        with given.response as response:
+            pass
+        response.close()
+        assert given.left == 1
+        with pytest.raises(HttpClientError, match="closed"):
+            response.read()
+
+
+class TestLimits:
+    @pytest.mark.parametrize("piece", [1, 7, 1001])
+    def test_a_body_that_is_too_long_is_an_error(self, piece: int) -> None:
+        body = bytes(1001)
+        pieces = [body[at : at + piece] for at in range(0, len(body), piece)]
+        with pytest.raises(TooLong, match="longer than 1000 bytes"):
+            Given(pieces).response.read()
+        assert len(Given(pieces, max_bytes=1001).response.read()) == 1001
+
+    def test_one_that_is_announced_too(self) -> None:
+        with pytest.raises(TooLong):
+            Given([bytes(1001)], b"Content-Length: 1001\r\n").response.read()
+
+    def test_it_is_not_read_any_further(self) -> None:
+        given = Given([bytes(100)] * 1000)
+        with pytest.raises(TooLong):
+            given.response.read()
+        assert given.received == 1100
+
+    @pytest.mark.parametrize("headers", [EVENTS, EVENTS.replace(b"text", b"Text")])
+    def test_a_stream_of_events_has_none(self, headers: bytes) -> None:
+        assert len(Given([bytes(5000)], headers).response.read()) == 5000
+
+    def test_a_refusal_is_cut(self) -> None:
+        given = Given([bytes(40_000)] * 10, status=500, max_bytes=1_000_000)
+        assert not given.response.is_success
+        assert len(given.response.read()) == MAX_ERROR_BYTES
+        assert given.received == 80_000
+        assert len(Given([bytes(40_000)] * 10, EVENTS, status=404).response.read()) == MAX_ERROR_BYTES
+
+
+class TestGzip:
+    HEADERS = b"Content-Encoding: gzip\r\n"
+
+    @pytest.mark.parametrize("encoding", [b"gzip", b"GZIP", b"x-gzip"])
+    def test_it_is_decompressed_however_it_is_cut(self, encoding: bytes) -> None:
+        data = gzipped(b"hello" * 100)
+        for size in (1, 5, len(data)):
+            pieces = [data[at : at + size] for at in range(0, len(data), size)]
+            response = Given(pieces, b"Content-Encoding: %b\r\n" % encoding).response
+            assert response.read() == b"hello" * 100
+
+    def test_what_counts_is_what_it_stands_for(self) -> None:
+        bomb = gzipped(bytes(10_000_000))
+        assert len(bomb) < 50_000
+        with pytest.raises(TooLong):
+            Given([bomb], self.HEADERS).response.read()
+        assert len(Given([bomb], self.HEADERS, status=500, max_bytes=10**9).response.read()) == MAX_ERROR_BYTES
+
+    def test_a_stream_of_it_comes_in_small_steps(self) -> None:
+        chunks = Given([gzipped(bytes(10_000_000))], self.HEADERS + EVENTS).response.chunks()
+        assert len(next(chunks)) <= 64 * 1024
+
+    def test_what_follows_its_end_is_not_kept(self) -> None:
+        given = Given([gzipped(b"hello"), *[b"x" * 1000] * 1000], self.HEADERS)
+        assert given.response.read() == b"hello"
+        assert given.received < 2000
+
+    def test_what_is_none_is_an_error(self) -> None:
+        with pytest.raises(ProtocolBroken, match="cannot be decompressed"):
+            Given([b"hello"], self.HEADERS).response.read()
+
+    @pytest.mark.parametrize("encoding", [b"br", b"deflate", b"gzip, gzip", b"zstd"])
+    def test_other_encodings_were_not_asked_for(self, encoding: bytes) -> None:
+        with pytest.raises(ProtocolBroken, match="not asked for"):
+            Given([], b"Content-Encoding: %b\r\n" % encoding)
+
+    def test_no_encoding_is_one(self) -> None:
+        assert Given([b"hello"], b"Content-Encoding: identity\r\n").response.read() == b"hello"

@@ -1,0 +1,96 @@
+"""URLs as the parts of a request."""
+
+from __future__ import annotations
+
+import pytest
+
+from gaia.http.url import Url, credentials_of
+
+
+class TestParse:
+    @pytest.mark.parametrize(
+        ("text", "host", "port", "target", "authority"),
+        [
+            ("http://Example.COM", "example.com", 80, "/", "example.com"),
+            ("https://example.com/", "example.com", 443, "/", "example.com"),
+            ("https://example.com:8443/mcp?key=a%20b#part", "example.com", 8443, "/mcp?key=a%20b", "example.com:8443"),
+            ("http://me:secret@example.com:80/a b/ä", "example.com", 80, "/a%20b/%C3%A4", "example.com"),
+            ("http://[::1]:8080/mcp", "::1", 8080, "/mcp", "[::1]:8080"),
+            ("http://[0:0::1]/", "::1", 80, "/", "[::1]"),
+            ("http://bücher.example/", "xn--bcher-kva.example", 80, "/", "xn--bcher-kva.example"),
+            (" https://my_host/x ", "my_host", 443, "/x", "my_host"),
+            ("https://example.com?key=1", "example.com", 443, "/?key=1", "example.com"),
+        ],
+    )
+    def test_the_parts_are_as_a_request_needs_them(
+        self, text: str, host: str, port: int, target: str, authority: str
+    ) -> None:
+        url = Url.parse(text)
+        assert (url.host, url.port, url.target, url.authority) == (host, port, target, authority)
+        assert Url.parse(str(url)) == url
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "example.com/secret",
+            "ftp://example.com/secret",
+            "http:///secret",
+            "http://example.com:0/secret",
+            "http://example.com:65536/secret",
+            "http://example.com:port/secret",
+            "http://exa mple.com/secret",
+            "http://exa\r\nmple.com/secret",
+            "http://example.com/secret\r\nX-Evil: 1",
+            "http://example.com/secret\0",
+            "http://a%00b/secret",
+            "http://[::g]/secret",
+            "http://\u2488.com/secret",
+            f"http://{'a' * 64}ä.com/secret",
+        ],
+    )
+    def test_what_no_request_can_be_made_to_is_refused_without_showing_it(self, text: str) -> None:
+        with pytest.raises(ValueError, match=r"^url: ") as caught:
+            Url.parse(text)
+        assert "secret" not in str(caught.value)
+
+
+class TestJoin:
+    URL = Url.parse("https://example.com/a/b?key=secret")
+
+    @pytest.mark.parametrize(
+        ("reference", "joined"),
+        [
+            ("/messages?id=1", "https://example.com/messages?id=1"),
+            ("c", "https://example.com/a/c"),
+            ("//other.example/x", "https://other.example/x"),
+            ("http://example.com/a", "http://example.com/a"),
+        ],
+    )
+    def test_it_follows_a_reference(self, reference: str, joined: str) -> None:
+        assert str(self.URL.join(reference)) == joined
+
+    def test_the_origin_tells_whether_it_is_the_same_server(self) -> None:
+        assert self.URL.join("/other").origin == self.URL.origin
+        for elsewhere in ("http://example.com/", "https://example.com:444/", "https://example.org/"):
+            assert self.URL.join(elsewhere).origin != self.URL.origin
+
+    @pytest.mark.parametrize("reference", ["ftp://example.com/", "http://[", "http://example.com:x/"])
+    def test_a_reference_to_nowhere_is_refused(self, reference: str) -> None:
+        with pytest.raises(ValueError, match=r"^url: "):
+            self.URL.join(reference)
+
+    def test_messages_leave_out_what_may_be_secret(self) -> None:
+        assert self.URL.without_query() == "https://example.com/a/b"
+
+
+@pytest.mark.parametrize(
+    ("text", "credentials"),
+    [
+        ("http://example.com/", None),
+        ("http://me@example.com/", ("me", "")),
+        ("http://me:a%2Fb%3A@example.com/", ("me", "a/b:")),
+    ],
+)
+def test_the_credentials_of_a_url_are_its_user_and_password(text: str, credentials: tuple[str, str] | None) -> None:
+    assert credentials_of(text) == credentials

@@ -1,0 +1,172 @@
+"""Conversations as generators: paginated lists, and a driver for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError
+from gaia.mcp.protocol.exchange import Exchange, Notify, Send, drive, paginate
+
+Json = dict[str, Any]
+
+
+def no_notification(notify: Notify) -> None:
+    raise AssertionError(f"unexpected {notify}")
+
+
+class Pages:
+    """A server that answers with these results, one after the other."""
+
+    def __init__(self, *results: Json) -> None:
+        self.requests: list[Send] = []
+        self._results: Iterator[Json] = iter(results)
+
+    def items(self) -> list[Any]:
+        return drive(paginate("tools/list", "tools"), self._answer, no_notification)
+
+    def _answer(self, request: Send) -> Json:
+        self.requests.append(request)
+        return next(self._results)
+
+
+class TestPagination:
+    def test_a_list_without_pages_is_asked_for_once_without_params(self) -> None:
+        server = Pages({"tools": [1, 2]})
+        assert server.items() == [1, 2]
+        assert server.requests == [Send("tools/list", None)]
+
+    def test_each_cursor_leads_to_the_next_page(self) -> None:
+        server = Pages({"tools": [1], "nextCursor": "a"}, {"tools": [], "nextCursor": "b"}, {"tools": [2, 3]})
+        assert server.items() == [1, 2, 3]
+        assert [request.params for request in server.requests] == [None, {"cursor": "a"}, {"cursor": "b"}]
+
+    def test_an_empty_string_is_a_cursor(self) -> None:
+        server = Pages({"tools": [1], "nextCursor": ""}, {"tools": [2]})
+        assert server.items() == [1, 2]
+        assert server.requests[1].params == {"cursor": ""}
+
+    def test_null_is_the_end(self) -> None:
+        assert Pages({"tools": [1], "nextCursor": None}).items() == [1]
+
+    @pytest.mark.parametrize("cursors", [["a", "a"], ["", ""], ["a", "b", "a"]])
+    def test_a_cursor_that_comes_twice_would_never_end(self, cursors: list[str]) -> None:
+        server = Pages(*({"tools": [1], "nextCursor": cursor} for cursor in cursors))
+        with pytest.raises(InvalidResponse, match="tools/list repeats a cursor"):
+            server.items()
+
+    def test_neither_would_a_new_cursor_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gaia.mcp.protocol.exchange._MAX_PAGES", 3)
+        server = Pages(*({"tools": [number], "nextCursor": str(number)} for number in range(10)))
+        with pytest.raises(InvalidResponse, match="more than 3 pages"):
+            server.items()
+        assert len(server.requests) == 3
+
+    def test_a_list_without_end_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gaia.mcp.protocol.exchange._MAX_ITEMS", 10)
+        exchange = paginate("tools/list", "tools")
+        assert isinstance(next(exchange), Send)
+        with pytest.raises(InvalidResponse, match="more than 10 items"):
+            exchange.send({"tools": [{}] * 11})
+
+    def test_pages_that_are_long_together_end_too(self) -> None:
+        page = [{"name": "x" * 1_000_000}]
+        server = Pages(*({"tools": page, "nextCursor": str(number)} for number in range(100)))
+        with pytest.raises(InvalidResponse, match="more than 67108864 bytes"):
+            server.items()
+        assert len(server.requests) == 68
+
+    def test_so_do_pages_with_long_cursors(self) -> None:
+        """They are remembered, because one that comes twice would loop for ever."""
+        server = Pages(*({"tools": [], "nextCursor": f"{number}".zfill(1_000_000)} for number in range(100)))
+        with pytest.raises(InvalidResponse, match="more than 67108864 bytes"):
+            server.items()
+
+    def test_a_page_may_be_nested_as_deeply_as_a_message(self) -> None:
+        item = orjson.loads(b"[" * 1000 + b"]" * 1000)
+        assert Pages({"tools": [item], "nextCursor": "1"}, {"tools": []}).items() == [item]
+
+    @pytest.mark.parametrize("cursor", [5, True, ["a"], {"a": 1}])
+    def test_a_cursor_that_is_no_string_is_not_followed(self, cursor: Any) -> None:
+        with pytest.raises(InvalidResponse, match="not a string"):
+            Pages({"tools": [], "nextCursor": cursor}).items()
+
+    @pytest.mark.parametrize("result", [{}, {"tools": None}, {"tools": {"a": 1}}, {"tools": "all"}, {"resources": []}])
+    def test_an_answer_without_the_list_is_invalid(self, result: Json) -> None:
+        with pytest.raises(InvalidResponse, match="tools/list has no list 'tools'"):
+            Pages(result).items()
+
+    @given(st.lists(st.lists(st.integers(), max_size=5), min_size=1, max_size=20))
+    def test_however_a_server_pages_all_items_come_in_order(self, pages: list[list[int]]) -> None:
+        results: list[Json] = [{"tools": page, "nextCursor": str(number)} for number, page in enumerate(pages)]
+        del results[-1]["nextCursor"]
+        assert Pages(*results).items() == [item for page in pages for item in page]
+
+    def test_an_error_on_the_way_is_the_error_of_the_list(self) -> None:
+        def fail(request: Send) -> Json:
+            if request.params:
+                raise JsonRpcError(-32602, "the cursor has expired")
+            return {"tools": [1], "nextCursor": "a"}
+
+        with pytest.raises(JsonRpcError, match="expired"):
+            drive(paginate("tools/list", "tools"), fail, no_notification)
+
+
+class TestDrive:
+    def test_it_answers_requests_passes_notifications_on_and_returns_the_outcome(self) -> None:
+        def runner() -> Exchange[str]:
+            first = yield Send("first", {"a": 1}, timeout=5.0)
+            assert (yield Notify("noted", {"of": first["answer"]})) is None
+            second = yield Send("second")
+            return f"{first['answer']}, {second['answer']}"
+
+        seen: list[Send | Notify] = []
+
+        def request(send: Send) -> Json:
+            seen.append(send)
+            return {"answer": send.method.upper()}
+
+        assert drive(runner(), request, seen.append) == "FIRST, SECOND"
+        assert seen == [Send("first", {"a": 1}, 5.0), Notify("noted", {"of": "FIRST"}), Send("second")]
+
+    def test_a_conversation_that_has_nothing_to_ask_is_over_at_once(self) -> None:
+        def silent() -> Exchange[int]:
+            return 42
+            yield
+
+        assert drive(silent(), Pages()._answer, no_notification) == 42
+
+    def test_a_conversation_may_survive_an_error(self) -> None:
+        def forgiving() -> Exchange[str]:
+            try:
+                yield Send("first")
+            except CallTimeout as error:
+                return error.message
+            return "no error"
+
+        def late(_: Send) -> Json:
+            raise CallTimeout("too late")
+
+        assert drive(forgiving(), late, no_notification) == "too late"
+
+    def test_an_error_that_is_not_the_protocols_ends_it_at_once(self) -> None:
+        asked: list[Send] = []
+
+        def stubborn() -> Exchange[None]:
+            try:
+                yield Send("first")
+            except MCPError:
+                yield Send("second")
+
+        def interrupted(send: Send) -> Json:
+            asked.append(send)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            drive(stubborn(), interrupted, no_notification)
+        assert asked == [Send("first")]

@@ -1,0 +1,294 @@
+"""JSON-RPC messages to and from bytes: what counts as a message, what is repaired, and what never leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gaia.mcp.protocol.messages import (
+    MAX_DEPTH,
+    ErrorResponse,
+    Message,
+    NestedTooDeep,
+    NotAMessage,
+    Notification,
+    Request,
+    Response,
+    decode,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+)
+
+SURROGATES = st.characters(categories=["Cs"])
+HOSTILE_TEXT = st.text(st.characters() | SURROGATES | st.sampled_from('\n\r\u2028\u2029\x85\x00"\\'))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | HOSTILE_TEXT,
+    lambda values: st.lists(values, max_size=4) | st.dictionaries(HOSTILE_TEXT, values, max_size=4),
+    max_leaves=10,
+)
+
+
+def line(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}).encode()
+
+
+class TestDecode:
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            (line(id=1, result={"a": 1}), Response(1, {"a": 1})),
+            (line(id="one", result={}), Response("one", {})),
+            (line(id=0, result={}), Response(0, {})),
+            (line(id=1, result=None), Response(1, None)),
+            (line(id=1, error={"code": -32601, "message": "no"}), ErrorResponse(1, {"code": -32601, "message": "no"})),
+            (line(id=None, error={"code": -32700}), ErrorResponse(None, {"code": -32700})),
+            (line(error={"code": -32700}), ErrorResponse(None, {"code": -32700})),
+            (line(id="s-1", method="ping"), Request("s-1", "ping", {})),
+            (line(id=5, method="roots/list", params={"a": 1}), Request(5, "roots/list", {"a": 1})),
+            (line(method="notifications/message", params={}), Notification("notifications/message", {})),
+            (line(id=None, method="notifications/message"), Notification("notifications/message", {})),
+        ],
+    )
+    def test_each_kind_of_message(self, data: bytes, message: Message) -> None:
+        assert decode(data) == message
+
+    @pytest.mark.parametrize(
+        ("members", "message"),
+        [
+            # Servers that always write both members.
+            ({"id": 1, "result": {}, "error": None}, Response(1, {})),
+            ({"id": 1, "result": None, "error": {"code": 1}}, ErrorResponse(1, {"code": 1})),
+            # An empty object out of PHP.
+            ({"method": "notifications/message", "params": []}, Notification("notifications/message", {})),
+            ({"id": 1, "method": "ping", "params": None}, Request(1, "ping", {})),
+        ],
+    )
+    def test_what_is_meant_counts_where_servers_are_sloppy(self, members: dict[str, Any], message: Message) -> None:
+        assert decode(line(**members)) == message
+
+    def test_messages_cannot_be_changed(self) -> None:
+        message = decode(line(id=1, result={}))
+        assert isinstance(message, Response)
+        with pytest.raises(AttributeError):
+            message.id = 2  # type: ignore[misc]
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"Server started on port 8080",
+            b'{"jsonrpc":"2.0","id":1,"result":{}',
+            b'{"jsonrpc":"2.0","id":1,"result":{}}}',
+            b"{}",
+            b"[]",
+            b"null",
+            b"1",
+            b'"text"',
+            b"\x00\xff\xfe",
+            b'{"id":1,"result":{}}',
+            b'{"jsonrpc":"1.0","id":1,"result":{}}',
+            b'{"jsonrpc":2.0,"id":1,"result":{}}',
+            line(),
+            line(id=1),
+            line(result={}),
+            line(id=None, result={}),
+            line(id=True, result={}),
+            line(id=1.5, result={}),
+            line(id=[1], result={}),
+            line(id={}, error={}),
+            line(method=5),
+            line(method=None, id=1),
+            line(method="x", params=[1]),
+            line(method="x", params="text"),
+        ],
+    )
+    def test_everything_else_is_not_a_message(self, data: bytes) -> None:
+        with pytest.raises(NotAMessage):
+            decode(data)
+
+    @given(st.binary(max_size=100) | JSON.map(lambda value: json.dumps(value).encode()))
+    def test_nothing_makes_it_crash(self, data: bytes) -> None:
+        with contextlib.suppress(NotAMessage):
+            decode(data)
+
+    @pytest.mark.parametrize("depth", [990, 1030, 100_000])
+    @pytest.mark.parametrize("begin", [b"", b'"\xff",'], ids=["valid", "not UTF-8"])
+    def test_neither_does_deep_nesting(self, depth: int, begin: bytes) -> None:
+        nested = b"[" * depth + b"]" * depth
+        with contextlib.suppress(NotAMessage):
+            decode(b'{"jsonrpc":"2.0","id":1,"result":{"a":[%b%b]}}' % (begin, nested))
+
+    def test_a_number_with_thousands_of_digits_does_not_either(self) -> None:
+        digits = b"9" * 10_000
+        with pytest.raises(NotAMessage):
+            decode(b'{"jsonrpc":"2.0","id":1,"result":{"bad":"\xff","a":%b}}' % digits)
+
+
+class TestRepair:
+    def test_bytes_that_are_not_utf_8_become_replacement_characters(self) -> None:
+        assert decode(b'{"jsonrpc":"2.0","id":1,"result":{"caf\xe9":"\xff!"}}') == Response(1, {"caf\ufffd": "\ufffd!"})
+
+    def test_lone_surrogates_become_replacement_characters(self) -> None:
+        data = rb'{"jsonrpc":"2.0","id":1,"result":{"\udc00":["\ud800 \ud83d\ude00 \\ud800"]}}'
+        assert decode(data) == Response(1, {"\ufffd": ["\ufffd \U0001f600 \\ud800"]})
+
+    @given(JSON)
+    def test_whatever_a_server_writes_can_be_encoded_again(self, value: Any) -> None:
+        message = decode(line(id=1, result={"value": value}))
+        assert isinstance(message, Response)
+        assert msgspec.json.encode(message.result)
+
+    def test_numbers_beyond_json_are_understood(self) -> None:
+        message = decode(b'{"jsonrpc":"2.0","id":1,"result":{"a":NaN,"b":Infinity,"c":-Infinity}}')
+        assert isinstance(message, Response)
+        assert math.isnan(message.result["a"])
+        assert message.result["b"] == math.inf
+        assert message.result["c"] == -math.inf
+
+
+class TestBatch:
+    def test_a_batch_is_the_list_of_its_messages(self) -> None:
+        batch = b"[%b, %b]" % (line(id=1, result={}), line(method="ping", id=7))
+        assert decode(batch) == [Response(1, {}), Request(7, "ping", {})]
+
+    def test_junk_in_a_batch_does_not_take_the_answers_along(self) -> None:
+        assert decode(b"[1, %b, {}, null]" % line(id=1, result={})) == [Response(1, {})]
+
+    @pytest.mark.parametrize("data", [b"[]", b"[1, 2]", b"[[%b]]" % line(id=1, result={})])
+    def test_a_batch_without_a_message_is_not_a_message(self, data: bytes) -> None:
+        with pytest.raises(NotAMessage):
+            decode(data)
+
+
+class TestEncode:
+    @pytest.mark.parametrize(
+        ("frame", "message"),
+        [
+            (encode_request(1, "ping", None), {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+            (encode_request(2, "m", {}), {"jsonrpc": "2.0", "id": 2, "method": "m", "params": {}}),
+            (encode_notification("n"), {"jsonrpc": "2.0", "method": "n"}),
+            (encode_notification("n", {"a": 1}), {"jsonrpc": "2.0", "method": "n", "params": {"a": 1}}),
+            (encode_result("s", {}), {"jsonrpc": "2.0", "id": "s", "result": {}}),
+            (encode_error(3, -32601, "no"), {"jsonrpc": "2.0", "id": 3, "error": {"code": -32601, "message": "no"}}),
+        ],
+    )
+    def test_each_kind_of_message(self, frame: bytes, message: dict[str, Any]) -> None:
+        assert json.loads(frame) == message
+
+    @given(HOSTILE_TEXT, st.dictionaries(HOSTILE_TEXT, JSON, max_size=4))
+    def test_a_frame_is_one_line_whatever_is_in_it(self, method: str, params: dict[str, Any]) -> None:
+        for frame in (
+            encode_request(1, method, params),
+            encode_notification(method, params),
+            encode_result(method, params),
+            encode_error(method, -32603, method),
+        ):
+            assert frame.endswith(b"\n")
+            assert frame.count(b"\n") == 1
+            assert b"\r" not in frame
+            assert frame.decode("utf-8")
+
+    @given(st.dictionaries(HOSTILE_TEXT, JSON, max_size=4))
+    def test_what_is_sent_is_what_was_meant(self, params: dict[str, Any]) -> None:
+        assert json.loads(encode_request(1, "m", params))["params"] == params
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            (2**64, "18446744073709551616"),
+            (-(2**70), "-1180591620717411303424"),
+            ({1: "a", None: "b", False: "c"}, '{"1":"a","null":"b","false":"c"}'),
+            ("\ud800", r'"\ud800"'),
+            ((1, 2), "[1,2]"),
+            (math.nan, "null"),
+        ],
+        ids=str,
+    )
+    def test_what_json_can_express_is_sent(self, value: Any, text: str) -> None:
+        assert encode_request(1, "m", {"value": value}) == (
+            b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"value":%b}}\n' % text.encode()
+        )
+
+    @pytest.mark.parametrize("value", [object, b"bytes", {1, 2}, {(1, 2): 3}, 1j, [2**64, math.nan]], ids=repr)
+    def test_what_json_cannot_express_is_refused(self, value: object) -> None:
+        with pytest.raises(ValueError, match="cannot be sent as JSON"):
+            encode_request(1, "m", {"value": value})
+
+    def test_json_that_is_only_passed_on_may_stand_beside_it(self) -> None:
+        params = {"raw": orjson.Fragment(b'{"a":[1,18446744073709551616]}'), "value": 2**64}
+        assert json.loads(encode_request(1, "m", params))["params"] == {"raw": {"a": [1, 2**64]}, "value": 2**64}
+
+    def test_what_contains_itself_is_refused(self) -> None:
+        circle: list[Any] = []
+        circle.append(circle)
+        with pytest.raises(ValueError, match="cannot be sent as JSON"):
+            encode_request(1, "m", {"value": circle})
+
+    def test_deep_nesting_is_sent_or_refused_and_never_crashes(self) -> None:
+        deep: list[Any] = []
+        for _ in range(300):
+            deep = [deep]
+        assert encode_request(1, "m", {"value": deep}).count(b"[") == 301
+        for _ in range(200_000):
+            deep = [deep]
+        with pytest.raises(ValueError, match="cannot be sent as JSON"):
+            encode_request(1, "m", {"value": deep})
+
+
+class TestNesting:
+    """What is deeper than anybody's program can write out again is stopped before it is anybody's."""
+
+    @staticmethod
+    def nested(levels: int, **members: Any) -> bytes:
+        return line(**members)[:-1] + b', "x": ' + b"[" * levels + b"]" * levels + b"}"
+
+    @pytest.mark.parametrize("levels", [MAX_DEPTH, 1000, 100_000])
+    def test_too_deep_an_answer_names_its_request(self, levels: int) -> None:
+        with pytest.raises(NestedTooDeep) as raised:
+            decode(self.nested(levels, id=7, result={}))
+        assert raised.value.identifier == 7
+
+    def test_a_request_of_the_server_answers_nothing(self) -> None:
+        with pytest.raises(NestedTooDeep) as raised:
+            decode(self.nested(1000, id=7, method="ping"))
+        assert raised.value.identifier is None
+
+    def test_what_is_deep_enough_for_everybody_is_read(self) -> None:
+        assert isinstance(decode(self.nested(MAX_DEPTH - 1, id=7, result={})), Response)
+
+    @pytest.mark.parametrize("levels", [MAX_DEPTH - 3, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1])
+    def test_a_long_text_beside_it_makes_no_difference(self, levels: int) -> None:
+        def is_read(answer: bytes) -> bool:
+            try:
+                return isinstance(decode(answer), Response)
+            except NestedTooDeep:
+                return False
+
+        long_text = self.nested(levels, id=7, result={"text": "x" * 20_000})
+        assert is_read(long_text) == is_read(self.nested(levels, id=7, result={"text": "x"})) == (levels < MAX_DEPTH)
+
+    def test_a_wide_message_is_not_a_deep_one(self) -> None:
+        wide = {"id": 7, "result": {"content": [{"type": "text"}] * 1000, "number": 2**70}}
+        assert decode(line(**wide)) == Response(7, wide["result"])
+
+
+def test_an_id_without_end_is_no_id() -> None:
+    assert isinstance(decode(line(id="x" * 1024, method="ping")), Request)
+    with pytest.raises(NotAMessage):
+        decode(line(id="x" * 1025, method="ping"))
+
+
+@pytest.mark.parametrize("identifier", [{}, {"id": 1}])
+def test_a_method_that_no_log_should_repeat_is_none(identifier: dict[str, int]) -> None:
+    with pytest.raises(NotAMessage, match="the method has 1025 characters"):
+        decode(line(**identifier, method="x" * 1025))

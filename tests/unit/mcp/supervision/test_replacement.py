@@ -1,0 +1,302 @@
+"""A fresh process takes the place of a server that is ready, without a gap."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import pytest
+
+from gaia.mcp.errors import StartFailed
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.rpc.connection import ConnectionState
+from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.events import Event, Restarted, ServerState, StateChanged
+from gaia.runtime import log
+from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, handshake_answers
+from tests.supervised import Supervised
+from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.client.supervision.test_spare import is_answered_by, status, wait_for_standby
+from tests.waiting import wait_until
+
+TEXT = {"content": "text"}
+DRAIN = 20.0
+
+Outcomes = "queue.SimpleQueue[MCPError | None]"
+
+
+@pytest.fixture
+def server(supervise: Supervise) -> Supervised:
+    return supervise().started()
+
+
+def replace(server: Supervised) -> Outcomes:
+    outcomes: Outcomes = queue.SimpleQueue()
+    server.supervisor.replace(DRAIN, outcomes.put)
+    return outcomes
+
+
+def replaced(server: Supervised) -> FakeChannel:
+    """Replace the server, and return the channel of the fresh one."""
+    number = server.transport.starts + 1
+    assert replace(server).get(timeout=PATIENCE) is None
+    return server.transport.channel(number)
+
+
+class TestHandingOver:
+    def test_new_calls_go_to_the_fresh_one_and_calls_in_flight_finish_in_the_old_one(self, server: Supervised) -> None:
+        first = server.transport.channel(1)
+        early = server.submit()
+        request = first.wait_for("tools/call")
+        connection = server.supervisor.call_queue.ready
+        second = replaced(server)
+        assert is_answered_by(server, 2)
+        assert server.supervisor.condition.pid == second.pid
+        assert connection is not None
+        assert connection.state is ConnectionState.DRAINING
+        assert first.closed_with_grace is None
+        assert server.supervisor.in_flight == 1
+        # It was looked at, and is going to be looked at again.
+        server.clock.wait_for_waiter(server.clock.monotonic() + 0.05)
+        first.answer(request, TEXT)
+        assert early.result(PATIENCE) == TEXT
+        server.pass_time(0.05)
+        first.wait_until_closing()
+        assert first.closed_with_grace == 2.0
+        assert server.supervisor.in_flight == 0
+
+    def test_it_is_no_change_of_the_state_and_no_failure(self, server: Supervised) -> None:
+        first = server.transport.channel(1)
+        replaced(server)
+        first.wait_until_closing()
+        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0, reason="recycled: requested")
+        assert server.states == [ServerState.STARTING, ServerState.READY]
+        assert server.supervisor.condition.last_error is None
+        assert status(server) is None
+        server.settle()
+        assert server.transport.starts == 2
+
+    def test_an_idle_server_is_ended_at_once(self, server: Supervised) -> None:
+        replaced(server)
+        server.transport.channel(1).wait_until_closing()
+
+    def test_no_call_is_without_a_server_meanwhile(self, server: Supervised) -> None:
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        second = server.transport.channel(2)
+        opening = second.wait_for("initialize")
+        assert is_answered_by(server, 1)
+        second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
+        assert outcomes.get(timeout=PATIENCE) is None
+        assert is_answered_by(server, 2)
+
+    def test_what_is_subscribed_is_set_up_before_it_takes_over(self, server: Supervised) -> None:
+        server.subscriptions.add_resource("file:///a")
+        server.transport.answers["resources/subscribe"] = lambda _: {}
+        second = replaced(server)
+        second.wait_for("resources/subscribe")
+        is_answered_by(server, 2)
+        methods = [message["method"] for message in second.received if "id" in message]
+        assert methods.index("resources/subscribe") < methods.index("tools/call")
+
+    def test_its_tools_are_those_of_the_fresh_one(self, server: Supervised) -> None:
+        server.transport.tools = [{"name": "other"}]
+        replaced(server)
+        assert server.listings[-1] == [{"name": "other"}]
+
+    def test_a_standby_is_used_and_the_next_one_is_started(self, supervise: Supervise) -> None:
+        server = supervise(standby=True).started()
+        second = wait_for_standby(server, 2)
+        assert replace(server).get(timeout=PATIENCE) is None
+        assert server.supervisor.condition.pid == second.pid
+        wait_for_standby(server, 3)
+
+    def test_the_fresh_one_is_checked_like_any_other(self, supervise: Supervise) -> None:
+        server = supervise(health_interval=30.0).started()
+        second = replaced(server)
+        server.transport.channel(1).wait_until_closing()
+        server.pass_time(30.0)
+        second.wait_for("ping")
+        assert server.transport.channel(1).requests("ping") == []
+
+
+class TestFailing:
+    def test_the_old_one_goes_on_and_the_failure_is_told(self, server: Supervised) -> None:
+        server.transport.start_errors.append(StartFailed("no memory"))
+        error = replace(server).get(timeout=PATIENCE)
+        assert error is not None
+        assert "no memory" in error.message
+        assert is_answered_by(server, 1)
+        server.settle()
+        assert server.transport.starts == 1
+        assert status(server) is None
+
+    def test_no_retry_is_announced_because_there_will_be_none(
+        self, server: Supervised, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.transport.start_errors.append(StartFailed("no memory"))
+        assert replace(server).get(timeout=PATIENCE) is not None
+        server.settle()
+        log.flush()
+        messages = [record.getMessage() for record in caplog.records]
+        assert not [message for message in messages if "standby_failed" in message]
+        assert len([message for message in messages if "server_not_replaced" in message]) == 1
+
+    def test_a_server_that_is_not_ready_is_not_replaced(self, server: Supervised) -> None:
+        server.transport.channel(1).hold_closing()
+        server.transport.channel(1).end(exit_code=1)
+        server.wait_for_state(ServerState.RESTARTING)
+        error = replace(server).get(timeout=PATIENCE)
+        assert error is not None
+        assert "restarting" in error.message
+        server.transport.channel(1).let_close()
+
+    def test_a_server_that_is_lost_meanwhile_is_restarted_by_it(self, server: Supervised) -> None:
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        second = server.transport.channel(2)
+        opening = second.wait_for("initialize")
+        server.transport.channel(1).end(exit_code=1)
+        server.wait_for_state(ServerState.RESTARTING)
+        second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
+        assert outcomes.get(timeout=PATIENCE) is None
+        assert is_answered_by(server, 2)
+        assert server.transport.starts == 2
+
+    def test_a_server_that_exits_by_itself_meanwhile_does_not_stay_exited(self, server: Supervised) -> None:
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        second = server.transport.channel(2)
+        opening = second.wait_for("initialize")
+        server.transport.channel(1).end(exit_code=0)
+        second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
+        assert outcomes.get(timeout=PATIENCE) is None
+        assert is_answered_by(server, 2)
+        assert server.transport.starts == 2
+
+    def test_a_mistake_while_it_takes_over_leaves_nothing_behind(self, server: Supervised) -> None:
+        def break_down(event: Event) -> None:
+            if isinstance(event, Restarted):
+                server.reactions.remove(break_down)
+                raise ZeroDivisionError("a mistake")
+
+        server.reactions.append(break_down)
+        replace(server)
+        server.wait_for(StateChanged, lambda event: event.new is ServerState.READY and event.generation == 3)
+        for number in (1, 2):
+            server.transport.channel(number).wait_until_closing()
+        assert is_answered_by(server, 3)
+
+    def test_stopping_is_told(self, server: Supervised) -> None:
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        server.transport.channel(2).wait_for("initialize")
+        server.supervisor.stop()
+        assert outcomes.get(timeout=PATIENCE) is not None
+        assert server.transport.channel(2).closed_with_grace is not None
+
+
+class TestAnotherConfiguration:
+    def test_it_holds_from_the_moment_on_when_the_fresh_process_takes_over(self, server: Supervised) -> None:
+        other, candidate = reconfigured(server, max_pending=7)
+        server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
+        assert server.adoptions == [candidate]
+        assert server.context.transport is other
+        assert server.supervisor.call_queue.max_pending == 7
+        call = server.submit()
+        other.channel(1).answer(other.channel(1).wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+        assert server.wait_for(Restarted).reason == "recycled: reconfigured"
+        # What follows is done with it, too.
+        other.channel(1).end(exit_code=1)
+        assert other.channel(2)
+
+    def test_one_that_cannot_be_started_changes_nothing(self, server: Supervised) -> None:
+        other, candidate = reconfigured(server)
+        other.start_errors.append(StartFailed("no such file"))
+        (error,) = server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
+        assert "no such file" in error.message
+        assert server.adoptions == []
+        assert is_answered_by(server, 1)
+        assert server.supervisor.replace_now(DRAIN)
+        assert is_answered_by(server, 2)
+
+    def test_a_stand_by_with_the_former_one_does_not_take_over(self, supervise: Supervise) -> None:
+        server = supervise(standby=True).started()
+        wait_for_standby(server, 2)
+        other, candidate = reconfigured(server)
+        server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
+        assert server.supervisor.condition.pid == other.channel(1).pid
+        server.transport.channel(2).wait_until_closing()
+        assert other.channel(2), "the next stand-by"
+
+    def test_one_that_follows_another_ends_what_was_started_for_that(self, server: Supervised) -> None:
+        first, one = reconfigured(server)
+        del first.answers["initialize"]
+        waiting = server.in_background(server.supervisor.reconfigure_now, one, DRAIN)
+        first.channel(1).wait_for("initialize")
+        second, two = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, two, DRAIN).result(PATIENCE) == [None]
+        assert waiting.result(PATIENCE) == [None]
+        assert server.adoptions == [two]
+        assert server.context.transport is second
+        first.channel(1).wait_until_closing()
+
+    def test_a_server_that_is_lost_meanwhile_comes_back_with_it(self, server: Supervised) -> None:
+        other, candidate = reconfigured(server)
+        del other.answers["initialize"]
+        waiting = server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN)
+        hello = other.channel(1).wait_for("initialize")
+        server.transport.channel(1).end(exit_code=1)
+        server.wait_for_state(ServerState.RESTARTING)
+        other.channel(1).answer(hello, handshake_answers()["initialize"](hello))
+        assert waiting.result(PATIENCE) == [None]
+        assert server.adoptions == [candidate]
+
+    def test_a_server_that_waits_for_its_next_start_is_started_at_once(self, supervise: Supervise) -> None:
+        server = supervise().started()
+        server.transport.start_errors.extend(StartFailed("gone") for _ in range(2))
+        server.transport.channel(1).end(exit_code=1)
+        assert wait_until(lambda: server.supervisor.condition.retry_in is not None)
+        call = server.submit()
+        other, candidate = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE) == [None]
+        other.channel(1).answer(other.channel(1).wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+
+    def test_a_server_that_is_being_started_is_started_anew(self, supervise: Supervise) -> None:
+        server = supervise()
+        del server.transport.answers["initialize"]
+        started = server.in_background(server.supervisor.start)
+        server.transport.channel(1).wait_for("initialize")
+        call = server.submit()
+        other, candidate = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE) == [None]
+        assert started.result(PATIENCE)
+        other.channel(1).answer(other.channel(1).wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+        assert server.supervisor.condition.restarts == 0
+
+    def test_a_lazy_server_at_rest_stays_at_rest(self, supervise: Supervise) -> None:
+        server = supervise(lazy=True, known=(None, []))
+        assert server.supervisor.start()
+        other, candidate = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE) == [None]
+        assert server.transport.starts == other.starts == 0
+        server.submit()
+        assert other.channel(1)
+
+    def test_a_server_that_was_stopped_is_not_started(self, server: Supervised) -> None:
+        _, candidate = reconfigured(server)
+        server.supervisor.stop()
+        assert not server.supervisor.is_running
+        assert server.supervisor.reconfigure_now(candidate, DRAIN) == []
+
+
+def reconfigured(server: Supervised, **changes: Any) -> tuple[FakeTransport, SupervisionContext]:
+    """Another configuration of the server, and its transport."""
+    transport = FakeTransport()
+    context = server.context
+    fields = {name: getattr(context, name) for name in context.__struct_fields__}
+    candidate = SupervisionContext(**{**fields, "transport": transport, "observer": Observer("fake"), **changes})
+    return transport, candidate

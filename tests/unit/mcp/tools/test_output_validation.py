@@ -1,0 +1,251 @@
+"""Results of tools that promised something: whether it is there."""
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+
+from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.errors import InvalidResponse
+from gaia.mcp.protocol import json_schema
+from gaia.mcp.tools.output_validation import OutputValidation
+from gaia.mcp.tools.tool import MCPTool
+from tests.fake_transport import FakeTransport
+from tests.waiting import PATIENCE, wait_until
+
+Json = dict[str, Any]
+SCHEMA: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+GOOD: Json = {"content": [], "structuredContent": {"n": 1}}
+BAD: Json = {"content": [], "structuredContent": {"n": "one"}}
+
+
+def tool(schema: Any = SCHEMA) -> MCPTool:
+    return MCPTool("count", "", {}, output_schema=schema)
+
+
+def problem(result: Json, schema: Any = SCHEMA, mode: Any = "error") -> InvalidResponse | None:
+    check = OutputValidation("fake", mode, str).check_of(tool(schema))
+    assert check is not None
+    return check(result)
+
+
+class TestChecking:
+    def test_a_result_that_fits_is_fine(self) -> None:
+        assert problem(GOOD) is None
+
+    @pytest.mark.parametrize("value", [None, 0, "text", [1], True])
+    def test_an_output_may_be_any_json_value(self, value: Any) -> None:
+        assert problem({"structuredContent": value}, {"enum": [value]}) is None
+
+    @pytest.mark.parametrize(
+        ("result", "complaint"),
+        [
+            (BAD, "n: 'one' is not of type 'integer'"),
+            ({"structuredContent": None}, "None is not of type 'object'"),
+            ({"content": []}, "there is no structuredContent"),
+        ],
+    )
+    def test_one_that_does_not_says_where(self, result: Json, complaint: str) -> None:
+        error = problem(result)
+        assert error is not None
+        assert str(error) == f"the result of count does not fit its outputSchema: {complaint}"
+
+    @pytest.mark.parametrize("result", [{**BAD, "isError": True}, {"content": [], "isError": True}])
+    def test_a_reported_error_is_no_output(self, result: Json) -> None:
+        assert problem(result) is None
+
+    def test_there_is_nothing_to_check_without_a_promise(self) -> None:
+        outputs = OutputValidation("fake", "error", str)
+        assert outputs.check_of(None) is outputs.check_of(tool(None)) is None
+        assert OutputValidation("fake", "off", str).check_of(tool()) is None
+
+    def test_a_warning_is_logged_without_secrets_and_the_result_passes(self, caplog: pytest.LogCaptureFixture) -> None:
+        check = OutputValidation("fake", "warn", lambda text: text.replace("one", "***")).check_of(tool())
+        assert check is not None
+        assert check(BAD) is None
+        assert "output_invalid" in caplog.text
+        assert "'***' is not of type" in caplog.text
+
+    def test_a_schema_that_changes_is_read_anew(self) -> None:
+        outputs = OutputValidation("fake", "error", str)
+        before, after = outputs.check_of(tool()), outputs.check_of(tool({"required": ["m"]}))
+        assert before is not None
+        assert after is not None
+        assert before(GOOD) is None
+        assert after(GOOD) is not None
+        assert before(GOOD) is None
+
+
+class TestSchemasOfNoUse:
+    @pytest.mark.parametrize(
+        "schema", [{"type": "nonsense"}, {"$ref": "https://example.com/schema"}, {"$schema": "urn:own"}]
+    )
+    def test_they_are_said_once_and_lose_no_result(self, schema: Json, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.WARNING)
+        outputs = OutputValidation("fake", "error", str)
+        for _ in range(3):
+            check = outputs.check_of(tool(schema))
+            assert check is not None
+            assert check(BAD) is None
+        assert caplog.text.count("output_schema_unusable") == 1
+
+    def test_a_part_that_cannot_be_checked_is_said_once_and_the_others_are_checked(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outputs = OutputValidation("fake", "error", lambda text: text.replace("secret", "***"))
+        schema = {"properties": {"n": {"pattern": "^(?!secret)"}, "m": {"type": "integer"}}}
+        check = outputs.check_of(tool(schema))
+        assert check is not None
+        for _ in range(3):
+            assert check(BAD) is None
+            assert check({"structuredContent": {"n": "one", "m": "two"}}) is not None
+        assert caplog.text.count("output_partly_unchecked") == 1
+        assert "^(?!***)" in caplog.text
+
+
+class TestResultsThatTakeTooLong:
+    @pytest.mark.parametrize("late", ["work", "nesting"])
+    def test_one_is_not_checked_and_the_next_one_is(
+        self, late: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outputs = OutputValidation("fake", "error", str)
+        check = outputs.check_of(tool({"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}))
+        assert check is not None
+        assert check({"structuredContent": [1, "one"]}) is not None
+        value: Any = [1] * 1000
+        if late == "work":
+            monkeypatch.setattr(json_schema, "_MAX_WORK", 10_000)
+        else:
+            for _ in range(1000):
+                value = [value]
+        assert check({"structuredContent": value}) is None
+        assert caplog.text.count("output_unchecked") == 1
+        assert check({"structuredContent": [1, "one"]}) is not None
+        assert "output_schema_unusable" not in caplog.text
+
+    def test_what_other_threads_do_meanwhile_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A thousand seconds pass each time that the clock is looked at.
+        clock = itertools.count(0.0, 1000.0)
+        monkeypatch.setattr("time.monotonic", lambda: next(clock))
+        monkeypatch.setattr("time.thread_time", lambda: 0.0)
+        assert problem({"structuredContent": [1] * 10_000 + ["one"]}, {"items": {"type": "integer"}}) is not None
+
+
+@pytest.fixture
+def checked() -> list[str]:
+    """The servers of the results whose checks have begun."""
+    return []
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, checked: list[str]) -> Iterator[threading.Event]:
+    """Checks of all servers but `free` end when this is set."""
+    held, look = threading.Event(), OutputValidation._check
+
+    def wait(outputs: OutputValidation, *arguments: Any) -> InvalidResponse | None:
+        checked.append(outputs._server)
+        assert outputs._server == "free" or held.wait(PATIENCE)
+        return look(outputs, *arguments)
+
+    monkeypatch.setattr(OutputValidation, "_check", wait)
+    yield held
+    held.set()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., MCPClient]]:
+    """A client whose tool `count` answers with a result of the test."""
+    clients: list[MCPClient] = []
+
+    def connect(result: Json, **settings: Any) -> MCPClient:
+        transport = FakeTransport()
+        transport.tools = [{"name": "count", "outputSchema": SCHEMA}]
+        transport.answers["tools/call"] = lambda _: result
+        clients.append(MCPClient("fake", transport, protocol="handshake", **settings))
+        assert clients[-1].connect()
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.disconnect()
+
+
+class TestCalls:
+    def test_by_default_a_result_that_does_not_fit_is_logged(
+        self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert connect(BAD).call_tool("count") == BAD
+        assert wait_until(lambda: "output_invalid" in caplog.text)
+
+    def test_it_can_fail_the_call(self, connect: Callable[..., MCPClient]) -> None:
+        client = connect(BAD, output_validation="error")
+        outcome = client.call_tool("count")
+        assert (outcome["error_type"], outcome["delivery"]) == ("invalid_response", "unknown")
+        assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
+
+    def test_a_check_that_fails_ends_the_call(
+        self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = connect(GOOD, output_validation="error")
+        # As what an extension in Rust raises, it is no `Exception`.
+        monkeypatch.setattr(OutputValidation, "_check", Mock(side_effect=BaseException("a mistake")))
+        assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
+
+    def test_submitted_calls_are_checked_where_no_user_code_runs(
+        self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = connect(GOOD, output_validation="error")
+        threads: list[str] = []
+        look = OutputValidation._check
+
+        def spied(*arguments: Any) -> InvalidResponse | None:
+            threads.append(threading.current_thread().name)
+            return look(*arguments)
+
+        monkeypatch.setattr(OutputValidation, "_check", spied)
+        assert client.submit_tool("count").result(PATIENCE) == GOOD
+        assert threads == ["mcp-fake-checks-1"]
+
+    def test_no_call_waits_for_a_check_that_it_cannot_fail_of(
+        self, connect: Callable[..., MCPClient], held: threading.Event
+    ) -> None:
+        client = connect(GOOD)
+        assert client.call_tool("count") == GOOD
+        assert [client.submit_tool("count").result(PATIENCE) for _ in range(9)] == [GOOD] * 9
+
+    def test_checks_delay_no_call_to_another_server(self, held: threading.Event, checked: list[str]) -> None:
+        schema = {"type": "object"}
+        transports = {name: FakeTransport() for name in ("busy", "free")}
+        for transport in transports.values():
+            transport.answers["server/discover"] = lambda _: {}
+            transport.tools = [{"name": "count", "outputSchema": schema}]
+            transport.answers["tools/call"] = lambda _: GOOD
+        with patch("gaia.mcp.client.mcp_client.transport_for", lambda server, *_: transports[server.name]):
+            entries = {name: {"command": name, "outputValidation": "error"} for name in transports}
+            with MCPClientManager(entries, start_timeout=None) as manager:
+                busy = [manager.submit_tool("mcp_busy_count") for _ in range(9)]
+                assert wait_until(lambda: checked == ["busy"])
+                assert manager.submit_tool("mcp_free_count").result(PATIENCE) == GOOD
+                assert not any(future.done() for future in busy)
+                held.set()
+                assert [future.result(PATIENCE) for future in busy] == [GOOD] * 9
+
+    def test_schemas_are_ready_before_the_first_call(self, connect: Callable[..., MCPClient]) -> None:
+        client = connect(GOOD, output_validation="error")
+        assert wait_until(lambda: "count" in client.tool_calls.outputs._ready)
+
+    def test_a_client_that_ends_has_said_what_is_wrong(
+        self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        client = connect(BAD)
+        client.call_tool("count")
+        client.disconnect()
+        assert "output_invalid" in caplog.text
+
+    def test_it_can_be_turned_off(self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture) -> None:
+        assert connect(BAD, output_validation="off").call_tool("count") == BAD
+        assert "output_invalid" not in caplog.text

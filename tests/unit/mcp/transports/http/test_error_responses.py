@@ -1,0 +1,171 @@
+"""What a response means that has no message as its body."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from gaia.http import Response, Url
+from gaia.mcp.errors import HttpError, NeedsAuthorization
+from gaia.mcp.transports.http import error_responses
+from tests.servers.http_server import Exchange
+from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, a_response
+
+MAX_ERROR_BYTES = 64 * 1024
+
+
+def response(status: int, **headers: str) -> Response:
+    return a_response(status, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def body(error: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": "server-error", "error": error}).encode()
+
+
+def refusal(answered: Response, said: bytes = b"") -> HttpError:
+    return error_responses.refusal(
+        answered, Url.parse("http://host/mcp"), said, "web", lambda text: text.replace("hunter2", "***")
+    )
+
+
+class TestError:
+    @pytest.mark.parametrize("said", [b"", b"{", b"[]", b"<h1>", b'{"jsonrpc": "2.0", "id": 1, "result": {}}'])
+    def test_what_is_no_error_is_none(self, said: bytes) -> None:
+        assert error_responses.error_in(said) is None
+
+    @pytest.mark.parametrize(("error", "code"), [({"code": -32000}, -32000), ({}, None), ("no", None), (None, None)])
+    def test_it_may_have_no_code(self, error: Any, code: int | None) -> None:
+        found = error_responses.error_in(body(error))
+        assert found is not None
+        assert error_responses.code_of(found) == code
+
+    def test_as_an_answer_it_has_our_id_and_is_otherwise_the_same(self) -> None:
+        error = {"code": -32600, "message": "größer", "data": [1]}
+        found = error_responses.error_in(body(error))
+        assert found is not None
+        assert json.loads(error_responses.with_id(found, 7)) == {"jsonrpc": "2.0", "id": 7, "error": error}
+
+
+class TestExcerpt:
+    @pytest.mark.parametrize(
+        ("said", "expected"),
+        [
+            (b"", ""),
+            (b"<html><body></body></html>", ""),
+            (b"<style>p {}</style><SCRIPT>x()</script ><p>Not  \n found</p>", ": Not found"),
+            (b"your hunter2 is wrong", ": your *** is wrong"),
+            (b"\xff", ": \ufffd"),
+            (b"x" * 200, f": {'x' * 200}"),
+            (b"x" * 201, f": {'x' * 200}…"),
+            (b"<br>" * 1023 + b"xhunter2", ": x***"),
+            (b"hun<br>ter2", ": hun ter2"),
+        ],
+    )
+    def test_it_is_the_beginning_of_the_text_without_markup_and_secrets(self, said: bytes, expected: str) -> None:
+        assert error_responses.excerpt(said, lambda text: text.replace("hunter2", "***")) == expected
+
+    def test_no_part_of_a_secret_is_left_at_its_end(self) -> None:
+        said = b"x" * 197 + b" hunter2"
+        assert "hun" not in error_responses.excerpt(said, lambda text: text.replace("hunter2", "***"))
+
+    @pytest.mark.parametrize("said", ["<script ", "<", "<style", "<script></", " "])
+    def test_a_body_that_is_made_to_be_searched_for_ever_is_not(self, said: str) -> None:
+        began = time.process_time()
+        error_responses.excerpt((said * 100_000).encode()[:MAX_ERROR_BYTES], str)
+        assert time.process_time() - began < 2
+
+
+class TestRefusal:
+    @pytest.mark.parametrize(
+        ("answered", "expected"),
+        [
+            (response(401), True),
+            (response(401, WWW_Authenticate="Bearer"), True),
+            (response(403, WWW_Authenticate="Bearer"), True),
+            (response(403), False),
+            (response(404, WWW_Authenticate="Bearer"), False),
+        ],
+    )
+    def test_only_what_a_login_can_change_asks_for_one(self, answered: Response, expected: bool) -> None:
+        error = refusal(answered)
+        assert isinstance(error, NeedsAuthorization) is expected
+        assert error.status == answered.status
+
+    def test_a_redirect_that_is_not_followed_shows_no_secrets(self) -> None:
+        moved = response(302, Location="http://me:hunter2@other/login?token=hunter2")
+        assert "it redirects to http://other/login, which is not followed" in refusal(moved).message
+
+    def test_a_redirect_that_cannot_be_read_leads_nowhere(self) -> None:
+        for location in ("", "http://[", "ftp://host/"):
+            assert "it redirects to nowhere" in refusal(response(302, Location=location)).message
+
+    def test_one_that_nobody_is_let_in_for_says_how_to_log_in(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
+        result = client.call_tool("echo", {})
+        assert (result["error_type"], result["delivery"]) == ("needs_authorization", "not_sent")
+        assert "gaia mcp login web" in result["error"]
+
+
+class TestSecrets:
+    def test_what_a_server_repeats_of_them_is_masked(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server, headers={"Authorization": "Bearer abcdef-secret"})
+        echoed = b"you sent abcdef-secret"
+        server.on["tools/call"] = lambda exchange: exchange.body(echoed, "text/plain", 400)
+        assert client.call_tool("echo", {})["error"].endswith("400 Bad Request: you sent ***")
+
+
+class TestForgottenSession:
+    @pytest.mark.parametrize(
+        ("status", "error", "expected"),
+        [
+            (404, None, True),
+            (404, {"code": -32600, "message": "no"}, True),
+            (400, {"code": -32000, "message": "No valid Session ID"}, True),
+            (400, {"code": -32000, "message": "bad"}, False),
+            (400, {"code": -32000}, False),
+            (400, "session", False),
+            (400, None, False),
+            (410, None, False),
+        ],
+    )
+    def test_it_is_known_by_the_status_or_by_what_is_said(self, status: int, error: Any, expected: bool) -> None:
+        found = None if error is None else error_responses.error_in(body(error))
+        assert error_responses.is_forgotten(response(status), "s-1", found) is expected
+        assert not error_responses.is_forgotten(response(status), None, found)
+
+    def test_some_servers_say_it_with_400(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server, restart={"initialDelay": 60, "maxDelay": 60})
+
+        def example(exchange: Exchange) -> None:
+            if exchange.seen.headers["mcp-session-id"] == "session-1":
+                error = exchange.error(-32000, "Bad Request: No valid session ID provided")
+                exchange.json({**error, "id": None}, status=400)
+            else:
+                server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = example
+        assert client.call_tool("echo", {}) == TEXT
+
+    def test_a_server_that_answers_the_call_has_read_it(self, serve: Serve, connect: Connect) -> None:
+        """It may have acted, so the call is not made again."""
+        server = serve()
+        client = connect(server)
+        error = "the database session has expired"
+        server.on["tools/call"] = lambda exchange: exchange.json(exchange.error(-32000, error), status=400)
+        result = client.call_tool("echo", {})
+        assert (result["error"], result["delivery"]) == (error, "unknown")
+        assert len(server.of("tools/call")) == 1
+
+    def test_a_404_without_a_session_is_no_end_of_one(self, serve: Serve, connect: Connect) -> None:
+        server = serve(sessions=False)
+        client = connect(server)
+        server.on["tools/call"] = lambda exchange: exchange.body(b"", status=404)
+        assert client.call_tool("echo", {})["error_type"] == "http"
+        assert client.status.generation == 1

@@ -1,0 +1,265 @@
+"""One server behind pipes: what it writes is read, whatever it is, and its end is noticed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+import pytest
+
+from gaia.mcp.errors import InvalidResponse, MCPError, ServerCrashed
+from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.transports import StdioTransport
+from gaia.mcp.transports.stdio_channel import StdioChannel
+from tests.unit.mcp.client.transports.conftest import (
+    MEGABYTE,
+    PATIENCE,
+    SECRET,
+    Configure,
+    Json,
+    Listener,
+    both_parents,
+    call,
+    direct,
+    posix,
+)
+from tests.waiting import wait_until
+
+
+class TestStarting:
+    @pytest.mark.process
+    @both_parents
+    @pytest.mark.parametrize("number", range(1, 5))
+    def test_without_threads_there_is_no_connection_and_nothing_is_left(
+        self, parent: str, number: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin, begun = threading.Thread.start, []
+
+        def start(thread: threading.Thread) -> None:
+            begun.append(thread.name)
+            if len(begun) >= number:
+                raise RuntimeError("can't start new thread")
+            begin(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+        transport = StdioTransport(sys.executable, ["-I", "-S", "-c", "import time; time.sleep(300)"])
+        assert transport.connect() is False
+        assert len(begun) == number
+
+
+class TestOutput:
+    @pytest.mark.parametrize(
+        "junk",
+        [
+            {"text": "Server listening on stdio"},
+            {"text": "{"},
+            {"hex": "ff fe 00 0d"},
+            {"json": [1, 2]},
+            {"json": {"jsonrpc": "2.0", "id": 99, "result": {}}},
+            {"json": {"jsonrpc": "2.0", "id": True, "result": {}}},
+            {"json": {"jsonrpc": "2.0", "id": "9" * 5000, "result": {}}},
+            {"json": {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "Parse error"}}},
+            {"json": {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": [1]}}},
+            {"size": 3 * MEGABYTE},
+        ],
+        ids=lambda junk: str(junk)[:50],
+    )
+    def test_junk_before_an_answer_does_not_harm_it(self, start: Callable[..., StdioTransport], junk: Json) -> None:
+        transport = start(faults=[{"tool": "echo", "junk": [junk, junk]}])
+        assert call(transport, "echo", text="x") == "x"
+        assert call(transport, "echo", text="y") == "y"
+
+    @pytest.mark.parametrize("depth", [900, 1000, 1020, 20_000])
+    def test_deep_nesting_does_not_either(self, start: Callable[..., StdioTransport], depth: int) -> None:
+        nested = "[" * depth + "]" * depth
+        junk = [
+            {"text": f'{{"jsonrpc":"2.0","id":null,"error":{nested}}}'},
+            {"text": f'{{"jsonrpc":"2.0","id":99,"error":{{"code":1,"message":{nested}}}}}'},
+        ]
+        transport = start(faults=[{"tool": "echo", "junk": junk}])
+        assert call(transport, "echo", text="x") == "x"
+
+    @pytest.mark.parametrize("result", ["text", 5, [1], True])
+    def test_a_result_that_is_no_object_is_invalid(self, start: Callable[..., StdioTransport], result: Any) -> None:
+        transport = start(faults=[{"on": "ping", "result": result}])
+        with pytest.raises(ValueError, match="the result of ping is not an object") as invalid:
+            transport.send_request("ping")
+        assert isinstance(invalid.value, InvalidResponse)
+
+    def test_an_error_without_a_code_is_invalid(self, start: Callable[..., StdioTransport]) -> None:
+        transport = start(faults=[{"on": "ping", "error": {"message": "no"}}])
+        with pytest.raises(ValueError, match="no integer code"):
+            transport.send_request("ping")
+
+    def test_an_answer_with_windows_line_ends_in_tiny_pieces(self, start: Callable[..., StdioTransport]) -> None:
+        transport = start(line_ending="\r\n", faults=[{"tool": "echo", "chunk_size": 3}])
+        assert call(transport, "echo", text="größer") == "größer"
+
+    def test_answers_that_come_twice_are_counted_once(self, start: Callable[..., StdioTransport]) -> None:
+        transport = start(faults=[{"tool": "echo", "twice": True}])
+        assert [call(transport, "echo", text=text) for text in "abc"] == ["a", "b", "c"]
+
+    def test_an_id_that_comes_back_as_a_string_is_understood(self, start: Callable[..., StdioTransport]) -> None:
+        transport = start(faults=[{"on": "ping", "answer_id": "1"}])
+        assert transport.send_request("ping")["result"] == {}
+
+    def test_a_request_of_the_server_is_answered(self, start: Callable[..., StdioTransport]) -> None:
+        requests = [{"method": "ping"}, {"method": "sampling/createMessage", "params": {}}]
+        transport = start(faults=[{"on": "ask", "server_requests": requests}])
+        transport.send_request("ask")
+        pong, refusal = call(transport, "client_answers")
+        assert pong == {"jsonrpc": "2.0", "id": "server-1", "result": {}}
+        assert (refusal["id"], refusal["error"]["code"]) == ("server-2", -32601)
+
+    @pytest.mark.parametrize("size", [100_000, 8 * MEGABYTE])
+    def test_large_messages_go_both_ways(self, start: Callable[..., StdioTransport], size: int) -> None:
+        transport = start()
+        text = "ä" * (size // 2)
+        assert call(transport, "echo", text=text) == text
+
+    def test_several_large_messages_at_once(self, start: Callable[..., StdioTransport]) -> None:
+        transport = start()
+        with ThreadPoolExecutor(4) as pool:
+            texts = [letter * MEGABYTE for letter in "abcd"]
+            assert list(pool.map(lambda text: call(transport, "echo", text=text), texts)) == texts
+
+    def test_an_answer_over_the_limit_fails_only_its_own_call(self, start: Callable[..., StdioTransport]) -> None:
+        transport = start({"max_message_bytes": 100_000})
+        with pytest.raises(ValueError, match=r"the answer is 1\d{5} bytes long"):
+            call(transport, "echo", text="x" * 100_000)
+        assert call(transport, "echo", text="short") == "short"
+
+
+class TestStderr:
+    def test_a_flood_blocks_nobody(self, start: Callable[..., StdioTransport]) -> None:
+        flood = 8 * MEGABYTE
+        transport = start(stderr_flood=flood, faults=[{"tool": "echo", "stderr_flood": flood}])
+        assert call(transport, "echo", text="x") == "x"
+
+    def test_its_end_is_told_with_the_secrets_masked(self, fault_server: Configure) -> None:
+        stderr = f"first line\nTraceback: bad token {SECRET}\n"
+        server = fault_server(exit_at_start={"code": 3, "stderr": stderr})
+        listener = Listener()
+        channel = StdioTransport(**server, env={"API_TOKEN": SECRET}).open(listener, "test")
+        assert listener.ended.wait(PATIENCE)
+        expected = Ending(exit_code=3, stderr_tail="first line\nTraceback: bad token ***")
+        assert channel.ending(PATIENCE) == expected
+        assert str(expected) == ("exited with code 3; it last wrote on stderr:\nfirst line\nTraceback: bad token ***")
+        assert channel.close(0.0) == expected
+
+    def test_it_goes_to_the_log_with_the_secrets_masked(
+        self, fault_server: Configure, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, logger="gaia")
+        server = fault_server(exit_at_start={"stderr": f"started with {SECRET}"})
+        transport = StdioTransport(**server, env={"API_TOKEN": SECRET})
+        transport.connect()
+        assert wait_until(lambda: "started with ***" in caplog.text)
+        transport.disconnect()
+        assert SECRET not in caplog.text
+
+
+def not_again(timeout: float) -> bool:
+    raise AssertionError("it was waited for already")
+
+
+class TestEnding:
+    def test_all_that_was_written_before_the_end_was_delivered_when_it_is_told(self, fault_server: Configure) -> None:
+        listener = Listener()
+        script = "import os; os.write(1, b'x' * 60000 + b'\\n' + b'last'); os.write(2, b'last words'); os._exit(1)"
+        channel = StdioTransport(sys.executable, ["-I", "-S", "-c", script]).open(listener, "test")
+        ending = channel.ending(PATIENCE)
+        assert ending == Ending(exit_code=1, stderr_tail="last words")
+        assert [listener.lines.get_nowait() for _ in range(2)] == [b"x" * 60000, b"last"]
+        channel.close(0.0)
+
+    @posix
+    def test_a_crash_is_noticed_although_a_child_holds_the_output_open(
+        self, start: Callable[..., StdioTransport]
+    ) -> None:
+        transport = start(
+            child="own_session", child_keeps_pipes=True, faults=[{"tool": "echo", "crash": "before_answer"}]
+        )
+        with pytest.raises(ServerCrashed, match="exited with code 1"):
+            call(transport, "echo", text="x")
+
+    @posix
+    @pytest.mark.parametrize("awaited", [True, False])
+    def test_what_a_child_writes_later_is_waited_for_once_and_if_it_may_be_an_answer(
+        self,
+        awaited: bool,
+        open_channel: Callable[..., tuple[StdioChannel, Listener]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        waited = 0.3 if awaited else PATIENCE
+        monkeypatch.setattr("gaia.mcp.transports.stdio_channel._DRAIN_SECONDS", waited)
+        channel, listener = open_channel(child="own_session", child_keeps_pipes=True)
+        listener.awaits = awaited
+        assert channel.pid is not None
+        began = time.monotonic()
+        psutil.Process(channel.pid).kill()
+        assert listener.ended.wait(PATIENCE / 2)
+        assert not awaited or time.monotonic() - began >= waited
+        monkeypatch.setattr(channel, "_drain", not_again)
+        assert channel.ending(PATIENCE) == Ending(signal="SIGKILL")
+        monkeypatch.undo()
+
+    @direct
+    @posix
+    def test_closing_does_not_wait_for_ever_for_what_cannot_be_killed(
+        self,
+        open_channel: Callable[..., tuple[StdioChannel, Listener]],
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Another user's process, say, that got the server's output. Its readers end when it does."""
+        channel, _ = open_channel(child="own_session", child_keeps_pipes=True)
+        assert channel.pid is not None
+        (survivor,) = psutil.Process(channel.pid).children()
+        monkeypatch.setattr("gaia.mcp.transports.stdio_channel._JOIN_SECONDS", 0.1)
+        monkeypatch.setattr("gaia.mcp.transports.direct_process.end_strays", lambda *_: None)
+        stdout = channel.popen.stdout
+        assert stdout is not None
+        channel.close(PATIENCE)
+        assert "output_still_open" in caplog.text
+        assert not stdout.closed, "or the reader would read from whatever opens next"
+        survivor.kill()
+        assert wait_until(lambda: stdout.closed)
+
+
+class TestWedged:
+    """A server that reads no more."""
+
+    @pytest.fixture
+    def wedged(self, quick: None, start: Callable[..., StdioTransport]) -> StdioTransport:
+        transport = start(faults=[{"on": "ping", "stop_reading": True}])
+        transport.send_request("ping")
+        transport.timeout = 0.3
+        return transport
+
+    def test_callers_time_out_on_time(self, wedged: StdioTransport) -> None:
+        def request(number: int) -> tuple[float, MCPError]:
+            began = time.monotonic()
+            with pytest.raises(TimeoutError) as timeout:
+                wedged.send_request("large", {"number": number, "text": "x" * MEGABYTE})
+            assert isinstance(timeout.value, MCPError)
+            return time.monotonic() - began, timeout.value
+
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = list(pool.map(request, range(8)))
+        assert all(elapsed >= 0.3 for elapsed, _ in outcomes)
+        assert max(elapsed for elapsed, _ in outcomes) < 10.0
+        sent = [error.delivery for _, error in outcomes].count("unknown")
+        assert sent < 8, "most of them never began to leave"
+
+    def test_it_can_be_disconnected(self, wedged: StdioTransport) -> None:
+        with pytest.raises(TimeoutError):
+            wedged.send_request("large", {"text": "x" * 4 * MEGABYTE})
+        wedged.disconnect()
+        assert not wedged.is_connected()
