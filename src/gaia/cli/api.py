@@ -33,7 +33,7 @@ def serve(
 
     def run() -> None:
         from gaia.agents.base import ApiAgent
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         require("starlette", "uvicorn")
         from gaia.api.app import serve as serve_api

@@ -168,7 +168,7 @@ def gateway(
 
     def run() -> None:
         from gaia.cli.service_log import log_without_waiting
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         require(*_MODULES, extra="gateway")
         log_without_waiting()

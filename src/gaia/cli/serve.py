@@ -81,7 +81,7 @@ def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, 
         )
 
     def run() -> None:
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         if transport is Transport.STDIO:
             require("mcp", "jsonschema")

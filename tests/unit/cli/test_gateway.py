@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.gateway.access.client_token import hash_of
+from gaia.mcp.gateway.access.clients_file import hash_of
 
 
 def test_what_to_paste_is_printed(invoke: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.options import Options
 from gaia.cli.serve_options import announce, http_options, load, run_server
-from gaia.serving.extra import ServingUnavailable
+from gaia.serving.loading import ServingUnavailable
 from gaia.serving.options import HttpOptions, UnsafeOptions
 
 
