@@ -16,8 +16,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.crewai needs CrewAI: pip install crewai, 1.15.30 or newer") from error
 
-__all__ = ["MCPServerTool", "crewai_tools", "refresh"]
-
 
 def crewai_tools(manager: Manager) -> list[BaseTool]:
     """The tools that `manager` offers at this moment, for the ``tools`` of an agent or a task; thread-safe.

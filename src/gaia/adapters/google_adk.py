@@ -20,8 +20,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.google_adk needs google-adk: pip install google-adk") from error
 
-__all__ = ["MCPManagerTool", "MCPManagerToolset"]
-
 _Request: TypeAlias = tuple[tuple[str, str, str], str | None, str, int]
 """Run, tool and arguments; id of the call; path of the node, and which attempt of it makes the call."""
 

@@ -18,8 +18,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.langchain needs LangChain: pip install langchain") from error
 
-__all__ = ["MCPStructuredTool", "langchain_tools"]
-
 _IDENTITY = "mcp_tool_call_id"
 """Of the metadata of a call."""
 

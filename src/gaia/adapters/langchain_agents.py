@@ -13,8 +13,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.langchain_agents needs LangChain: pip install langchain") from error
 
-__all__ = ["MCPToolsMiddleware"]
-
 
 class MCPToolsMiddleware(AgentMiddleware):
     """Gives an agent the tools that `manager` offers when the model is asked, and makes its calls of them.

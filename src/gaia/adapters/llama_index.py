@@ -16,8 +16,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.llama_index needs LlamaIndex: pip install llama-index-core") from error
 
-__all__ = ["MCPToolRetriever", "llama_index_tools"]
-
 
 def llama_index_tools(manager: Manager) -> list[FunctionTool]:
     """The tools that `manager` offers at this moment, for the `tools` of an agent or of a model; thread-safe.

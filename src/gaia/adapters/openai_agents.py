@@ -15,8 +15,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.openai_agents needs openai-agents: pip install openai-agents") from error
 
-__all__ = ["MCPManagerAgent", "function_tools"]
-
 
 def function_tools(manager: Manager) -> list[FunctionTool]:
     """The tools that `manager` offers at this moment, for ``Agent(tools=…)``.

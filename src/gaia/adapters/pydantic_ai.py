@@ -28,8 +28,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.pydantic_ai needs pydantic-ai: pip install pydantic-ai-slim") from error
 
-__all__ = ["MCPManagerToolset"]
-
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Any: the server checks them."""
 

@@ -17,8 +17,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.smolagents needs smolagents: pip install smolagents") from error
 
-__all__ = ["MCPServerTool", "refresh", "smolagents_tools"]
-
 
 def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MCPServerTool]:
     """The tools that `manager` offers at this moment, for the `tools` of an agent; thread-safe.

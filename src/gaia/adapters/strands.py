@@ -22,8 +22,6 @@ try:
 except ImportError as error:
     raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
 
-__all__ = ["MCPManagerPlugin", "MCPManagerTool", "strands_tools"]
-
 _CANCEL_SECONDS = 0.05
 """How often a call under way looks whether its agent was cancelled. `threading.Event` wakes up no event loop."""
 

@@ -14,8 +14,6 @@ from typing import Any
 from gaia.agents.base import ApiAgent
 from gaia.agents.base.agent_result import AgentResult, Usage
 
-__all__ = ["Answer", "RequestFailed", "answer", "checked_messages"]
-
 _FINISH_REASONS = {"step_limit": "length", "length": "length", "content_filter": "content_filter"}
 """OpenAI's finish reasons for the stop reasons of a run, where they are not ``stop``."""
 

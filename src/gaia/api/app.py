@@ -24,8 +24,6 @@ from gaia.serving.http import disconnected, run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
-__all__ = ["PATH", "create_app", "serve"]
-
 logger = get_logger(__name__)
 
 PATH = "/v1"

@@ -8,8 +8,6 @@ import msgspec
 
 from gaia.api.answers import RequestFailed
 
-__all__ = ["ChatRequest", "parse"]
-
 Object = dict[str, Any]
 Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]

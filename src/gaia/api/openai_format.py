@@ -13,8 +13,6 @@ from gaia.agents.base import ApiAgent
 from gaia.agents.base.agent_result import Usage
 from gaia.api.answers import Answer, RequestFailed
 
-__all__ = ["Reply", "error", "event", "model"]
-
 
 class Reply:
     """The documents of one answer, whole or in chunks: they share an id and a time."""

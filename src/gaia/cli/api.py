@@ -11,8 +11,6 @@ from gaia.cli.options import Options, add_command, with_options
 from gaia.cli.serve_options import ThreadsOption, announce, http_options, load, run_server
 from gaia.serving.options import HttpOptions
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 

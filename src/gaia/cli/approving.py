@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gaia.mcp.tools.pinning.gate import Review
     from gaia.mcp.tools.pinning.lock_file import Pin, PinKind
 
-__all__ = ["approve"]
-
 
 @dataclass(frozen=True)
 class _Change:

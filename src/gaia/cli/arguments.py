@@ -16,8 +16,6 @@ from typing import Any, NoReturn
 from gaia.cli import terminal, time_limit
 from gaia.cli.command_errors import USAGE, CommandFailed
 
-__all__ = ["Assignments", "assignments", "parse"]
-
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords of a schema that leave open what a value is."""
 

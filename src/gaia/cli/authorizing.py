@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gaia.mcp.authorization.configured import ConfiguredAuthorization
     from gaia.mcp.client import MCPClient
 
-__all__ = ["login", "logout"]
-
 _LOGIN_SECONDS = 300.0
 
 

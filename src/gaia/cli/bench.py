@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gaia.cli.latency import Calls, Overhead
     from gaia.mcp.client import MCPClient
 
-__all__ = ["bench"]
-
 _DEMO_ARGUMENTS = {"text": "x" * 64}
 _WARM_UP = 10
 _BAR_WIDTH = 50

@@ -18,14 +18,13 @@ from gaia.cli.servers import complete_name, connected
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from gaia.mcp.client import MCPClient
     from gaia.mcp.tools.tool_result import ToolResult
-
-__all__ = ["call"]
 
 _DELIVERY = {
     "not_sent": "The server did not get the call: it is safe to repeat it.",
@@ -138,7 +137,7 @@ class _Progress:
                 bar.task_ids[0],
                 completed=progress,
                 total=total,
-                description=terminal.one_line(message or self._tool),
+                description=one_line(message or self._tool),
             )
 
     @contextlib.contextmanager
@@ -160,7 +159,7 @@ class _Progress:
         # Its text comes from the server.
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         bar = Progress(*columns, console=terminal.err(), transient=True)
-        bar.add_task(terminal.one_line(self._tool), total=None)
+        bar.add_task(one_line(self._tool), total=None)
         return bar
 
 

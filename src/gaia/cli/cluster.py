@@ -13,13 +13,12 @@ from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import plain_table
 from gaia.cli.servers import complete_name, waiting_for
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.cluster.ray_view import RayView
     from gaia.mcp.cluster.report import NodeRoom, PlacedHost
     from gaia.mcp.config.placement import Placement
-
-__all__ = ["RayOption", "cluster_at", "list_placed", "placement"]
 
 RayOption = Annotated[
     str | None,
@@ -187,7 +186,7 @@ def _show(
         if any(host.report is not None for host in hosts):
             terminal.show(_users_table(hosts))
     if reason is not None:
-        terminal.say(f"{terminal.one_line(name)} does not run: {terminal.one_line(reason)}", "red")
+        terminal.say(f"{one_line(name)} does not run: {one_line(reason)}", "red")
     terminal.show()
     terminal.show(_nodes_table(nodes, demand))
 
@@ -203,7 +202,7 @@ def _hosts_table(hosts: Sequence[PlacedHost]) -> Any:
         )
         state, node, driver, age = cells
         style = "green" if state == "ready" else "yellow"
-        row = (terminal.one_line(host.server), state, node, _short(host.actor), driver, age)
+        row = (one_line(host.server), state, node, _short(host.actor), driver, age)
         table.add_row(*(terminal.text(cell, style if cell is state else "") for cell in row))
     return table
 
@@ -216,7 +215,7 @@ def _users_table(hosts: Sequence[PlacedHost]) -> Any:
         occupied = _amounts(host.report.resources)
         for user in host.report.users:
             silent = f"{user.silent:.1f} s ago"
-            table.add_row(*map(terminal.text, (terminal.one_line(user.driver), user.in_flight, silent, occupied)))
+            table.add_row(*map(terminal.text, (one_line(user.driver), user.in_flight, silent, occupied)))
     return table
 
 
@@ -243,14 +242,14 @@ def _nodes_table(nodes: Sequence[NodeRoom], demand: dict[str, float]) -> Any:
 def _say_errors(hosts: Sequence[PlacedHost]) -> None:
     for host in hosts:
         if host.report is not None and host.report.state != "ready" and host.report.error:
-            terminal.say(f"{terminal.one_line(host.server)}: {host.report.error}", "red")
+            terminal.say(f"{one_line(host.server)}: {host.report.error}", "red")
 
 
 def _drivers(host: PlacedHost) -> str:
     users = [] if host.report is None else host.report.users
     if len(users) > 1:
         return f"{len(users)} programs"
-    return terminal.one_line(users[0].driver) if users else "-"
+    return one_line(users[0].driver) if users else "-"
 
 
 def _document(host: PlacedHost) -> dict[str, Any]:

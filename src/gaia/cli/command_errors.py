@@ -10,8 +10,7 @@ from typing import Any
 from gaia.cli import terminal
 from gaia.cli.options import Options
 from gaia.mcp.errors import ConfigError, MCPError
-
-__all__ = ["FAILED", "INTERRUPTED", "USAGE", "CommandFailed", "report", "unknown_name"]
+from gaia.runtime.untrusted_text import clean
 
 FAILED = 1
 """What was asked for was tried and did not succeed: a server failed, a tool reported an error."""
@@ -50,7 +49,7 @@ def report(error: CommandFailed | MCPError, options: Options) -> int:
     """Tell the user why the command failed; returns the exit status."""
     if options.debug:
         # Messages may repeat what a server has said.
-        sys.stderr.write(terminal.clean("".join(traceback.format_exception(error))))
+        sys.stderr.write(clean("".join(traceback.format_exception(error))))
     console = terminal.err()
     terminal.say(f"Error: {error.message}", "red", console=console)
     document: dict[str, Any] = {"error": error.message}

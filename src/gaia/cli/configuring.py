@@ -22,8 +22,6 @@ from gaia.cli.servers import complete_name, entry_of
 if TYPE_CHECKING:
     from gaia.mcp.config.server_config import ServerConfig
 
-__all__ = ["AddCommand", "add", "disable", "enable", "remove"]
-
 _SCHEME = re.compile(r"\w+://")
 
 

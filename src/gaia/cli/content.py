@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["readable", "readable_resource"]
-
 
 def readable(block: Any) -> str:
     """One content block (specification, "Tool Result") as text; what is no text is named."""

@@ -21,8 +21,6 @@ from gaia.serving.options import HttpOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["dashboard"]
-
 _GRACE = 1.0
 _UNSAFE_HINT = "Leave --token (or GAIA_DASHBOARD_TOKEN) out to have a token made up."
 

@@ -18,6 +18,7 @@ from gaia.cli.demo_step import Step, list_text, nothing_left, show_step
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import microseconds, milliseconds
 from gaia.runtime.locks import TimedQueue, get_within
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.events import Event, Restarted
     from gaia.mcp.supervision.status import ServerStatus
     from gaia.mcp.tools.tool_result import ToolResult
-
-__all__ = ["demo", "take_calls"]
 
 _SERVER = "demo"
 _CALL_SECONDS = 10.0
@@ -202,7 +201,7 @@ class _Guide:
         ok = (result.get("error_type"), result.get("delivery")) == ("server_crashed", "unknown")
         lines = [
             "Crash it during a call",
-            f"error: {terminal.one_line(result.get('error'))}",
+            f"error: {one_line(result.get('error'))}",
             f"type {result.get('error_type')}, delivery {result.get('delivery')}",
             "(it was written, so it may have had its effect; it is not repeated)",
         ]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gaia.mcp.requests.caller import CallFuture
     from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 
-__all__ = ["cluster_tour"]
-
 _SERVER = "demo"
 _RESOURCE = "demo"
 _START_SECONDS = 60.0

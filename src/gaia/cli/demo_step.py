@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from gaia.cli import terminal
 
-__all__ = ["Step", "list_text", "nothing_left", "show_step"]
-
 _GONE_SECONDS = 5.0
 
 

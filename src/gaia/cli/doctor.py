@@ -13,12 +13,11 @@ from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import check_table, step_table
 from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
 from gaia.cli.trusting import load_to_start
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.doctor import Check
     from gaia.mcp.doctor.inspection import Inspection
-
-__all__ = ["doctor", "test_client"]
 
 _SUMMARIES = {
     "ok": ("works.", "bold green"),
@@ -54,7 +53,7 @@ def doctor(
     with waiting_for("Examining", options) as show_progress:
 
         def report(server: str, check: Check) -> None:
-            show_progress(f"Examining {terminal.one_line(server)}: {check.name} {check.verdict}")
+            show_progress(f"Examining {one_line(server)}: {check.name} {check.verdict}")
 
         found = diagnose_all(chosen, report)
     failed = any(diagnosis.verdict is Verdict.FAIL for diagnosis in found)
@@ -68,7 +67,7 @@ def doctor(
             if number:
                 terminal.show()
             words, style = _SUMMARIES[diagnosis.verdict]
-            terminal.say(f"{terminal.one_line(diagnosis.server)} {words}", style)
+            terminal.say(f"{one_line(diagnosis.server)} {words}", style)
             terminal.show(check_table(diagnosis.checks))
     if failed:
         raise typer.Exit(FAILED)
@@ -144,8 +143,7 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
 def _warnings(name: str, entry: dict[str, Any], seen: Inspection, options: Options) -> list[str]:
     """What does no harm yet, and is most likely not what was meant."""
     from gaia.mcp.client.server_transport import secret_in_arguments
-    from gaia.mcp.config.server_config import ServerConfig
-    from gaia.mcp.doctor.examination import remarks_on_keys
+    from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys
 
     found = remarks_on_keys(entry)
     found += [

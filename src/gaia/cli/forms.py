@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaia.cli import terminal
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
-
-__all__ = ["fill_in"]
 
 _MAX_MESSAGE = 4000
 """Characters of the server's message."""
@@ -132,7 +131,7 @@ def _show(line: str, style: str = "") -> None:
 
 
 def _shortened(text: object) -> str:
-    line = terminal.one_line(text)
+    line = one_line(text)
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"
 
 

@@ -23,8 +23,6 @@ from gaia.serving.options import HttpOptions
 if TYPE_CHECKING:
     from gaia.cli.gateway_sources import GatewaySources
 
-__all__ = ["app"]
-
 DEFAULT_PORT = 8765
 _MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
 """Of the extra, but for uvloop, which uvicorn can do without."""

@@ -16,8 +16,6 @@ from gaia.serving.options import UnsafeOptions
 if TYPE_CHECKING:
     from gaia.mcp.gateway import Gateway
 
-__all__ = ["GatewaySources"]
-
 _APPLY_SECONDS = 60.0
 """For servers to be replaced, before the files are looked at again; the change goes on in the background."""
 

@@ -14,9 +14,6 @@ from typing import Any
 
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["Candidate", "Place", "Program", "any_place", "candidates", "loads_with_comments", "places"]
-
-
 _ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",))
 """Where servers stand in a file that the user names, whichever program it belongs to."""
 

@@ -17,8 +17,6 @@ from gaia.runtime.untrusted_text import escaped_line
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["import_servers"]
-
 _STYLES = {"imported": "green", "replaced": "green", "would import": "green", "would replace": "green"}
 _PROBLEM = "unusable"
 _WOULD = ("would import", "would replace")

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
-__all__ = ["Bucket", "Calls", "Latency", "Overhead", "RawPipe", "histogram", "measure", "one_by_one", "together"]
-
 _STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
 """Where buckets begin within each power of ten: the preferred numbers R10, which are equally far apart by ratio."""
 

@@ -15,8 +15,6 @@ from typer.core import TyperGroup
 
 from gaia.cli.options import add_command
 
-__all__ = ["LazyCommand", "LazyGroup", "LazySubgroup", "Offers"]
-
 
 @dataclass(frozen=True)
 class LazyCommand:

@@ -19,6 +19,7 @@ from gaia.cli.rendering import server_table
 from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, rows_of
 from gaia.cli.servers import complete_name, connected, files_of, waiting_for
 from gaia.cli.trusting import load_to_start
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.supervision.status import ServerStatus
     from gaia.mcp.tools.tool import MCPTool
-
-__all__ = ["list_servers", "list_tools", "say_that_there_are_none"]
 
 _LIST_SECONDS = 5.0
 _OWN_SECONDS = 0.5
@@ -133,7 +132,7 @@ def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> N
 def _show_errors(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["error"] is not None:
-            terminal.say(f"{terminal.one_line(row['name']) or repr('')}: {row['error']}", "red")
+            terminal.say(f"{one_line(row['name']) or repr('')}: {row['error']}", "red")
 
 
 def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:

@@ -18,8 +18,6 @@ from gaia.cli.options import Options
 from gaia.cli.time_limit import OutOfTime
 from gaia.mcp.errors import MCPError
 
-__all__ = ["app", "main"]
-
 
 class RootGroup(LazyGroup):
     """Turns what a command raises into an exit status and a sentence."""

@@ -9,8 +9,6 @@ import typer
 from gaia.cli.lazy_group import LazyCommand, LazyGroup, LazySubgroup, Offers
 from gaia.cli.options import Options, with_options
 
-__all__ = ["app"]
-
 
 class McpGroup(LazyGroup):
     """The commands in the order of the help."""

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli.rendering import plain_table
-from gaia.cli.terminal import clean, one_line, text
+from gaia.cli.terminal import text
+from gaia.runtime.untrusted_text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gaia.mcp.tools.tool import MCPTool
-
-__all__ = ["prompt_sections", "resource_table", "tool_details", "tool_sections"]
 
 _BEGINNING = 300
 """Characters of a description in an overview."""

@@ -19,8 +19,6 @@ from gaia.cli import time_limit
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["CallTimeoutOption", "Options", "add_command", "say_warnings", "with_options"]
-
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
 ]

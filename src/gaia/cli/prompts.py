@@ -15,11 +15,10 @@ from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected, timeout_of
 from gaia.cli.trusting import load_to_start
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
-
-__all__ = ["get_prompt", "list_prompts"]
 
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
@@ -73,7 +72,7 @@ def get_prompt(
     found = result.get("messages")
     for message in found if isinstance(found, list) else []:
         fields = message if isinstance(message, Mapping) else {}
-        terminal.say(f"{terminal.one_line(fields.get('role', 'unknown'))}:", "bold")
+        terminal.say(f"{one_line(fields.get('role', 'unknown'))}:", "bold")
         # Indented, so that no line of it looks like a role.
         terminal.say(f"  {readable(fields.get('content', message))}")
 

@@ -18,11 +18,10 @@ from gaia.cli import terminal
 from gaia.cli.options import Options
 from gaia.mcp.errors import CallCancelled, CallTimeout
 from gaia.runtime.locks import TimedQueue, get_within
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
-
-__all__ = ["Questions"]
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ class Questions:
         if not self.are_asked:
             terminal.say(
                 f"The server {request.server!r} asked a question, which was declined, because no person at a terminal "
-                f"can be asked: {terminal.one_line(request.message)}",
+                f"can be asked: {one_line(request.message)}",
                 "yellow",
                 console=terminal.err(),
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gaia.cli.terminal import one_line, text
+from gaia.cli.terminal import text
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -13,20 +14,6 @@ if TYPE_CHECKING:
 
     from gaia.mcp.doctor import Check
     from gaia.mcp.supervision.status import ServerStatus
-
-__all__ = [
-    "bar",
-    "check_table",
-    "difference_text",
-    "latency_table",
-    "microseconds",
-    "milliseconds",
-    "plain_table",
-    "server_table",
-    "sparkline",
-    "status_table",
-    "step_table",
-]
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
 """All other states, such as starting, are yellow."""

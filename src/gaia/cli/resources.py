@@ -22,8 +22,6 @@ from gaia.cli.trusting import load_to_start
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
 
-__all__ = ["list_resources", "read_resource"]
-
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def list_resources(

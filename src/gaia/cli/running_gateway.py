@@ -11,13 +11,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.operations.status import GatewayStatus
-
-__all__ = ["TokenOption", "UrlArgument", "fetch_status", "rows_of", "summary_of"]
 
 UrlArgument = Annotated[
     str | None, typer.Argument(metavar="[URL]", help="A gateway that runs, such as http://127.0.0.1:8765/mcp.")
@@ -116,7 +114,7 @@ def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
 
 def summary_of(status: GatewayStatus) -> str:
     """One line about the gateway itself."""
-    name = f"Gateway {terminal.one_line(status.name)}: " if status.name else ""
+    name = f"Gateway {one_line(status.name)}: " if status.name else ""
     running = sum(session.running for session in status.sessions)
     words = [
         f"{status.session_count} of at most {status.max_sessions} sessions",
@@ -125,5 +123,5 @@ def summary_of(status: GatewayStatus) -> str:
     if status.is_draining:
         words.append("stopping")
     if status.reload is not None and status.reload.error is not None:
-        words.append(f"configuration refused: {terminal.one_line(status.reload.error)}")
+        words.append(f"configuration refused: {one_line(status.reload.error)}")
     return name + ", ".join(words)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gaia.agents.base import MCPAgent
     from gaia.mcp.server.offering import Offering
 
-__all__ = ["bridge", "serve"]
-
 
 class Transport(StrEnum):
     """How clients reach the agent."""

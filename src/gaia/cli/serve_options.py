@@ -15,19 +15,6 @@ from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options
 from gaia.serving.options import HttpOptions, UnsafeOptions
 
-__all__ = [
-    "HTTP_ONLY",
-    "AllowHostOption",
-    "AllowOriginOption",
-    "HostOption",
-    "PortOption",
-    "ThreadsOption",
-    "announce",
-    "http_options",
-    "load",
-    "run_server",
-]
-
 AgentT = TypeVar("AgentT")
 
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]

@@ -13,13 +13,11 @@ from gaia.cli.options import Options
 from gaia.cli.questions import Questions
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
     from gaia.mcp.client.config import MCPConfig
-
-__all__ = ["complete_name", "connected", "entry_of", "files_of", "make_client", "timeout_of", "waiting_for"]
-
 
 _PLAIN = re.compile(r"[\w][\w.@:+-]*")
 
@@ -120,8 +118,8 @@ def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
     if options.json or options.debug or not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(terminal.text(f"{terminal.one_line(what)} …")) as status:
-        yield lambda what: status.update(terminal.text(f"{terminal.one_line(what)} …"))
+    with console.status(terminal.text(f"{one_line(what)} …")) as status:
+        yield lambda what: status.update(terminal.text(f"{one_line(what)} …"))
 
 
 def complete_name(incomplete: str) -> list[str]:

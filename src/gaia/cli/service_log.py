@@ -11,8 +11,6 @@ import sys
 from gaia.runtime import log
 from gaia.runtime.handover import Handover
 
-__all__ = ["HandedOver", "log_without_waiting"]
-
 _END_SECONDS = 2.0
 """At the end of the process, for what is not written yet."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["answer", "ask", "can_ask", "clean", "err", "one_line", "out", "print_json", "say", "show", "text", "yes"]
-
 _UNLIMITED = 10_000
 """Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
 

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["OutOfTime", "begin", "closing", "end", "leave", "paused", "remaining"]
-
 _LATE_SECONDS = 0.1
 """How long after the limit the main thread is interrupted. What has a deadline of its own, such as a call, says more
 about how it ended, and comes first."""

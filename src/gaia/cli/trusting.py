@@ -15,12 +15,11 @@ from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.options import Options, say_warnings, with_options
 from gaia.cli.rendering import difference_text
+from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.config.trust import ProjectFile
-
-__all__ = ["load_to_start", "trust_project"]
 
 _FILE_NAME = "mcp_servers.json"
 _HINT = "Look at it, then run `gaia mcp trust` here, or repeat this with --trust. With --config it is not read at all."
@@ -165,7 +164,7 @@ def _list(options: Options) -> None:
         terminal.print_json({"files": rows})
         return
     for row in rows:
-        terminal.say(f"{row['state']:8} {terminal.one_line(row['file'])}")
+        terminal.say(f"{row['state']:8} {one_line(row['file'])}")
     if not rows:
         terminal.say("No project is trusted.")
 

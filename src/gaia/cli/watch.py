@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gaia.mcp.gateway.operations.status import GatewayStatus
     from gaia.mcp.supervision.status import ServerStatus
 
-__all__ = ["watch"]
-
 _FIRST_SECONDS = 2.0
 """How long the one table of ``--once`` waits for the latencies."""
 

@@ -26,8 +26,6 @@ from gaia.serving.guards import Message, Receive, Scope, Send
 from gaia.serving.threads import WorkerThreads
 from gaia.telemetry import attributes as names
 
-__all__ = ["DashboardApp"]
-
 _STATIC = resources.files("gaia.dashboard").joinpath("static")
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _PAGE = {"/": "index.html"} | {

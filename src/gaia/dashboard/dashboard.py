@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gaia.dashboard.gateway_watch import GatewayWatch
     from gaia.serving.http import BackgroundServer
 
-__all__ = ["DEFAULT_PORT", "Dashboard"]
-
 DEFAULT_PORT = 8484
 _TOKEN_BYTES = 24
 

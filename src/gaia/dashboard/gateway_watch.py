@@ -14,8 +14,6 @@ from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.operations.status import GatewayStatus
 from gaia.runtime.locks import Latch, reentrant_lock
 
-__all__ = ["GatewayWatch"]
-
 _SECONDS = 1.0
 """Between two questions."""
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from gaia.dashboard import responses
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["Update", "UpdateBuffer", "UpdateStream"]
-
 POLL_SECONDS = 0.25
 """How soon a page sees what happened."""
 _STATUS_SECONDS = 1.0

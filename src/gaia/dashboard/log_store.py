@@ -10,8 +10,6 @@ from typing import Any
 from gaia.mcp.protocol.value_size import value_size
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["LogStore"]
-
 _MAX_RECORDS = 5000
 _MAX_BYTES = 32 * 1024 * 1024
 """Of all records."""

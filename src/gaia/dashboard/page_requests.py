@@ -16,8 +16,6 @@ from gaia.runtime.cancellation import CancelScope
 from gaia.serving.http import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
-__all__ = ["Fields", "answer"]
-
 _MAX_RESULT = 2 * 1024 * 1024
 """Bytes. A page shows no more, however much a server sends."""
 _MAX_SECONDS = 3600

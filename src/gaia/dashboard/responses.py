@@ -8,8 +8,6 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-__all__ = ["HEADERS", "document", "encode", "event", "problem"]
-
 HEADERS = {
     # Scripts and styles from our own files only, connections to this server only; text never becomes markup.
     "content-security-policy": (

@@ -13,8 +13,6 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.serving.threads import WorkerThreads
 
-__all__ = ["ServerContent"]
-
 Json = dict[str, Any]
 Ask = Callable[[MCPClient, page_requests.Fields], Callable[[], Any]]
 """From the client and the request's fields to the question; raises ValueError for fields that are wrong."""

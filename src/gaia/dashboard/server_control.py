@@ -12,8 +12,6 @@ from gaia.dashboard import page_requests, responses
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
-__all__ = ["ServerControl"]
-
 ANSWER_SECONDS = 20.0
 """How long a request waits for a start or a stop, which goes on after that."""
 

@@ -26,8 +26,6 @@ from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["Timeline", "describe", "remote_statuses", "statuses"]
-
 _MAX_EVENTS = 1000
 _MAX_NAMES = 50
 """Tools that one event names."""

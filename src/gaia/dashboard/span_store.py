@@ -18,8 +18,6 @@ from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider
 from gaia.telemetry.spans import read_running, stop_reading_running
 
-__all__ = ["SECONDS_AFTER_CALL", "SpanStore"]
-
 _MAX_SPANS = 6000
 _MAX_SPANS_OF_A_TRACE = 300
 _MAX_BYTES = 64 * 1024 * 1024

@@ -16,8 +16,6 @@ from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.serving.threads import WorkerThreads
 
-__all__ = ["ToolRunner"]
-
 _SECONDS_BETWEEN_REPORTS = 0.1
 """Of progress: a server may report thousands in a second."""
 _MAX_MESSAGE = 300

@@ -20,8 +20,6 @@ from gaia.http.stream import Deadline, Stream
 from gaia.http.tls import TlsStream
 from gaia.http.url import Url
 
-__all__ = ["connect"]
-
 _LOOK_SECONDS = 0.1
 """How often a connection that is being made is looked at: not every system wakes up its thread when it is shut down."""
 

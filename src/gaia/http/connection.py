@@ -22,8 +22,6 @@ from gaia.http.tls import TlsStream
 from gaia.http.url import Url
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["HttpConnection"]
-
 _MAX_JOINED_BYTES = 64 * 1024
 """So much of the body is copied behind the head, so that a small request is one packet."""
 

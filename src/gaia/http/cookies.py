@@ -11,8 +11,6 @@ from urllib.request import Request
 
 from gaia.http.url import Url
 
-__all__ = ["Cookies"]
-
 _MAX_CHARACTERS = 8192
 """Each request repeats them, and servers take some 8 KiB of headers."""
 

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ConnectFailed",
-    "HttpClientError",
-    "Interrupted",
-    "NoConnection",
-    "ProtocolBroken",
-    "TimedOut",
-    "TooLong",
-    "is_own",
-]
-
 
 def is_own(error: BaseException) -> bool:
     """Whether it was raised by code of gaia or by what that called, not by a signal handler that ran meanwhile.

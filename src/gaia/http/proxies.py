@@ -11,8 +11,6 @@ from urllib.request import getproxies
 
 from gaia.http.url import Url, credentials_of
 
-__all__ = ["Proxies", "Proxy", "basic_authorization"]
-
 
 @dataclass(frozen=True)
 class Proxy:

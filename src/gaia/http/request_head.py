@@ -5,8 +5,6 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Mapping
 
-__all__ = ["encode_head", "merged"]
-
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 """Headers that say where a request ends, which only the client knows."""
 

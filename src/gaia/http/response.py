@@ -10,8 +10,6 @@ from gaia.http.errors import HttpClientError, ProtocolBroken, TooLong
 from gaia.http.response_parser import ResponseParser
 from gaia.http.settings import HttpSettings
 
-__all__ = ["Headers", "Response"]
-
 MAX_ERROR_BYTES = 64 * 1024
 """The body of a response that reports no success is cut there: it is an error message or a redirect."""
 

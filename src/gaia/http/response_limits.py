@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import httpx2
 
-__all__ = ["ACCEPT_ENCODING", "MAX_ERROR_BYTES", "ResponseLimits", "ResponseTooLong"]
-
 ACCEPT_ENCODING = {"Accept-Encoding": "gzip"}
 """The header for a client with limits: other encodings are refused."""
 

@@ -10,8 +10,6 @@ import httptools
 
 from gaia.http.errors import ProtocolBroken, TooLong
 
-__all__ = ["ResponseParser"]
-
 MAX_HEAD_BYTES = 64 * 1024
 """Of what is no body: heads, those of 1xx responses before it included, trailers, extensions of chunks. What comes
 without a byte of the body counts together."""

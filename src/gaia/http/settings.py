@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from gaia.http.cookies import Cookies
 from gaia.http.proxies import Proxies
 
-__all__ = ["HttpSettings"]
-
 
 @dataclass(frozen=True)
 class HttpSettings:

@@ -9,8 +9,6 @@ from time import monotonic
 
 from gaia.http.errors import TimedOut, is_own
 
-__all__ = ["Deadline", "Stream"]
-
 Deadline = float | Callable[[], float | None] | None
 """A reading of `time.monotonic`, or what gives one whenever it is needed, or None for no limit."""
 

@@ -11,8 +11,6 @@ import ssl
 
 from gaia.http.stream import Deadline, Stream
 
-__all__ = ["TlsStream", "tls_context"]
-
 _PIECE_BYTES = 64 * 1024
 
 _CA_FILES = (

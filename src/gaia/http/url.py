@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
-__all__ = ["Url", "credentials_of"]
-
 _PORTS = {"http": 80, "https": 443}
 # What may stand in a path or a query as it is (RFC 3986); a percent sign is taken to be the beginning of an escape.
 _PATH = "/:@!$&'()*+,;=-._~%"

@@ -17,8 +17,6 @@ from gaia.runtime.log import get_logger
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["AgentServers", "check_entry", "checked", "put_over_files"]
-
 logger = get_logger(__name__)
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
 
-__all__ = ["connected_line", "load_summary"]
-
 _ON_THE_WAY = (ServerState.CREATED, ServerState.STARTING, ServerState.AUTHORIZING)
 _NAMED = 100
 """How many tools of a server are named at most."""

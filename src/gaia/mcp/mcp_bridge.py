@@ -14,8 +14,6 @@ from gaia.mcp.server.offering import Offering
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["MCPBridge", "namespace_of"]
-
 logger = get_logger(__name__)
 
 _Listing = Callable[[Offering], list[dict[str, Any]]]

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.supervision.policy import RestartPolicy
 
-__all__ = ["MCPClientMixin"]
-
 logger = get_logger(__name__)
 
 

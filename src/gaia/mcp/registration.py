@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
 
-__all__ = ["RegisteredTools", "definitions_of", "server_order", "with_worded_response"]
-
 logger = get_logger(__name__)
 
 _lock = reentrant_lock()

@@ -13,8 +13,6 @@ from contextvars import ContextVar
 
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["CancelScope", "current_scope"]
-
 
 class CancelScope:
     """Work that can be cancelled as a whole, once. Thread-safe."""

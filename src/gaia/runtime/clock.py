@@ -11,8 +11,6 @@ from typing import Any, Protocol, TypeGuard
 
 from gaia.runtime.locks import TimedQueue, get_within
 
-__all__ = ["Clock", "Lock", "SystemClock", "is_number", "require_seconds"]
-
 _MAX_SECONDS = 365 * 24 * 3600
 """A year; waits that are much longer overflow the clocks of operating systems."""
 

@@ -7,8 +7,6 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["ConstructionHook", "check_no_arguments_left", "similar_arguments", "takes_keyword_after"]
-
 
 class ConstructionHook:
     """Tells an object when its outermost ``__init__`` returns or fails, whatever the order of its bases.

@@ -20,8 +20,6 @@ from gaia.runtime.handover import mark_engine_thread
 from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["DaemonPool", "PoolExhausted", "Task", "drain_all"]
-
 logger = get_logger(__name__)
 
 Task = Callable[[], object]

@@ -24,8 +24,6 @@ from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["DeadlineHandle", "Deadlines", "Waiting", "deadlines_of"]
-
 logger = get_logger(__name__)
 
 _MIN_TIDY = 256

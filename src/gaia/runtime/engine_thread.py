@@ -11,8 +11,6 @@ from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.handover import mark_engine_thread
 from gaia.runtime.log import get_logger
 
-__all__ = ["EngineThread", "with_pauses"]
-
 logger = get_logger(__name__)
 
 _STEPS = 64

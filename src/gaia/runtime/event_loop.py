@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import TimedQueue, get_within
 
-__all__ = ["EventLoop", "Task", "Timer", "Timers", "run_all"]
-
 Task = Callable[[], object]
 
 

@@ -6,8 +6,6 @@ import traceback
 
 from gaia.runtime.untrusted_text import clean
 
-__all__ = ["exception_text", "traceback_text"]
-
 
 def exception_text(error: BaseException) -> str:
     """`repr` of an exception, for log events and error messages. Never raises."""

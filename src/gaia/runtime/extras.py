@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["EXTRAS", "install_command", "installed_version", "missing", "not_installed"]
-
 _HTTP = "httptools>=0.6.4,<1"
 _SDK = "opentelemetry-sdk>=1.30,<2"
 _SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", "h11>=0.14,<1")

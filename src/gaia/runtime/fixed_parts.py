@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["consists_of"]
-
 
 def consists_of(text: str, parts: Sequence[str]) -> bool:
     """Whether `text` begins with the first part, ends with the last, and has the others in their order between them.

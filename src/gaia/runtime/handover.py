@@ -16,8 +16,6 @@ from typing import NamedTuple, TypeVar
 
 from gaia.runtime.locks import Latch, TimedQueue, WeakObjects, get_within, reentrant_lock
 
-__all__ = ["Handover", "mark_engine_thread", "on_engine_thread"]
-
 T = TypeVar("T")
 
 Task = Callable[[], object]

@@ -19,18 +19,6 @@ from typing import Any, NoReturn
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.private_files import keep_private
 
-__all__ = [
-    "broken",
-    "decode",
-    "home_folder",
-    "locked",
-    "read",
-    "read_bytes",
-    "read_version",
-    "who_else_writes",
-    "write",
-]
-
 _LOCK_SECONDS = 10.0
 """A save takes milliseconds; a process that holds the lock for longer is stuck."""
 

@@ -16,16 +16,6 @@ import time
 import weakref
 from typing import Any, Generic, TypeVar
 
-__all__ = [
-    "Latch",
-    "TimedQueue",
-    "WeakObjects",
-    "get_within",
-    "import_apart",
-    "lock_held_over_forks",
-    "reentrant_lock",
-]
-
 T = TypeVar("T")
 
 

@@ -27,17 +27,6 @@ from typing import Any, Protocol, TextIO
 from gaia.runtime.handover import Handover, on_engine_thread
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = [
-    "EventLogger",
-    "KnowsSecrets",
-    "configure",
-    "enable_debug",
-    "flush",
-    "get_logger",
-    "mask_records_of",
-    "mask_secrets_of",
-]
-
 
 class EventLogger:
     """Emits named events with fields: ``logger.info("server_ready", server="time", generation=2)``.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["VARIABLE", "keep_private", "private_files"]
-
 VARIABLE = "GAIA_PRIVATE_FILES"
 """The variable that names further files, such as the one that systemd has read the environment from. They are separated
 as the folders of ``PATH`` are."""

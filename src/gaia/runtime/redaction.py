@@ -9,18 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-__all__ = [
-    "MASK",
-    "Redactor",
-    "basic_credentials",
-    "mask_strings",
-    "secret_headers",
-    "secret_url_parts",
-    "secret_values",
-    "sounds_secret",
-    "url_credentials",
-]
-
 MASK = "***"
 
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|KEY|PASS|AUTH|CRED|COOKIE|SESSION|PRIVATE|DSN|BEARER|ASSERTION", re.IGNORECASE)

@@ -6,8 +6,6 @@ import functools
 import re
 import unicodedata
 
-__all__ = ["clean", "escaped", "escaped_line", "indented", "one_line"]
-
 # Patterns are compiled when first used (`re` caches them): most programs that import this module never use them.
 # Each is linear: what may be long is either possessive, or ends where the next match could begin.
 _TERMINAL_SEQUENCE = (

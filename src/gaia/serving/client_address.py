@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-__all__ = ["ClientAddress"]
-
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 

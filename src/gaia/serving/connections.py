@@ -16,8 +16,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, OpenConnections, Waiting
 from gaia.serving.options import HttpOptions
 
-__all__ = ["BoundedProtocol", "Connections", "bounded_protocol"]
-
 _WAITING = {h11.IDLE: Waiting.HEAD, h11.SEND_BODY: Waiting.BODY}
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from gaia.serving.direct_handler import Headers
 
-__all__ = ["Cors"]
-
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["take_descriptors"]
-
 
 def take_descriptors() -> tuple[int, int]:
     """Private copies of descriptors 0 and 1, which children do not inherit.

@@ -10,8 +10,6 @@ from typing import Protocol
 from gaia.serving.open_connections import OpenConnections, Waiting
 from gaia.serving.options import HttpOptions
 
-__all__ = ["DirectConnection", "DirectConnections"]
-
 _SWEEP_SECONDS = 1.0
 _IDLE_SECONDS = 75.0
 """How long a connection without any request is kept."""

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from gaia.serving.guards import Refused
 
-__all__ = ["JSON", "UNCHECKED_BYTES", "DirectExchange", "DirectHandler", "Headers", "Responder"]
-
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case."""
 

@@ -28,8 +28,6 @@ from gaia.serving.guards import Guard, Refused
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 
-__all__ = ["DirectProtocol", "direct_protocol"]
-
 logger = get_logger(__name__)
 
 _MAX_WAITING = 16

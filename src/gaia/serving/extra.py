@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from gaia.runtime.extras import missing
 
-__all__ = ["ServingUnavailable", "require"]
-
 
 class ServingUnavailable(ImportError):
     """A package of an extra is missing, or of a version that cannot be used; the message says how to install it."""

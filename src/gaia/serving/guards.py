@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from gaia.serving.options import HttpOptions
 
-__all__ = ["Guard", "Refused", "repeated"]
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -19,8 +19,6 @@ from gaia.serving.direct_handler import DirectHandler
 from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
 
-__all__ = ["BackgroundServer", "disconnected", "run_http"]
-
 _STOP_SECONDS = 5.0
 """What the server needs to stop after its requests have ended."""
 

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["AgentNotLoaded", "load_agent"]
-
 AgentT = TypeVar("AgentT")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["FULL", "STALLED_SECONDS", "TIMED_OUT", "OpenConnections", "Waiting"]
-
 STALLED_SECONDS = 30.0
 """How long a client may take nothing at all of a response that no longer fits the buffers."""
 

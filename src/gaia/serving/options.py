@@ -6,8 +6,6 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["DEFAULT_MAX_BODY", "HttpOptions", "UnsafeOptions"]
-
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_MAX_BODY = 4 * 1024 * 1024

@@ -9,8 +9,6 @@ from collections.abc import Mapping, MutableMapping
 
 from gaia.runtime.log import get_logger
 
-__all__ = ["ServiceManager"]
-
 logger = get_logger(__name__)
 
 

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 
-__all__ = ["TooManyCalls", "WorkerThreads"]
-
 ResultT = TypeVar("ResultT")
 
 

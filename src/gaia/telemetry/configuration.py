@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from gaia.telemetry.metrics_page import MetricsPage
 
-__all__ = ["Telemetry", "configure", "sdk_missing", "tracer_provider"]
-
 _SERVICE: Final = "gaia"
 
 

@@ -16,22 +16,6 @@ from gaia.runtime.log import get_logger
 from gaia.telemetry import masking
 from gaia.telemetry.masking import MAX_CHARACTERS
 
-__all__ = [
-    "MAX_PLAIN",
-    "MODES",
-    "CaptureMode",
-    "ContentPolicy",
-    "Kind",
-    "Recorded",
-    "default_mode",
-    "has_hook",
-    "plain_json",
-    "render",
-    "render_call",
-    "set_content_hook",
-    "size_of",
-]
-
 logger = get_logger(__name__)
 
 CaptureMode = Literal["off", "redacted", "full"]

@@ -13,8 +13,6 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.private_files import keep_private
 from gaia.runtime.untrusted_text import escaped
 
-__all__ = ["JsonLinesExporter", "readable_line"]
-
 
 class JsonLinesExporter(SpanExporter):
     """Appends each span to a file as one line of JSON, in the form of the SDK's `ReadableSpan.to_json`.

@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["MAX_CHARACTERS", "is_confidential", "is_harmless", "masked"]
-
 MAX_CHARACTERS: Final = 4096
 """So much of a value is kept, as JSON."""
 _SEARCHED_CHARACTERS = 16 * 1024

@@ -19,8 +19,6 @@ from gaia.runtime.locks import WeakObjects
 from gaia.runtime.log import get_logger
 from gaia.telemetry.attributes import SERVER_NAME
 
-__all__ = ["BUCKETS", "Instruments", "Observed", "instruments", "metering_is_off", "observed"]
-
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds; the conventions give them for all their histograms of durations."""
 

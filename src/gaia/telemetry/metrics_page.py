@@ -17,8 +17,6 @@ from prometheus_client import make_wsgi_app
 
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["MetricsPage"]
-
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 _HOST = "127.0.0.1"

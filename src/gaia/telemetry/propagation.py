@@ -15,8 +15,6 @@ from opentelemetry.trace import Span
 if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
 
-__all__ = ["extract", "inject", "is_standard"]
-
 
 def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
     """Write the context of `span`, and the baggage of `here`, where the request was made, into `carrier`."""

@@ -29,24 +29,6 @@ from gaia.runtime.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, propagation
 
-__all__ = [
-    "SUCCESS",
-    "Attributes",
-    "ClientSpan",
-    "Executor",
-    "Outcome",
-    "ServerSpan",
-    "flush",
-    "read_running",
-    "remote_parent",
-    "reuse_execute_tool_spans",
-    "running_is_read",
-    "start_client_span",
-    "start_internal_span",
-    "stop_reading_running",
-    "tracing_is_off",
-]
-
 Attributes = Mapping[str, AttributeValue]
 
 Executor = Callable[[Callable[[], object]], object]

@@ -14,8 +14,6 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from gaia.runtime.locks import reentrant_lock
 from gaia.telemetry.exporters import readable_line
 
-__all__ = ["TraceTree", "tree_lines"]
-
 _MAX_SPANS = 1000
 """Spans of one trace that are kept; with more, those that have ended are written before the trace is complete."""
 

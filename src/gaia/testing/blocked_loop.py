@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["blocked_loop"]
-
 
 def blocked_loop(method: str) -> str:
     """What the error of a wait ends with that has blocked the event loop of this thread; empty if there is none."""

@@ -21,21 +21,6 @@ from gaia.mcp.errors import ConfigError, MCPError
 from gaia.mcp.rpc.channel import Ending
 from gaia.runtime import json_file
 
-__all__ = [
-    "SUBSCRIBE",
-    "SUBSCRIBED",
-    "Cassette",
-    "Failure",
-    "RecordedEnding",
-    "RecordedExchange",
-    "RecordedServer",
-    "Start",
-    "Step",
-    "is_greeting",
-    "is_listing",
-    "without_meta",
-]
-
 SUBSCRIBE = "subscriptions/listen"
 """Is not recorded: a client of the stateless era makes this request when it has time, and it stays unanswered."""
 

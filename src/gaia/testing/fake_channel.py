@@ -15,8 +15,6 @@ from gaia.testing.fake_session import FakeSession
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import Offering
 
-__all__ = ["FakeChannel", "FakeTransport"]
-
 _THREADS = 32
 _MAX_PENDING = 1024
 _JOIN_SECONDS = 2.0

@@ -13,8 +13,6 @@ from gaia.runtime.clock import Lock
 from gaia.runtime.locks import TimedQueue, get_within
 from gaia.testing.blocked_loop import blocked_loop
 
-__all__ = ["FakeClock"]
-
 _PATIENCE = 120.0
 """Real seconds until a wait for another thread fails the test. It says that the test hangs, and nothing about speed."""
 _TICK = 0.002

@@ -13,8 +13,6 @@ from gaia.runtime.cancellation import CancelScope
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import FakeCall
 
-__all__ = ["Client", "FakeContext", "RequestId"]
-
 RequestId = int | str
 
 

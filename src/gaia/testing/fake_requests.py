@@ -13,8 +13,6 @@ from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.locks import reentrant_lock
 from gaia.testing.fake_tool import Json
 
-__all__ = ["FakeRequests"]
-
 
 class FakeRequests:
     """The requests of one generation. Thread-safe."""

@@ -18,8 +18,6 @@ from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.faults import Fault
 from gaia.testing.offering import Content, FakeCall, Offering, Prompts, Resources, Tools
 
-__all__ = ["FakeServer"]
-
 _REVISIONS = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 _JUNK = b"Warning: this line is no JSON-RPC message"
 

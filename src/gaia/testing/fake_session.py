@@ -31,8 +31,6 @@ from gaia.testing.fake_tool import Json
 from gaia.testing.faults import Fault
 from gaia.testing.offering import FakeCall, Offering
 
-__all__ = ["FakeSession"]
-
 _MISSING_CAPABILITY, _RESOURCE_NOT_FOUND = -32021, -32002
 _WANTED_AS = {
     "notifications/tools/list_changed": "toolsListChanged",

@@ -16,8 +16,6 @@ from gaia.agents.base.tool_schema import schema_of
 from gaia.mcp.errors import JsonRpcError
 from gaia.runtime.exception_text import exception_text
 
-__all__ = ["FakePrompt", "FakeTool", "Json", "text_content"]
-
 Json = dict[str, Any]
 
 

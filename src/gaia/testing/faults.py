@@ -9,8 +9,6 @@ import msgspec
 
 from gaia.mcp.rpc.channel import Ending
 
-__all__ = ["Fault", "FaultPlan"]
-
 
 class Fault(msgspec.Struct, frozen=True):
     """One thing that goes wrong at a call."""

@@ -12,9 +12,6 @@ from gaia.runtime.fixed_parts import consists_of
 from gaia.runtime.redaction import MASK
 from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
 
-__all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]
-
-
 _COMPARED = 500
 """Characters of arguments by which the closest recorded request is found: the time grows with their square."""
 

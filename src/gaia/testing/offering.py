@@ -16,8 +16,6 @@ from gaia.testing.fake_clock import FakeClock
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.faults import Fault, FaultPlan
 
-__all__ = ["Collection", "Content", "FakeCall", "FakeResource", "Named", "Offering", "Prompts", "Resources", "Tools"]
-
 Content = str | bytes
 """What a resource holds: a text, or bytes."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gaia.mcp import MCPClientManager
     from gaia.testing import FakeServer
 
-__all__ = ["mcp_fake_server", "mcp_home", "mcp_manager"]
-
 _USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
 """Where programs look for a user's files before they look into the home directory."""
 

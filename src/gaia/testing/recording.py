@@ -16,8 +16,6 @@ from gaia.runtime.redaction import Redactor, mask_strings
 from gaia.testing.cassette import Cassette, RecordedServer
 from gaia.testing.tape import RecordingState, Tape
 
-__all__ = ["record"]
-
 M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 
 _SETTLE_SECONDS = 30.0

@@ -31,8 +31,6 @@ from gaia.testing.cassette import (
 )
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
-__all__ = ["ReplayedServer"]
-
 _MISMATCH = -32000
 """The code of the error with which a request is answered that was not recorded."""
 

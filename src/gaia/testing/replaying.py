@@ -14,8 +14,6 @@ from gaia.testing.cassette import Cassette
 from gaia.testing.mismatch import CassetteMismatch
 from gaia.testing.replayed_server import ReplayedServer
 
-__all__ = ["Replay", "replay"]
-
 
 def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Replay:
     """The servers of a cassette that `gaia.testing.record` has written, as a configuration in memory.

@@ -11,8 +11,6 @@ from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.redaction import MASK, mask_strings
 from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step, is_greeting, is_listing
 
-__all__ = ["stable_start"]
-
 Redact = Callable[[str], str]
 
 _STATE = "requestState"

@@ -37,8 +37,6 @@ from gaia.testing.cassette import (
 )
 from gaia.testing.stable_form import stable_start
 
-__all__ = ["RecordingState", "Tape"]
-
 _ENDING_SECONDS = 1.0
 """For the exit status of a server that has just ended."""
 

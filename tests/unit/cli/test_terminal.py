@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gaia.cli import terminal
+from gaia.runtime.untrusted_text import clean, one_line
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",
@@ -30,7 +31,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_cleaned_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
-    cleaned = terminal.clean(text)
+    cleaned = clean(text)
 
     assert all(char.isprintable() for char in cleaned)
     cleaned.encode("utf-8")
@@ -38,15 +39,15 @@ def test_cleaned_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
 
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 def test_no_text_can_bring_a_control_character_through(text: str) -> None:
-    cleaned = terminal.clean(text)
+    cleaned = clean(text)
 
     assert not {char for char in cleaned if ord(char) < 0x20 and char not in "\n\t"}
     assert not {char for char in cleaned if 0x7F <= ord(char) <= 0x9F}
 
 
 def test_line_breaks_and_tabs_stay_in_text_and_go_in_a_line() -> None:
-    assert terminal.clean("a\n\tb") == "a\n\tb"
-    assert terminal.one_line("a\n\t b") == "a b"
+    assert clean("a\n\tb") == "a\n\tb"
+    assert one_line("a\n\t b") == "a b"
 
 
 def test_what_is_said_goes_on_in_indented_lines(capsys: pytest.CaptureFixture[str]) -> None:

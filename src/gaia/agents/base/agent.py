@@ -26,8 +26,6 @@ from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
 from gaia.runtime.construction import similar_arguments, takes_keyword_after
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["Agent"]
-
 _MODEL_KEYWORDS = frozenset(("base_url", "claude_model", "model_id", "use_chatgpt", "use_claude"))
 _KEYWORDS_OF_AMDS_AGENT = _MODEL_KEYWORDS | {
     *("debug_prompts", "device", "max_consecutive_repeats", "max_plan_iterations", "min_context_size", "output_dir"),

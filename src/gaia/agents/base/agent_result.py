@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["AgentResult", "Outcome", "Step", "StopReason", "ToolCall", "Usage"]
-
 Outcome = Literal["success", "error", "refused", "cancelled"]
 StopReason = Literal["answer", "step_limit", "length", "content_filter", "cancelled", "error"]
 

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-__all__ = ["agent_span", "chat_span", "native_tool_span", "set_completion"]
-
 _tracer = trace.get_tracer("gaia.agents")
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from gaia.agents.base.agent import Agent
 
-__all__ = ["ApiAgent"]
-
 
 class ApiAgent(Agent):
     """Base class for agents that appear as a model; both methods have defaults."""

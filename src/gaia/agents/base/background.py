@@ -17,8 +17,6 @@ from typing import Any, Generic, TypeVar
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.daemon_pool import DaemonPool
 
-__all__ = ["Done", "Say", "WorkCancelled", "work"]
-
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 

@@ -8,8 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from gaia.agents.base.agent_result import Usage
 
-__all__ = ["ChatModel", "Completion", "CompletionBuilder", "Message", "RequestedCall"]
-
 Message = dict[str, Any]
 """One message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls``, ``tool_call_id``."""
 

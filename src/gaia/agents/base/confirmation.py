@@ -30,14 +30,6 @@ from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = [
-    "ConfirmationGate",
-    "ConfirmationPolicy",
-    "ConfirmationRequest",
-    "is_marked_destructive",
-    "requires_confirmation",
-]
-
 logger = get_logger(__name__)
 
 ConfirmationPolicy = Literal["never", "marked", "destructive", "always"]

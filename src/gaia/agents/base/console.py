@@ -19,8 +19,6 @@ from gaia.runtime.untrusted_text import clean, escaped, one_line
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-__all__ = ["AgentConsole", "Console", "SilentConsole"]
-
 _TOOL_ACTIVITIES = {"query_documents": "Searching through indexed documents..."}
 """Tools whose work is told in words; any other tool is shown by its name."""
 

@@ -29,8 +29,6 @@ from gaia.agents.base.llm_errors import (
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.extras import not_installed
 
-__all__ = ["LLMSettings", "OpenAIChat"]
-
 _NO_KEY = "no-key"
 """The package insists on a key; many endpoints on one's own machine have none."""
 

@@ -7,19 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gaia.agents.base.agent_result import AgentResult
 
-__all__ = [
-    "LLMAuthenticationFailed",
-    "LLMError",
-    "LLMInvalidResponse",
-    "LLMNotConfigured",
-    "LLMNotInstalled",
-    "LLMOverloaded",
-    "LLMRequestRefused",
-    "LLMServerFailed",
-    "LLMTimeout",
-    "LLMUnreachable",
-]
-
 
 class LLMError(RuntimeError):
     """Base of all of them. The message says what to do where that is known, and never contains the API key."""

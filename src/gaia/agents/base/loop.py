@@ -19,8 +19,6 @@ from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definitio
 from gaia.agents.base.tools import viewed_through
 from gaia.runtime.cancellation import CancelScope
 
-__all__ = ["Run"]
-
 _CANCELLED = "The run was cancelled before the call was answered."
 _FINAL_REASONS: Mapping[str | None, StopReason] = {"length": "length", "content_filter": "content_filter"}
 

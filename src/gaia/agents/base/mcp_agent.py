@@ -9,8 +9,6 @@ from typing import Any
 from gaia.agents.base.agent import Agent
 from gaia.agents.base.mcp_context import MCPContext, current_mcp_context
 
-__all__ = ["MCPAgent"]
-
 _OPTIONAL_METHODS = {
     "prompts": ("get_mcp_prompts",),
     "resources": ("get_mcp_resources", "get_mcp_resource_templates", "read_mcp_resource"),

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["InputRequired", "MCPCapabilityMissing", "MCPContext", "MCPRequestCancelled", "current_mcp_context"]
-
 CAPABILITIES = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",

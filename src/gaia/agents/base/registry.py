@@ -23,8 +23,6 @@ from contextlib import AbstractContextManager
 from gaia.agents.base.tools import _TOOL_REGISTRY, Entry, collect_tools
 from gaia.runtime.locks import lock_held_over_forks
 
-__all__ = ["ToolRegistry"]
-
 _Table = dict[str, Entry]
 
 _lock = lock_held_over_forks()

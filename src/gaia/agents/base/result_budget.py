@@ -15,8 +15,6 @@ from typing import Any
 
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["ResultBudget", "text_of_result"]
-
 _HEAD_SHARE = 2 / 3
 
 

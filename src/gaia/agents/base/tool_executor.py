@@ -18,8 +18,6 @@ from gaia.agents.base.tools import AmbiguousToolName, Entry, ToolNotFound, viewe
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["CallNotMade", "PreparedCall", "ToolExecutor", "error_result", "parse_arguments"]
-
 logger = get_logger(__name__)
 
 _SHOWN = 500

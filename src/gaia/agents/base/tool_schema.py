@@ -16,8 +16,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["api_names", "input_schema", "name_for_api", "takes_any_keyword", "tool_definition"]
-
 Schema = dict[str, Any]
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -31,18 +31,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar, overload
 
-__all__ = [
-    "_TOOL_REGISTRY",
-    "AmbiguousToolName",
-    "Entry",
-    "ToolNotFound",
-    "collect_tools",
-    "get_tool_display_name",
-    "resolve_tool_name",
-    "tool",
-    "viewed_through",
-]
-
 _TOOL_REGISTRY: dict[str, dict[str, Any]] = {}
 """The registry of the process: tools of the `tool` decorator, and of every agent as far as names are free.
 

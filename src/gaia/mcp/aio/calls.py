@@ -26,8 +26,6 @@ from gaia.runtime.cancellation import current_scope
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["call_tool", "run", "submit_tool"]
-
 logger = get_logger(__name__)
 
 T = TypeVar("T")

@@ -28,8 +28,6 @@ from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.base import MCPTransport
 from gaia.runtime.clock import Clock
 
-__all__ = ["AsyncMCPClient"]
-
 _STOPPED = (ServerState.CREATED, ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION, ServerState.CLOSED)
 """The states in which `connect` starts the server."""
 

@@ -10,8 +10,6 @@ from gaia.mcp.aio.loop_inbox import LoopInbox, WakeUp, running_loop_inbox
 from gaia.mcp.supervision.callbacks import MAX_LISTENER_BYTES, Lane
 from gaia.mcp.supervision.events import Event, Listeners
 
-__all__ = ["EventStream"]
-
 
 class EventStream(AsyncIterator[Event]):
     """The events from the moment on that it was made, for one task. Those of each server come in order.

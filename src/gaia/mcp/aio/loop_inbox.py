@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from gaia.runtime.daemon_pool import DaemonPool
 
-__all__ = ["LoopInbox", "WakeUp", "release", "running_loop_inbox"]
-
 Task = Callable[[], object]
 
 _IDLE_SECONDS = 0.25

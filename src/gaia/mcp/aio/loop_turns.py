@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 
 from gaia.mcp.transports.loop_reader import SLICE_SECONDS
 
-__all__ = ["LoopTurns", "running_loop_turns"]
-
 Task = Callable[[], object]
 
 

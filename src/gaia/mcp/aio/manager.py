@@ -32,8 +32,6 @@ from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
 
-__all__ = ["AsyncMCPClientManager"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from gaia.mcp.requests.client_request import CallOptions, OnProgress
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
 
-__all__ = ["AsyncPinnedClient"]
-
 
 class AsyncPinnedClient:
     """`PinnedClient` for asyncio: the same methods, results and errors, to be awaited. ``async with`` closes it."""

@@ -14,8 +14,6 @@ from gaia.mcp.requests.caller import SCOPE_CANCELLED
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.daemon_pool import DaemonPool
 
-__all__ = ["in_thread", "stop_soon", "stopping", "until_done"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -6,8 +6,6 @@ import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Literal
 
-__all__ = ["Address", "Where", "is_loopback", "literal", "where_is"]
-
 Address = IPv4Address | IPv6Address
 
 Where = Literal["internet", "network", "machine", "nowhere"]

@@ -18,8 +18,6 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthFlowError
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.untrusted_text import one_line
 
-__all__ = ["BrowserLogin", "OpenBrowser", "browser_login"]
-
 _LOOPBACK = "127.0.0.1"
 _PATH = "/callback"
 _MAX_REQUEST = 32 * 1024

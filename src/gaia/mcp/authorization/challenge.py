@@ -10,8 +10,6 @@ import msgspec
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Challenge"]
-
 _MAX_CHALLENGE = 8 * 1024
 """Characters that are kept of the header: they are searched, shown, and handed to the SDK."""
 

@@ -10,20 +10,6 @@ import msgspec
 
 from gaia.runtime.redaction import basic_credentials
 
-__all__ = [
-    "LOGIN_SECONDS",
-    "LOOPBACK_HOSTS",
-    "AuthConfig",
-    "AuthorizationRequest",
-    "ClientCredentials",
-    "NoLogin",
-    "OAuth",
-    "OnAuthorization",
-    "PrivateKeyJwt",
-    "WorkloadIdentity",
-    "auth_secrets",
-]
-
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 LOGIN_SECONDS = 300.0

@@ -12,8 +12,6 @@ from gaia.runtime.locks import reentrant_lock
 if TYPE_CHECKING:
     from gaia.mcp.authorization.server_authorization import ServerAuthorization
 
-__all__ = ["ConfiguredAuthorization"]
-
 
 class ConfiguredAuthorization:
     """See `gaia.mcp.transports.base.Authorization`. Called, it gives the authorization of the requests."""

@@ -17,8 +17,6 @@ from mcp.client.auth import OAuthFlowError
 
 from gaia.mcp.authorization.addresses import Address, Where, is_loopback, literal, where_is
 
-__all__ = ["EndpointPolicy"]
-
 
 class EndpointPolicy:
     """What one server's login may connect to. For one event loop.

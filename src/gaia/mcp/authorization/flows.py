@@ -25,8 +25,6 @@ from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable, web_page
 from gaia.runtime.log import mask_records_of
 from gaia.runtime.untrusted_text import escaped_line
 
-__all__ = ["OAuthFlowError", "log_in", "renew", "use_credentials"]
-
 # It logs the URL of each request.
 mask_records_of(httpx2.__name__)
 

@@ -34,8 +34,6 @@ from gaia.mcp.authorization.config import ClientCredentials, OAuth, PrivateKeyJw
 from gaia.mcp.authorization.token_file import Login, TokenFile
 from gaia.runtime.private_files import keep_private
 
-__all__ = ["LoginStorage", "PersonProvider", "credentials_provider"]
-
 # The SDK logs each failure with a traceback. It is ours to report; an application that wants it still gets it.
 logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 

@@ -30,8 +30,6 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
 
-__all__ = ["ServerAuthorization"]
-
 logger = get_logger(__name__)
 
 _FOR_TOKENS = ("mcp", "httpx2")
@@ -299,8 +297,7 @@ class ServerAuthorization:
         Raises MCPError.
         """
         import httpx2
-
-        from gaia.mcp.authorization.flows import OAuthFlowError
+        from mcp.client.auth import OAuthFlowError
 
         async def run() -> Login | None:
             task = asyncio.current_task()

@@ -17,8 +17,6 @@ from gaia.mcp.errors import ConfigError
 from gaia.runtime import json_file
 from gaia.runtime.log import get_logger
 
-__all__ = ["Login", "Stamp", "TokenFile", "folder"]
-
 logger = get_logger(__name__)
 
 _LOCK_SECONDS = 60.0

@@ -17,8 +17,6 @@ from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContex
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.subscriptions import Subscriptions
 
-__all__ = ["HookedClient", "WeakHooks", "stop_when_dropped"]
-
 
 class HookedClient(Protocol):
     """The part of a client that its supervisor calls."""

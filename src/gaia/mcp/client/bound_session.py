@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     # Programs that place no server do not load it.
     from gaia.mcp.cluster.bound_calls import BoundCalls
 
-__all__ = ["BoundSession"]
-
 
 class BoundSession:
     """The requests of a handle that stays with one replica. Implements `Requests`."""

@@ -20,8 +20,6 @@ from gaia.mcp.supervision.events import Event
 from gaia.mcp.tools.pinning.lock_file import pins_in
 from gaia.mcp.transports.loop_reader import PipeLoop
 
-__all__ = ["ClientFactory", "Origin"]
-
 
 class Origin:
     """What a client was made of. If it is equal, there is nothing to change. Immutable."""

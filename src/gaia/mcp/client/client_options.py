@@ -28,9 +28,6 @@ from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.daemon_pool import DaemonPool
 from gaia.telemetry.content import ContentPolicy
 
-__all__ = ["ClientOptions", "ClientSettings", "SharedServices", "identity_of", "settings_of", "threads_for"]
-
-
 _START_SECONDS = 60.0
 _STEP_THREADS = 4
 _JOIN_SECONDS = 2.0

@@ -32,8 +32,6 @@ from gaia.runtime import json_file
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["MCPConfig", "as_config"]
-
 logger = get_logger(__name__)
 
 _reported: set[tuple[Path | None, str]] = set()

@@ -11,8 +11,6 @@ import msgspec
 from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["AppliedConfig", "Changes"]
-
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What `MCPClientManager.apply` has done. Each is names of servers, sorted; a server is in one of them."""

@@ -23,8 +23,6 @@ from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["ConfiguredServers"]
-
 logger = get_logger(__name__)
 
 

@@ -36,8 +36,6 @@ from gaia.mcp.transports.base import MCPTransport
 from gaia.runtime.clock import Clock
 from gaia.runtime.log import get_logger
 
-__all__ = ["DirectSession"]
-
 logger = get_logger(__name__)
 
 _FIRST_VERSION = "1.0.0"

@@ -12,8 +12,6 @@ from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.tools.pinning.gate import PinGate
 from gaia.mcp.tools.pinning.lock_file import pins_of_prompts
 
-__all__ = ["LOG_LEVELS", "ServerFeatures"]
-
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """The severities of log messages, rising."""
 

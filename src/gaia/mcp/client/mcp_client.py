@@ -45,8 +45,6 @@ from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.log import enable_debug
 
-__all__ = ["MCPClient", "MCPTool"]
-
 _MAX_INSTRUCTIONS = 64 * 1024
 """Characters: more would fill a model's context by itself."""
 

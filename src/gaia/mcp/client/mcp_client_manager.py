@@ -44,8 +44,6 @@ from gaia.runtime.log import enable_debug, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["MCPClientManager"]
-
 logger = get_logger(__name__)
 
 _TO_BEGIN_SECONDS = 5.0

@@ -13,8 +13,6 @@ from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.clock import require_seconds
 
-__all__ = ["PingMonitor", "ping"]
-
 _KEPT = 40
 _PATIENCE = 5.0
 """Seconds until a question counts as missed."""

@@ -13,8 +13,6 @@ from gaia.mcp.requests.round_trips import RoundTrips
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
 
-__all__ = ["PinnedClient"]
-
 
 class PinnedClient:
     """Stays with one replica of a server, for work that the server remembers from one call to the next.

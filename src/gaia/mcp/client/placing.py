@@ -12,12 +12,11 @@ from gaia.mcp.client.client_options import ClientOptions, identity_of
 from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.cluster.wire import HostSettings, KnownTools, WireProfile
-from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.server_requests import ServerRequests
-
-__all__ = ["placed_context"]
+from gaia.telemetry.spans import Executor
 
 
 def placed_context(

@@ -9,8 +9,6 @@ from gaia.mcp.client.readiness import Absence, Goal, absence_of
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.supervision.status import ServerStatus
 
-__all__ = ["Presence", "enabled_servers", "is_disabled"]
-
 
 class Presence:
     """Looks at the servers each time that it is asked, and keeps nothing. Thread-safe."""

@@ -13,8 +13,6 @@ from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.clock import require_seconds
 from gaia.runtime.locks import Latch
 
-__all__ = ["LOADING_SECONDS", "Absence", "Goal", "Readiness", "absence_of", "require_wait"]
-
 T = TypeVar("T")
 
 LOADING_SECONDS = 10.0

@@ -23,8 +23,6 @@ from gaia.runtime import json_file
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["RememberedServer", "ServerMemory", "identity_of"]
-
 logger = get_logger(__name__)
 
 _FOLDER = "known_servers"

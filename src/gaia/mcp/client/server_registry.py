@@ -19,8 +19,6 @@ from gaia.mcp.tools.naming import assign, owner_of
 from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.locks import Latch, reentrant_lock
 
-__all__ = ["NameTaken", "Route", "ServerRegistry"]
-
 _ASK_AGAIN_SECONDS = 0.05
 
 

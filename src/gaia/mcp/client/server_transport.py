@@ -26,8 +26,6 @@ from gaia.runtime.redaction import secret_values, sounds_secret
 if TYPE_CHECKING:
     from gaia.mcp.cluster.wire import Launch
 
-__all__ = ["secret_in_arguments", "transport_for"]
-
 logger = get_logger(__name__)
 
 _warned: set[tuple[str, str]] = set()

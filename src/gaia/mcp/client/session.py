@@ -35,8 +35,6 @@ from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["Session", "SupervisedSession", "new_session", "supervision_context"]
-
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """In these states `connect` has nothing to do."""
 

@@ -29,8 +29,6 @@ from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["ToolCalls", "failure", "require_tool_name"]
-
 logger = get_logger(__name__)
 
 _MAX_LOCK_SECONDS = 10.0

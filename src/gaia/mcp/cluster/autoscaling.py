@@ -6,8 +6,6 @@ import math
 
 from gaia.mcp.config.placement import Replicas
 
-__all__ = ["Autoscaling"]
-
 _BUSY_SECONDS = 2.0
 """For so long there must have been too few, before one is added."""
 _IDLE_SECONDS = 60.0

@@ -9,8 +9,6 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.status import PlacementStatus
 
-__all__ = ["BoundCalls"]
-
 
 class BoundCalls:
     """Implements `Supervised` and `CallEntry`, for one `Caller`. Thread-safe."""

@@ -16,8 +16,6 @@ from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.locks import lock_held_over_forks
 from gaia.runtime.log import get_logger
 
-__all__ = ["Alarm", "ClusterLoop", "cluster_loop"]
-
 logger = get_logger(__name__)
 
 

@@ -14,8 +14,6 @@ from gaia.mcp.protocol.long_strings import LONG, loads
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
 
-__all__ = ["Flight"]
-
 
 class Flight:
     """Its `gate` and `reply` are owned by the lock of the calls."""

@@ -8,8 +8,6 @@ from gaia.mcp.cluster.lease import HostClock
 from gaia.mcp.cluster.link import HostLink
 from gaia.mcp.rpc.call import Call
 
-__all__ = ["Gate"]
-
 
 class Gate:
     """Calls may go to one incarnation of a host."""

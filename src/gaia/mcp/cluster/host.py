@@ -48,8 +48,6 @@ from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["ServerHost"]
-
 logger = get_logger(__name__)
 
 _RELAYED_SECONDS = 24 * 3600.0

@@ -11,8 +11,6 @@ from gaia.mcp.cluster.wire import Answer, AskedCall, Logged
 from gaia.mcp.errors import MCPError
 from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
 
-__all__ = ["CallOwner", "HostRequest", "NotApproved"]
-
 
 class CallOwner:
     """The `RequestOwner` of one call: its client is the user, or has sent the call through it."""

@@ -11,8 +11,6 @@ import msgspec
 from gaia.mcp.cluster.wire import EventHappened, HostEvent, Logged, Progressed, Sent
 from gaia.mcp.protocol.value_size import value_size
 
-__all__ = ["HostEvents"]
-
 _MAX_LOSSY = 10_000
 _MAX_LOSSY_BYTES = 8 * 1024 * 1024
 """Reports of progress and log messages that wait at most; further ones are dropped."""

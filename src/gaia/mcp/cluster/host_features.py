@@ -14,8 +14,6 @@ from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.runtime.cancellation import current_scope
 from gaia.runtime.locks import Latch, reentrant_lock
 
-__all__ = ["HostFeatures", "Questions", "refusal_of"]
-
 _CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 
 

@@ -25,8 +25,6 @@ from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["HostHooks"]
-
 _KEPT_LISTINGS = 4
 """A driver that is further behind has to take over a later one before its calls are made."""
 

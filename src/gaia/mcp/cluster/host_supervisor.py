@@ -16,8 +16,6 @@ from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.clock import Clock
 
-__all__ = ["new_supervisor"]
-
 
 def new_supervisor(
     settings: HostSettings, hooks: HostHooks, server_requests: ServerRequests, clock: Clock

@@ -14,8 +14,6 @@ from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["HostUser", "differing"]
-
 _MAX_EARLY = 1024
 """Cancellations that came before their calls are remembered for so many."""
 

@@ -14,8 +14,6 @@ from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.runtime.clock import Clock
 
-__all__ = ["HostedServer"]
-
 
 class HostedServer:
     """The supervisor of the server, and what belongs to it. Thread-safe, but for `subscribe`."""

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import TimedQueue, reentrant_lock
 
-__all__ = ["HostClock", "Lease"]
-
 
 class Lease:
     """Ends once, if it is not renewed in time. Thread-safe."""

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.rpc.channel import Outgoing
 
-__all__ = ["ClusterLeft", "Engine", "HostGone", "HostLink", "HostLost", "OnAnswer"]
-
 OnAnswer = Callable[[Any, BaseException | None], None]
 """``on_answer(answer, failure)``: on a thread of the engine, or of the caller; must be quick, and never raise."""
 

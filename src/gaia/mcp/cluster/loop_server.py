@@ -23,8 +23,6 @@ from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 from gaia.telemetry import metrics
 
-__all__ = ["LoopServer"]
-
 logger = get_logger(__name__)
 
 _STOP_SECONDS = ENDING_SECONDS + 10.0

@@ -35,8 +35,6 @@ from gaia.runtime.interruption import completed
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["PlacedCalls"]
-
 logger = get_logger(__name__)
 
 _AGAIN_SECONDS = 0.01

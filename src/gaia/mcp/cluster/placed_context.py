@@ -9,11 +9,10 @@ import msgspec
 from gaia.mcp.cluster.link import Engine
 from gaia.mcp.cluster.wire import HostSettings
 from gaia.mcp.config.placement import Placement
-from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.server_requests import ServerRequests
-
-__all__ = ["PlacedContext"]
+from gaia.telemetry.spans import Executor
 
 
 class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):

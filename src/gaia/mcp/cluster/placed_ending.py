@@ -9,8 +9,6 @@ from typing import Any
 from gaia.mcp.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.cluster.link import HostGone, HostLink
 
-__all__ = ["ENDING_SECONDS", "PlacedEnding"]
-
 _STOP_SECONDS = 30.0
 """That a host has to stop its server, before it is killed."""
 _KILL_SECONDS = 10.0

@@ -34,8 +34,6 @@ from gaia.mcp.supervision.context import Listing
 from gaia.mcp.supervision.events import Event, Restarted
 from gaia.mcp.supervision.server_requests import ServerRequest
 
-__all__ = ["PlacedEvents"]
-
 
 class PlacedEvents:
     """Passes on the events of one incarnation of a host, but for `StateReached`. For the thread of the loop."""

@@ -19,8 +19,6 @@ from gaia.mcp.errors import MCPError
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.redaction import Redactor
 
-__all__ = ["PlacedGreeter"]
-
 _ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
 _MIN_PAUSE_SECONDS = 0.02
 _MAX_PAUSE_SECONDS = 1.0

@@ -11,8 +11,6 @@ from gaia.mcp.cluster.lease import HostClock
 from gaia.mcp.cluster.link import HostLink, OnAnswer
 from gaia.mcp.cluster.wire import Greeting, HostEvent, StateReached, decode_events
 
-__all__ = ["HostWatcher", "PlacedHost"]
-
 
 class HostWatcher(Protocol):
     """What is told of a host; on the loop's thread."""

@@ -31,8 +31,6 @@ from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 
-__all__ = ["PlacedServer"]
-
 logger = get_logger(__name__)
 
 _REPLACE_SECONDS = 120.0

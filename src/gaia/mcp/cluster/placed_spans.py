@@ -11,8 +11,6 @@ from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["PlacedSpans"]
-
 
 class PlacedSpans:
     """Follows one placed server, or one replica, over all of its hosts. For the thread of the loop.

@@ -12,8 +12,6 @@ from gaia.mcp.protocol.era import ServerProfile
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ServerStatus
 
-__all__ = ["PlacedCondition"]
-
 
 class PlacedCondition:
     """Facts of one placed server. Only the loop's thread changes them; other threads read single values."""

@@ -16,8 +16,6 @@ from gaia.mcp.errors import StartFailed
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["first_line", "join", "joined_session", "rooms", "state_of"]
-
 logger = get_logger(__name__)
 
 _NO_CLUSTER = (

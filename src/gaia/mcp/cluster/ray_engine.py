@@ -15,8 +15,6 @@ from gaia.mcp.cluster.report import actor_name
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import StartFailed
 
-__all__ = ["NAMESPACE", "RayEngine"]
-
 NAMESPACE = "gaia-mcp"
 """Of all actors for placed servers, so that they are found."""
 

@@ -18,8 +18,6 @@ from gaia.mcp.rpc.channel import Outgoing
 from gaia.runtime.handover import mark_engine_thread, on_engine_thread
 from gaia.runtime.log import get_logger
 
-__all__ = ["RayLink"]
-
 logger = get_logger(__name__)
 
 _CALLER_SECONDS = 0.02

@@ -13,8 +13,6 @@ import ray
 from gaia.mcp.cluster.cluster_loop import ClusterLoop, cluster_loop
 from gaia.mcp.cluster.link import ClusterLeft, OnAnswer
 
-__all__ = ["RaySession", "present_session"]
-
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 

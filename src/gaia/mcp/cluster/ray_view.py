@@ -15,8 +15,6 @@ from gaia.mcp.cluster.ray_engine import NAMESPACE
 from gaia.mcp.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost, server_of_actor
 from gaia.runtime.log import get_logger
 
-__all__ = ["RayView"]
-
 logger = get_logger(__name__)
 
 _ANSWER_SECONDS = 2.0

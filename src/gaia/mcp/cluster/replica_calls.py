@@ -14,8 +14,6 @@ from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.mcp.supervision.events import ServerState
 
-__all__ = ["ReplicaCalls"]
-
 
 class ReplicaCalls:
     """The thread of the cluster's loop changes it; other threads read single values.

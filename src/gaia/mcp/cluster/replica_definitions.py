@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["ReplicaDefinitions"]
-
 Named = dict[str, Any]
 
 

@@ -9,8 +9,6 @@ from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContex
 from gaia.mcp.supervision.events import Event, StateChanged
 from gaia.mcp.supervision.subscriptions import Subscriptions
 
-__all__ = ["ReplicaHooks", "ReplicaWatcher"]
-
 
 class ReplicaWatcher(Protocol):
     """What is told of replicas, by their numbers; on the loop's thread."""

@@ -27,8 +27,6 @@ from gaia.mcp.supervision.events import Event, GaveUp, ReplicaChanged, Restarted
 from gaia.runtime.clock import Clock
 from gaia.runtime.log import get_logger
 
-__all__ = ["ReplicatedServer"]
-
 logger = get_logger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.5

@@ -10,8 +10,6 @@ from gaia.mcp.protocol.era import ServerProfile
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ReplicaStatus, ServerStatus
 
-__all__ = ["ReplicatedCondition", "joint_state"]
-
 _NOTHING = CallStatistics()
 
 

@@ -6,19 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-__all__ = [
-    "HostReport",
-    "NodeRoom",
-    "NodeSoftware",
-    "PlacedHost",
-    "UserReport",
-    "actor_name",
-    "amount_text",
-    "node_shortages",
-    "server_of_actor",
-    "shortage",
-]
-
 _HIDDEN = ("object_store_memory", "node:")
 """Resources of each node that nothing is placed by."""
 

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from gaia.mcp.cluster.cluster_loop import cluster_loop
 
-__all__ = ["running"]
-
 
 class Running(Protocol):
     def request_stop(self, drain: float = 0.0) -> None: ...

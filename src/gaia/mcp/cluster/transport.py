@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gaia.mcp.cluster.link import Engine
     from gaia.mcp.cluster.wire import Launch
 
-__all__ = ["PlacedTransport"]
-
 
 class PlacedTransport(MCPTransport):
     """Used by `MCPClient` only, whose calls go to a host; the four methods of a transport raise RuntimeError."""

@@ -21,33 +21,6 @@ from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.transports.sandbox.settings import Sandbox
 
-__all__ = [
-    "Answer",
-    "AskedCall",
-    "AskedInput",
-    "EventHappened",
-    "Greeting",
-    "HostEvent",
-    "HostSettings",
-    "KnownTools",
-    "Launch",
-    "ListingBegan",
-    "Logged",
-    "Progressed",
-    "Reply",
-    "Sent",
-    "StateReached",
-    "ToolsListed",
-    "ToolsRemembered",
-    "WireError",
-    "WireProfile",
-    "Withdrawn",
-    "decode_events",
-    "decode_greeting",
-    "decode_reply",
-    "encode",
-]
-
 _HANDSHAKE = HandshakeEra()
 _STATELESS = StatelessEra()
 

@@ -17,23 +17,6 @@ from gaia.mcp.errors import ConfigError
 from gaia.runtime import json_file
 from gaia.runtime.log import get_logger
 
-__all__ = [
-    "EXAMPLE",
-    "SECTIONS",
-    "FileReport",
-    "LoadReport",
-    "Loaded",
-    "entries_of",
-    "load_named",
-    "load_nothing",
-    "load_stack",
-    "project_of",
-    "read_project",
-    "refuse_link_out",
-    "refuse_misplaced",
-    "remarks_on_sections",
-]
-
 logger = get_logger(__name__)
 
 SECTIONS = ("mcpServers", "servers")

@@ -14,8 +14,6 @@ from gaia.mcp.errors import ConfigError
 from gaia.mcp.transports.sandbox.settings import Sandbox
 from gaia.runtime.redaction import secret_headers, secret_url_parts, secret_values, sounds_secret
 
-__all__ = ["expand", "keep_variables", "plain_secrets", "secrets", "variables_in"]
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _MIN_SECRET_LENGTH = 4
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from gaia.runtime.untrusted_text import escaped, escaped_line
 
-__all__ = ["difference", "text_difference"]
-
 _CONTEXT = 3
 
 

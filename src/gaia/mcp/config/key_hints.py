@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-__all__ = ["limits", "remark", "similar_key"]
-
 _LIMITING_KEYS = frozenset(
     ("enabledTools", "disabledTools", "pinTools", "sandbox", "disabled", "captureContent", "captureContentTools")
 )

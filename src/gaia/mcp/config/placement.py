@@ -9,8 +9,6 @@ import msgspec
 from gaia.mcp.transports.sandbox.settings import memory_bytes
 from gaia.runtime.clock import is_number
 
-__all__ = ["MAX_PENDING", "Placement", "Replicas"]
-
 MAX_PENDING = 1024
 """Of one replica: each call that is under way occupies a thread of the actor."""
 

@@ -20,18 +20,6 @@ from gaia.mcp.transports.sandbox.settings import Sandbox, memory_bytes
 from gaia.runtime.clock import require_seconds
 from gaia.telemetry.content import MODES, CaptureMode
 
-__all__ = [
-    "Instances",
-    "OutputMode",
-    "PinMode",
-    "ServerConfig",
-    "ServerType",
-    "remarks_on_keys",
-    "require_servers",
-    "unknown_keys",
-    "without_name",
-]
-
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 """What other programs' files use too; ``streamable-http`` is another word for ``http``."""
 

@@ -21,8 +21,6 @@ from gaia.runtime.redaction import MASK, sounds_secret
 from gaia.runtime.untrusted_text import escaped_line
 from gaia.telemetry.masking import is_confidential
 
-__all__ = ["ProjectFile", "TrustStore", "describe", "digest"]
-
 _FILE_NAME = "mcp_trusted.json"
 _VERSION = 1
 _EXAMPLE = '{"version": 1, "files": {…}}'

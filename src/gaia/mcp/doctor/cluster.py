@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gaia.mcp.cluster.ray_view import RayView
     from gaia.mcp.cluster.report import NodeSoftware
 
-__all__ = ["check_cluster"]
-
 
 def check_cluster(server: ServerConfig, placement: Placement) -> Iterator[Check]:
     """The checks ``cluster``, ``nodes`` and ``place``. The configuration is expanded. The cluster stays joined."""

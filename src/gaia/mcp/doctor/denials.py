@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gaia.mcp.transports.sandbox.cage import Cage
     from gaia.mcp.transports.sandbox.profile import Profile
 
-__all__ = ["Denial", "check_sandbox", "denials_in"]
-
 _NAME = "sandbox"
 _MOST = 10
 """Denials that are shown."""

@@ -14,19 +14,6 @@ import msgspec
 from gaia.mcp.transports.command import argument_vector
 from gaia.mcp.transports.environment import withheld
 
-__all__ = [
-    "Check",
-    "Diagnosis",
-    "Verdict",
-    "failed",
-    "for_environment",
-    "for_handshake",
-    "for_missing_program",
-    "ok",
-    "skipped",
-    "warned",
-]
-
 
 class Verdict(enum.StrEnum):
     """How a check, or a whole diagnosis, came out."""

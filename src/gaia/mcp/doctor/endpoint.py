@@ -23,8 +23,6 @@ from gaia.runtime.locks import TimedQueue, get_within
 if TYPE_CHECKING:
     from gaia.http import Url
 
-__all__ = ["check_endpoint"]
-
 _SECONDS = 10.0
 """For each step."""
 _RENEW_DAYS = 14

@@ -34,17 +34,6 @@ from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, n
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
 
-__all__ = [
-    "COMMAND_CHECKS",
-    "NOT_REACHED",
-    "PLACED_CHECKS",
-    "URL_CHECKS",
-    "diagnose",
-    "diagnose_all",
-    "judge",
-    "remarks_on_keys",
-]
-
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
 COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)
 PLACED_CHECKS = ("config", "cluster", "nodes", "place", *_TALK)

@@ -18,8 +18,6 @@ from gaia.mcp.rpc.channel import Channel, ChannelListener, Outgoing
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.transports.base import ChannelTransport
 
-__all__ = ["Inspection", "inspect_server"]
-
 
 @dataclass
 class Inspection:

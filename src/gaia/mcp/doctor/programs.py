@@ -15,8 +15,6 @@ from gaia.mcp.transports.command import argument_vector, find_executable
 from gaia.mcp.transports.environment import server_environment
 from gaia.runtime.redaction import Redactor, url_credentials
 
-__all__ = ["check_program"]
-
 _VERSION_SECONDS = 10.0
 _SHEBANG_BYTES = 256
 _VERSION = re.compile(r"\d+(?:\.\d+)+")

@@ -13,8 +13,6 @@ from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 from gaia.mcp.tools.naming import assign, namespaced
 from gaia.mcp.tools.tool_catalog import size_within_limits
 
-__all__ = ["check_names", "check_schemas", "colliding", "names_of"]
-
 _SHOWN = 5
 _AUTHORS = "Tell the authors of the server."
 

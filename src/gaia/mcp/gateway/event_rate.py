@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-__all__ = ["EventRate"]
-
 _MOST = 1_000
 """Keys that are told apart; further ones share one place."""
 

@@ -39,8 +39,6 @@ from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
 from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
 
-__all__ = ["Gateway"]
-
 _NOT_STARTED = (
     "the gateway is not started: where nothing runs its lifespan, such as for a mounted application, "
     "use `async with gateway:` around the serving"

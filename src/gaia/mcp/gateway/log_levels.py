@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LOG_LEVELS", "is_wanted", "severity"]
-
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """The words of RFC 5424, the least severe first."""
 

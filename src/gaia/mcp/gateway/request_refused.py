@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["RequestRefused"]
-
 
 class RequestRefused(Exception):
     """A request is answered with this error. The message is shown to the client, and holds no secret."""

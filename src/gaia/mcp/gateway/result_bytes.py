@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["may_have", "with_members"]
-
 _LONG = 8 * 1024
 """Bytes."""
 

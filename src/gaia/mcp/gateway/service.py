@@ -17,8 +17,6 @@ from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.service_manager import ServiceManager
 
-__all__ = ["Service"]
-
 _ANSWER_SECONDS = 5.0
 """For the errors of calls that did not end within the time that they had."""
 

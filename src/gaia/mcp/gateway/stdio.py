@@ -18,8 +18,6 @@ from gaia.mcp.gateway.operations.reloader import Reloader, Source
 from gaia.runtime.log import get_logger
 from gaia.serving.descriptors import take_descriptors
 
-__all__ = ["serve_lines", "serve_stdio"]
-
 logger = get_logger(__name__)
 
 MAX_LINE = 16 * 1024 * 1024

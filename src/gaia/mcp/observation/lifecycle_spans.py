@@ -17,12 +17,10 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode
 
-from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.observation.request_spans import Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
-from gaia.telemetry.spans import Attributes
-
-__all__ = ["LifecycleSpans", "LossReason", "ReplacementSpans", "StandbySpans"]
+from gaia.telemetry.spans import Attributes, Executor
 
 LossReason = Literal[
     "exit_code",

@@ -20,8 +20,6 @@ from gaia.telemetry import content, metrics, spans
 from gaia.telemetry.content import CaptureMode, ContentPolicy, Kind, Recorded
 from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
-__all__ = ["Executor", "Observation", "Observer"]
-
 logger = get_logger(__name__)
 
 _MAX_NAME = 200

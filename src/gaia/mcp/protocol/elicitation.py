@@ -11,8 +11,6 @@ from gaia.mcp.errors import web_page
 from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal, optional, required
 
-__all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_id", "elicitation_result"]
-
 ElicitationMode = Literal["form", "url"]
 
 

@@ -13,8 +13,6 @@ from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonR
 from gaia.mcp.protocol.exchange import Exchange, Send, paginate
 from gaia.mcp.protocol.value_size import value_size
 
-__all__ = ["ClientIdentity", "Era", "ServerProfile", "instructions_of", "object_member"]
-
 _MAX_INSTRUCTIONS = 128 * 1024
 """Characters; more than is shown of them, because secrets are masked first."""
 

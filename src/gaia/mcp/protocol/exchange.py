@@ -16,8 +16,6 @@ from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.protocol.value_size import value_size
 
-__all__ = ["Exchange", "Notify", "Send", "SetProtocolVersion", "Step", "drive", "paginate"]
-
 T = TypeVar("T")
 
 _MAX_PAGES = 10_000

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["DEFAULT_MAX_LINE_BYTES", "LineFramer", "OversizedLine"]
-
 DEFAULT_MAX_LINE_BYTES = 256 * 1024 * 1024
 _KEPT_BYTES = 1024
 _SMALL_BYTES = 4096

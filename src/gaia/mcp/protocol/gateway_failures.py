@@ -12,18 +12,6 @@ from typing import Any
 
 from gaia.mcp.errors import Delivery, MCPError, error_of
 
-__all__ = [
-    "FAILURE_KEY",
-    "GATEWAY_NAME",
-    "NOT_SENT",
-    "OUTCOME_UNKNOWN",
-    "details_of",
-    "failed_result",
-    "failure_in",
-    "failure_of",
-    "is_gateway",
-]
-
 GATEWAY_NAME = "gaia-mcp-gateway"
 """How a gateway calls itself in `serverInfo`."""
 

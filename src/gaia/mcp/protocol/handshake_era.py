@@ -11,8 +11,6 @@ from gaia.mcp.protocol.era import ClientIdentity, Era, ServerProfile, instructio
 from gaia.mcp.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion
 from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 
-__all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra", "resubscribe"]
-
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Newest first: the first is offered, any is accepted."""
 

@@ -20,8 +20,6 @@ import orjson
 from gaia.mcp.protocol.linear_pattern import linear_pattern
 from gaia.runtime.locks import import_apart
 
-__all__ = ["CheckGivenUp", "JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
-
 _MAX_PARTS = 20_000
 _MAX_DEPTH = 100
 _MAX_REFERENCE = 1000

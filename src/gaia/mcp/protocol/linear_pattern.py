@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from gaia.runtime.locks import import_apart
 
-__all__ = ["LinearPattern", "linear_pattern"]
-
 _MAX_PATTERN = 4000
 _CLASS = re.compile(r"\\[dDsSwW]")
 _MAX_CLASSES = 100

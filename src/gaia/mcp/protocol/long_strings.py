@@ -13,8 +13,6 @@ from typing import Any
 
 import orjson
 
-__all__ = ["LONG", "loads"]
-
 LONG = 64 * 1024
 """Bytes from which on it is worth the trouble."""
 

@@ -13,31 +13,6 @@ import orjson
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.protocol.long_strings import LONG, loads
 
-__all__ = [
-    "INTERNAL_ERROR",
-    "INVALID_PARAMS",
-    "INVALID_REQUEST",
-    "MAX_DEPTH",
-    "METHOD_NOT_FOUND",
-    "ErrorResponse",
-    "Message",
-    "NestedTooDeep",
-    "NotAMessage",
-    "Notification",
-    "Refusal",
-    "Request",
-    "RequestId",
-    "Response",
-    "decode",
-    "encode_error",
-    "encode_notification",
-    "encode_request",
-    "encode_result",
-    "is_tool_error",
-    "optional",
-    "required",
-]
-
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602

@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["NOT_NEGOTIATED", "NegotiatedProtocol"]
-
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 

@@ -30,8 +30,6 @@ from gaia.mcp.protocol.stateless_era import (
     StatelessEra,
 )
 
-__all__ = ["HANDSHAKE", "PROTOCOLS", "PROTOCOL_ALIASES", "STATELESS", "Negotiation"]
-
 PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 """What a configuration may ask for."""
 

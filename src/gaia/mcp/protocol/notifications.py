@@ -10,20 +10,6 @@ import msgspec
 from gaia.mcp.protocol.messages import Notification, RequestId
 from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 
-__all__ = [
-    "ElicitationComplete",
-    "LogMessage",
-    "PromptListChanged",
-    "RequestCancelled",
-    "ResourceListChanged",
-    "ResourceUpdated",
-    "ServerNotification",
-    "SubscriptionAcknowledged",
-    "ToolListChanged",
-    "parse_notification",
-    "progress_of",
-]
-
 
 class ServerNotification(msgspec.Struct, frozen=True, kw_only=True):
     method: str

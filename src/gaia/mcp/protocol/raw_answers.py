@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["NO_FACTS", "ResultFacts", "decode_answer", "facts_of", "result_bytes"]
-
 
 class _Envelope(msgspec.Struct):
     """A response with a result. What is anything else does not fit, and is decoded as ordinary messages are."""

@@ -16,8 +16,6 @@ import orjson
 
 from gaia.mcp.protocol.exchange import Exchange, paginate
 
-__all__ = ["HEADER_MISMATCH", "InvalidMark", "Path", "RequestHeaders", "encode_value", "marks", "parameter_text"]
-
 HEADER_MISMATCH = -32020
 """The error of a server whose requests' headers do not agree with their bodies."""
 

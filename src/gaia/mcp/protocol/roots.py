@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Root", "root_list"]
-
 Root = str | Path | dict[str, Any]
 """A folder or file: a path, a ``file://`` URI, or ``{"uri": …, "name": …}`` to give it a name for people."""
 

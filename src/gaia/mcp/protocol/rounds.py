@@ -13,8 +13,6 @@ import msgspec
 
 from gaia.mcp.errors import CallCancelled, Delivery, InvalidResponse, MCPError, NotConnected
 
-__all__ = ["InputRequest", "InputRequired", "RequestRounds", "check_result_type", "delivery_of", "needs_input"]
-
 _MAX_ROUNDS = 10
 """How often one request is sent at most. No well-behaved server asks so often."""
 

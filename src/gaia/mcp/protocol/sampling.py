@@ -9,8 +9,6 @@ import msgspec
 
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal, optional, required
 
-__all__ = ["REJECTED", "SamplingRequest", "sampling_result"]
-
 REJECTED = -1
 """The error that says that the user rejected a sampling request."""
 

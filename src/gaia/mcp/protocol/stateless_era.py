@@ -11,17 +11,6 @@ from gaia.mcp.protocol.era import ClientIdentity, Era, ServerProfile, instructio
 from gaia.mcp.protocol.exchange import Exchange, Send, SetProtocolVersion
 from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 
-__all__ = [
-    "META",
-    "MISSING_CAPABILITY",
-    "STATELESS_ERRORS",
-    "STATELESS_REVISIONS",
-    "SUBSCRIPTION_ID",
-    "UNSUPPORTED_VERSION",
-    "OtherRevisions",
-    "StatelessEra",
-]
-
 STATELESS_REVISIONS = ("2026-07-28",)
 """Newest first."""
 

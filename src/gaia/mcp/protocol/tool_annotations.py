@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["says_safe_to_repeat"]
-
 
 def says_safe_to_repeat(annotations: Mapping[str, Any]) -> bool:
     """Whether a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["value_size"]
-
 
 def value_size(value: Any) -> int:
     """Bytes that a JSON value, or a struct of such values, takes as Python objects, roughly.

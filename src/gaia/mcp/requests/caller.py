@@ -29,8 +29,6 @@ from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import TimedQueue, reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "Relay", "Supervised", "end"]
-
 logger = get_logger(__name__)
 
 Outcome = dict[str, Any]

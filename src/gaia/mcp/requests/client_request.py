@@ -11,8 +11,6 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observation
 from gaia.runtime.clock import require_seconds
 
-__all__ = ["CallOptions", "ClientRequest", "OnProgress", "ResultCheck"]
-
 OnProgress = Callable[[float, float | None, str | None], object]
 """``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
 

@@ -16,8 +16,6 @@ from gaia.runtime.deadlines import DeadlineHandle
 from gaia.runtime.interruption import end_once
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["InputRequests"]
-
 
 class InputRequests:
     """Ends exactly once: with all answers, or with the error of the request they are for. Thread-safe."""

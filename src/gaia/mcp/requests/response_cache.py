@@ -16,8 +16,6 @@ from gaia.mcp.supervision.events import Event, PromptsChanged, ResourcesChanged,
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["CACHEABLE", "ResponseCache"]
-
 CACHEABLE = frozenset(
     ("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read")
 )

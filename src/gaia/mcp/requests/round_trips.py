@@ -29,8 +29,6 @@ from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["RoundTrips"]
-
 logger = get_logger(__name__)
 
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from gaia.mcp.requests.caller import Supervised
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, ServerStatus
 
-__all__ = ["Condition", "ServerContext", "ServerControl"]
-
 
 class Condition(Protocol):
     """What a session reads of a server's condition."""

@@ -12,8 +12,6 @@ from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.rpc.call import ProgressSink
 from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
 
-__all__ = ["Requests"]
-
 
 class Requests(Protocol):
     """What requests need of a session. Thread-safe. A request without a `timeout` gets the transport's own."""

@@ -30,8 +30,6 @@ from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle
 from gaia.runtime.interruption import end_once
 
-__all__ = ["Call", "CallRoute", "ProgressSink"]
-
 ProgressSink = Callable[[Mapping[str, Any]], None]
 
 

@@ -12,8 +12,6 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 
-__all__ = ["Channel", "ChannelListener", "Ending", "Errand", "Frame", "Outgoing"]
-
 
 class Errand(Protocol):
     """The exchange with the server for one request, left to the thread of the caller that waits for the answer."""

@@ -25,7 +25,7 @@ from gaia.mcp.errors import (
     ServerCrashed,
     answered_error,
 )
-from gaia.mcp.observation.request_spans import Executor, Observation, Observer
+from gaia.mcp.observation.request_spans import Observation, Observer
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.protocol.gateway_failures import failure_in, failure_of
 from gaia.mcp.protocol.messages import (
@@ -53,9 +53,7 @@ from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import MASK, mask_strings
-from gaia.telemetry.spans import tracing_is_off
-
-__all__ = ["Connection", "ConnectionState"]
+from gaia.telemetry.spans import Executor, tracing_is_off
 
 logger = get_logger(__name__)
 

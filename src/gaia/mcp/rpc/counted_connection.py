@@ -9,8 +9,6 @@ from collections.abc import Callable
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
 
-__all__ = ["CountedConnection"]
-
 
 class CountedConnection(Connection):
     """Tells once that as many requests were submitted as its server is to get, and knows when the last one was made.

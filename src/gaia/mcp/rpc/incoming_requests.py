@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND, Request, encode_error, encode_result
 from gaia.mcp.rpc.channel import Errand, Outgoing
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
-from gaia.telemetry.spans import ServerSpan
-
-__all__ = ["IncomingRequests"]
+from gaia.telemetry.spans import Executor, ServerSpan
 
 logger = get_logger(__name__)
 

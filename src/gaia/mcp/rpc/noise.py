@@ -10,8 +10,6 @@ from gaia.mcp.observation.request_spans import Observer
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["SAMPLE_LENGTH", "Noise", "NoiseCounter"]
-
 logger = get_logger(__name__)
 
 SAMPLE_LENGTH = 200

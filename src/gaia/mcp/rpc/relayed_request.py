@@ -17,8 +17,6 @@ from gaia.mcp.protocol.raw_answers import NO_FACTS, ResultFacts, facts_of, resul
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.call import Call
 
-__all__ = ["OnAnswer", "RelayedRequest", "RequestOwner"]
-
 OnAnswer = Callable[[dict[str, Any] | None, Refusal | None], object]
 """Told the client's result, or why there is none. For any thread."""
 

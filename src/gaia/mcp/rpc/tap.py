@@ -9,8 +9,6 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.rpc.channel import Channel, ChannelListener
 from gaia.mcp.rpc.connection import Connection
 
-__all__ = ["Tap", "Taps"]
-
 
 class Tap(Protocol):
     """Sees what one start of a server sends and receives, on the threads that do so. Never blocks and never raises."""

@@ -16,8 +16,6 @@ from gaia.mcp.server.rounds import ServedContext
 from gaia.runtime.log import get_logger
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
-__all__ = ["Calls", "MayHaveActed"]
-
 logger = get_logger(__name__)
 
 ResultT = TypeVar("ResultT")

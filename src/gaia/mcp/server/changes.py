@@ -28,8 +28,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gaia.mcp.server.offering import Offering
 
-__all__ = ["Changes", "set_log_level", "wants_log"]
-
 Context = ServerRequestContext[Any, Any]
 
 LISTS: dict[str, tuple[Callable[[], ServerEvent], str]] = {

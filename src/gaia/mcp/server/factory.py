@@ -20,8 +20,6 @@ from gaia.mcp.server.server_spans import ServerSpans
 from gaia.runtime.log import get_logger
 from gaia.serving.threads import WorkerThreads
 
-__all__ = ["ServedAgent", "create_server"]
-
 logger = get_logger(__name__)
 
 GRACE = 2.0

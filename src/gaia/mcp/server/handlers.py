@@ -20,8 +20,6 @@ from gaia.mcp.server.offering import Offering
 from gaia.mcp.server.results import error_result, prompt_result, resource_result, tool_result
 from gaia.runtime.log import get_logger
 
-__all__ = ["Handlers"]
-
 logger = get_logger(__name__)
 
 Context = ServerRequestContext[Any, Any]

@@ -15,8 +15,6 @@ from gaia.mcp.server.offering import Offering
 from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 
-__all__ = ["PATH", "create_app", "serve"]
-
 PATH = "/mcp"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Offering"]
-
 
 class Offering(Protocol):
     """The methods of `gaia.agents.base.MCPAgent` that are served; see there."""

@@ -10,8 +10,6 @@ import mcp_types as types
 import orjson
 from pydantic import ValidationError
 
-__all__ = ["error_result", "prompt_result", "resource_result", "to_json", "tool_result"]
-
 
 def tool_result(value: Any) -> types.CallToolResult:
     """A result that already has the protocol's form is passed on; anything else becomes JSON, as text and as data."""

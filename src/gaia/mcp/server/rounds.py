@@ -29,8 +29,6 @@ from gaia.mcp.protocol.json_schema import problems_by_own_schema
 from gaia.mcp.server.changes import wants_log
 from gaia.runtime.cancellation import CancelScope
 
-__all__ = ["ServedContext"]
-
 REQUESTS: dict[str, tuple[Any, Any]] = {
     "elicitation/create": (types.ElicitRequest, types.ElicitResult),
     "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),

@@ -19,8 +19,6 @@ from pydantic import ValidationError
 from gaia.telemetry import attributes as names
 from gaia.telemetry.spans import ServerSpan
 
-__all__ = ["ServerSpans"]
-
 _tracer = trace.get_tracer("gaia.mcp.server")
 
 Attributes = dict[str, str | int]

@@ -26,8 +26,6 @@ from gaia.runtime.log import get_logger
 from gaia.serving.descriptors import take_descriptors
 from gaia.serving.threads import WorkerThreads
 
-__all__ = ["serve"]
-
 logger = get_logger(__name__)
 
 DEFAULT_MAX_LINE = 16 * 1024 * 1024

@@ -26,8 +26,6 @@ from gaia.mcp.supervision.waited_call import error_of_waited, timeout_of_waiting
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.interruption import completed
 
-__all__ = ["CallQueue"]
-
 Refusal = Callable[[str], MCPError | None]
 """``refusal(tool)``: the error that ends the call of a tool instead of sending it; None to send it."""
 

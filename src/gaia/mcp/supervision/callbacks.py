@@ -21,8 +21,6 @@ from gaia.runtime.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["MAX_LISTENER_BYTES", "CallbackGroup", "CallbackPool", "Callbacks", "Lane", "require_runs_on_thread"]
-
 logger = get_logger(__name__)
 
 Task = Callable[[], object]

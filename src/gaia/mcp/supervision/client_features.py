@@ -21,8 +21,6 @@ from gaia.mcp.protocol.sampling import SamplingRequest, sampling_result
 from gaia.mcp.supervision.callbacks import require_runs_on_thread
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["METHODS", "RELAYED", "ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
-
 METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
 """What servers may ask, if it is offered."""
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gaia.mcp.errors import MCPError
-from gaia.mcp.observation.request_spans import Executor, Observer
+from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.rpc.tap import Taps
@@ -19,8 +19,7 @@ from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.transports.base import ChannelTransport
 from gaia.runtime.clock import Clock
-
-__all__ = ["KnownServer", "Listing", "SupervisionContext", "SupervisionHooks"]
+from gaia.telemetry.spans import Executor
 
 KnownServer = tuple[ServerProfile | None, list[Any]]
 """What a server said of itself at an earlier start: its profile, if that is known, and the definitions of its tools."""

@@ -14,8 +14,6 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.runtime.clock import Clock
 
-__all__ = ["CallAnswered", "ExchangeRunner", "RunExchange"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from gaia.mcp.supervision.status import Condition
 from gaia.runtime.event_loop import EventLoop, Timer
 from gaia.runtime.log import get_logger
 
-__all__ = ["EXITED", "NEW_LOGIN", "FollowUp"]
-
 logger = get_logger(__name__)
 
 NEW_LOGIN = "there is a new login"

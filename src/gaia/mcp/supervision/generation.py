@@ -26,8 +26,6 @@ from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.log import get_logger, mask_secrets_of
 
-__all__ = ["Generation", "Greeting", "Termination"]
-
 logger = get_logger(__name__)
 
 _GRACE_SECONDS = 2.0

@@ -10,8 +10,6 @@ from gaia.mcp.protocol.era import Era
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.exchange_runner import RunExchange
 
-__all__ = ["HealthCheck"]
-
 
 @dataclasses.dataclass(eq=False)
 class HealthCheck:

@@ -10,8 +10,6 @@ from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.generation import Generation
 from gaia.runtime.event_loop import EventLoop, Timer
 
-__all__ = ["Idling"]
-
 _LOOKS = 4
 """How often a busy server is looked at within the time after which it would be stopped."""
 

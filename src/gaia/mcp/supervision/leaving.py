@@ -16,8 +16,6 @@ from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.policy import Loss
 from gaia.runtime.event_loop import EventLoop, Timer, run_all
 
-__all__ = ["Leaving"]
-
 _LOOK_SECONDS = 0.05
 """How soon it is noticed that a server has answered its last call."""
 

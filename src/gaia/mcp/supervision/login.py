@@ -11,8 +11,6 @@ from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["Logins"]
-
 logger = get_logger(__name__)
 
 _JOIN_SECONDS = 5.0

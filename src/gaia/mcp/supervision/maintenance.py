@@ -30,8 +30,6 @@ from gaia.mcp.supervision.subscriptions import SubscriptionStream
 from gaia.runtime.event_loop import Timer, Timers
 from gaia.runtime.log import get_logger
 
-__all__ = ["Maintenance", "TokenBucket", "ToolListing", "open_and_list"]
-
 logger = get_logger(__name__)
 
 _LISTINGS_AT_ONCE = 20

@@ -26,8 +26,6 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import mask_strings
 
-__all__ = ["Notifications", "offer_changed", "server_log"]
-
 logger = get_logger(__name__)
 
 _MAX_PENDING = 1_000

@@ -20,19 +20,6 @@ from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.clock import is_number, require_seconds
 
-__all__ = [
-    "Decision",
-    "GiveUp",
-    "Loss",
-    "OpenCircuit",
-    "Recovery",
-    "RestartPolicy",
-    "RestartTracker",
-    "Retry",
-    "Step",
-    "load_backoff",
-]
-
 _MAX_COOLDOWN = 10
 """The cool-down doubles up to this many times the configured one."""
 

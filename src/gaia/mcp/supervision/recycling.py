@@ -13,8 +13,6 @@ from gaia.runtime.event_loop import EventLoop, Timer
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["Recycling"]
-
 logger = get_logger(__name__)
 
 _LIFETIME_JITTER = 0.1

@@ -8,8 +8,6 @@ import msgspec
 
 from gaia.runtime.clock import require_seconds
 
-__all__ = ["RecyclingLimits", "RecyclingReason"]
-
 RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested", "reconfigured"]
 """Why a server that works is replaced: it has reached a limit, or the application wants a fresh process, perhaps with
 another configuration."""

@@ -21,8 +21,6 @@ from gaia.mcp.supervision.status import Condition
 from gaia.runtime.event_loop import run_all
 from gaia.runtime.log import get_logger
 
-__all__ = ["OnReplaced", "Replacements"]
-
 logger = get_logger(__name__)
 
 OnReplaced = Callable[[MCPError | None], None]

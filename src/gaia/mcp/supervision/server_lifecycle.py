@@ -38,8 +38,6 @@ from gaia.runtime.event_loop import EventLoop, Timer, run_all
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["ServerLifecycle"]
-
 logger = get_logger(__name__)
 
 _LAZY = "it was not needed yet; the first call starts it"

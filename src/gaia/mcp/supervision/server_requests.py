@@ -37,8 +37,6 @@ from gaia.runtime.interruption import end_once
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["ServerRequest", "ServerRequests"]
-
 logger = get_logger(__name__)
 
 _MAX_OPEN = 32

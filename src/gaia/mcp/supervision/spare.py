@@ -19,8 +19,6 @@ from gaia.mcp.supervision.policy import Loss, OpenCircuit, RestartTracker, load_
 from gaia.runtime.event_loop import EventLoop, Timer
 from gaia.runtime.log import get_logger
 
-__all__ = ["Spare", "StandbyStatus"]
-
 logger = get_logger(__name__)
 
 _NOT_NEEDED = "the stand-by is not needed any more"

@@ -18,8 +18,6 @@ from gaia.mcp.supervision.policy import Loss
 from gaia.mcp.supervision.spare import StandbyStatus
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["CallStatistics", "Condition", "PlacementStatus", "ReplicaStatus", "ServerStatus"]
-
 _WINDOW = 512
 """How many of the last calls the percentiles cover."""
 

@@ -16,8 +16,6 @@ from gaia.mcp.supervision.replacement import Replacements
 from gaia.mcp.supervision.status import Condition
 from gaia.runtime.event_loop import Task, run_all
 
-__all__ = ["Stopping"]
-
 
 class Stopping:
     """Ends a server and all that belongs to it. Belongs to the supervisor's thread."""

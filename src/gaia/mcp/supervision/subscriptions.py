@@ -15,8 +15,6 @@ from gaia.mcp.supervision.exchange_runner import ExchangeRunner, RunExchange
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["SubscriptionStream", "Subscriptions"]
-
 logger = get_logger(__name__)
 
 Told = Callable[[MCPError | None], object]

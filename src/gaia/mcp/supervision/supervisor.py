@@ -36,8 +36,6 @@ from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 from gaia.telemetry import metrics, spans
 
-__all__ = ["Supervisor"]
-
 logger = get_logger(__name__)
 
 _STOP_SECONDS = 30.0

@@ -10,8 +10,6 @@ from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.call_queue import CallQueue, Refusal
 from gaia.runtime.event_loop import EventLoop, Timer
 
-__all__ = ["Trial"]
-
 
 class Trial:
     """Hands calls to a server one at a time. Belongs to the supervisor's thread."""

@@ -8,8 +8,6 @@ from gaia.mcp.errors import CallTimeout, MCPError, ServerCrashed
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.events import ServerState
 
-__all__ = ["error_of_waited", "timeout_of_waiting"]
-
 _DOINGS = {ServerState.EXITED: "it has exited", ServerState.AUTHORIZING: "a person is asked to log in at it"}
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-__all__ = ["PREFIX", "assign", "disambiguated", "folded", "is_of_another", "namespaced", "owner_of"]
-
 PREFIX = "mcp_"
 """What the names begin with, but for those that a gateway lists."""
 

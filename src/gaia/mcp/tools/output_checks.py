@@ -18,8 +18,6 @@ from gaia.mcp.errors import InvalidResponse
 from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["OutputCheck", "OutputChecks"]
-
 Check = Callable[[Mapping[str, Any]], InvalidResponse | None]
 """Logs what is wrong with a result, and returns the error that the call fails with, if any. May take seconds."""
 

@@ -14,8 +14,6 @@ from gaia.mcp.protocol.json_schema import CheckGivenUp, JsonSchema, SchemaUnusab
 from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.log import get_logger
 
-__all__ = ["OutputValidation"]
-
 logger = get_logger(__name__)
 
 _MAX_SCHEMAS = 1000

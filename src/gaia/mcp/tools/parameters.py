@@ -21,8 +21,6 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["gaia_parameters"]
-
 _MAX_DEPTH = 32
 _MAX_STEPS = 20_000
 """Subschemas looked at to find a tool's properties, and once more for their types.

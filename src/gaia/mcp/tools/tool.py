@@ -13,8 +13,6 @@ from gaia.mcp.protocol.tool_annotations import says_safe_to_repeat
 from gaia.mcp.tools.naming import namespaced
 from gaia.mcp.tools.parameters import gaia_parameters
 
-__all__ = ["MCPTool"]
-
 
 @dataclass(frozen=True)
 class MCPTool:

@@ -17,8 +17,6 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["SortedTools", "ToolCatalog", "size_within_limits"]
-
 logger = get_logger(__name__)
 
 MAX_TOOLS = 2_000

@@ -9,8 +9,6 @@ from fnmatch import fnmatchcase
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.tools.naming import PREFIX, disambiguated, namespaced
 
-__all__ = ["ALLOW_ALL", "ToolFilter"]
-
 _MAX_DECISIONS = 4096
 _MAX_REMEMBERED = 256
 """Characters of a name: those that no listing has, such as URIs of a gateway's clients, can be of any length."""

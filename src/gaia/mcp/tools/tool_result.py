@@ -8,18 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypeAlias, Ty
 
 from gaia.mcp import errors
 
-__all__ = [
-    "AudioContent",
-    "ContentBlock",
-    "EmbeddedResource",
-    "ImageContent",
-    "JsonValue",
-    "ResourceContents",
-    "ResourceLink",
-    "TextContent",
-    "ToolResult",
-]
-
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 

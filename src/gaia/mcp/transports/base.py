@@ -10,14 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 from gaia.mcp.rpc.channel import Channel, ChannelListener
 from gaia.runtime.locks import WeakObjects
 
-__all__ = [
-    "Authorization",
-    "ChannelTransport",
-    "MCPTransport",
-    "RequestAuthorization",
-    "open_channels",
-]
-
 
 class MCPTransport(ABC):
     """How requests reach a server. A subclass with these four methods works with `MCPClient`.

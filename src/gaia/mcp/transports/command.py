@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from gaia.mcp.errors import ConfigError, StartFailed
 
-__all__ = ["argument_vector", "find_executable", "split_command"]
-
 _SHOWN_PLACES = 3
 
 # What a shell takes literally: an escaped character, and quoted text (within double quotes it still substitutes).

@@ -24,8 +24,6 @@ from gaia.runtime.log import get_logger
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["DirectProcess"]
-
 logger = get_logger(__name__)
 
 _REAP_SECONDS = 5.0

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from gaia.runtime.redaction import sounds_secret
 
-__all__ = ["INHERITED", "is_install_setting", "server_environment", "withheld"]
-
 INHERITED = (
     # POSIX
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "USER", "LOGNAME", "SHELL", "TMPDIR",

@@ -17,8 +17,6 @@ from gaia.mcp.transports.guard import MARK_VARIABLE, signals_blocked
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["ForkServer", "ForkServerProcess", "fork_server"]
-
 logger = get_logger(__name__)
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from fork_server_process import main; main(int(sys.argv[2]))"

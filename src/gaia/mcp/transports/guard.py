@@ -16,8 +16,6 @@ from pathlib import Path
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["MARK_VARIABLE", "host_guard", "signals_blocked"]
-
 logger = get_logger(__name__)
 
 MARK_VARIABLE = "GAIA_MCP_SERVER_MARK"

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 from gaia.mcp.transports.base import ChannelTransport
 from gaia.runtime.clock import Clock
 
-__all__ = ["InProcessServer"]
-
 
 class InProcessServer(Mapping[str, Any]):
     """A server that brings its own transport. It is its own entry: ``{"inProcess": server}``.

@@ -15,8 +15,6 @@ from gaia.runtime.handover import mark_engine_thread, on_engine_thread
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 
-__all__ = ["SLICE_SECONDS", "LoopReader", "PipeLoop"]
-
 logger = get_logger(__name__)
 
 SLICE_SECONDS = 0.0005

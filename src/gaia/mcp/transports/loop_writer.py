@@ -14,8 +14,6 @@ from gaia.mcp.rpc.channel import Outgoing
 from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.mcp.transports.pipe_writer import PipeWriter
 
-__all__ = ["LoopWriter"]
-
 _ALONE_SECONDS = 100e-6
 """A call that comes so long after the last one is taken to be alone in its turn: reading one takes half as long."""
 

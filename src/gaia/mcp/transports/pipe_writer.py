@@ -28,8 +28,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["PipeWriter", "enlarge"]
-
 logger = get_logger(__name__)
 
 _BATCH_BYTES = 256 * 1024

@@ -15,8 +15,6 @@ from gaia.mcp.transports.process_memory import tree_memory
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 
-__all__ = ["KILL", "ServerProcess", "ending_of", "lineage"]
-
 logger = get_logger(__name__)
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)

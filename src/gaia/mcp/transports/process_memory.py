@@ -7,8 +7,6 @@ from collections import defaultdict
 
 from gaia.runtime.locks import reentrant_lock
 
-__all__ = ["tree_memory"]
-
 _FRESH_SECONDS = 2.0
 """Many servers are looked at by one walk over the processes of the system, which takes milliseconds."""
 

@@ -26,8 +26,6 @@ from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 
-__all__ = ["ReapedPopen", "ReapedProcess"]
-
 logger = get_logger(__name__)
 
 _START_SECONDS = 10.0

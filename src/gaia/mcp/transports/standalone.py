@@ -23,8 +23,6 @@ from gaia.runtime.clock import SystemClock, require_seconds
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["StandaloneChannel", "StandaloneTransport"]
-
 logger = get_logger(__name__)
 
 _CAUSE_SECONDS = 0.5

@@ -10,8 +10,6 @@ from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
 from gaia.runtime.untrusted_text import clean
 
-__all__ = ["StderrTail"]
-
 logger = get_logger(__name__)
 
 _SHOWN_BYTES = 16 * 1024

@@ -24,8 +24,6 @@ from gaia.runtime.redaction import Redactor, secret_values, url_credentials
 if TYPE_CHECKING:
     from gaia.mcp.transports.sandbox.cage import Cage
 
-__all__ = ["StdioTransport"]
-
 
 class StdioTransport(StandaloneTransport):
     """Starts an MCP server as a subprocess and talks to it over pipes. No shell is involved.

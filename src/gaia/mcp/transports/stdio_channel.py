@@ -32,8 +32,6 @@ from gaia.runtime.redaction import Redactor
 if TYPE_CHECKING:
     from gaia.mcp.transports.sandbox.cage import Cage
 
-__all__ = ["StdioChannel"]
-
 logger = get_logger(__name__)
 
 _READ_BYTES = 64 * 1024

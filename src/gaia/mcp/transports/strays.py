@@ -20,8 +20,6 @@ from gaia.runtime.log import get_logger
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["end_strays", "signal_each"]
-
 logger = get_logger(__name__)
 
 _SECONDS = 1.0

@@ -19,8 +19,6 @@ from gaia.mcp.gateway.access.protected_resource import challenge
 if TYPE_CHECKING:
     from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
 
-__all__ = ["OPEN", "Access"]
-
 _MAX_TOKEN = 16 * 1024
 """Bytes; longer ones are refused before anything is made of them."""
 

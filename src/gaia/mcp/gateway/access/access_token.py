@@ -9,8 +9,6 @@ import jwt
 
 from gaia.mcp.gateway.access.issuer_settings import IssuerSettings
 
-__all__ = ["LEEWAY_SECONDS", "BadToken", "claimed_issuer", "signing_key_id", "verified_claims"]
-
 LEEWAY_SECONDS = 30.0
 """How far the clocks of issuer and gateway may differ."""
 

@@ -24,8 +24,6 @@ from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.log import get_logger
 
-__all__ = ["Audit", "AuditEntry", "AuditLoop", "AuditUnavailable", "digest_of", "shown_text", "shown_uri"]
-
 logger = get_logger(__name__)
 
 SLOW_SECONDS = 0.05

@@ -10,8 +10,6 @@ from filelock import FileLock, Timeout
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.private_files import keep_private
 
-__all__ = ["AuditFile"]
-
 _PRIVATE = 0o600
 
 

@@ -7,8 +7,6 @@ from itertools import accumulate
 
 from gaia.mcp.gateway.access.principal import Principal, metric_name
 
-__all__ = ["BOUNDS", "CallCounts"]
-
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 """Seconds."""
 

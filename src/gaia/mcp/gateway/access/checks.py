@@ -11,8 +11,6 @@ from gaia.mcp.gateway.access.refusals import Refusals
 from gaia.mcp.gateway.access.shares import Shares
 from gaia.mcp.gateway.event_rate import EventRate
 
-__all__ = ["Checks"]
-
 
 @dataclass
 class Checks:

@@ -7,8 +7,6 @@ from collections import deque
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.gateway.access.limit_settings import CircuitSettings
 
-__all__ = ["Circuit", "CircuitOpen"]
-
 
 class CircuitOpen(ServerUnavailable):
     """The gateway refuses calls of a tool that has failed too often. Its server may be ready."""

@@ -6,8 +6,6 @@ import hashlib
 import re
 import secrets
 
-__all__ = ["hash_of", "is_hash", "new_token"]
-
 _PREFIX = "gaia_"
 """So that scanners for leaked secrets can find it."""
 

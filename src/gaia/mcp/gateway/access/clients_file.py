@@ -23,8 +23,6 @@ from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.runtime import json_file
 
-__all__ = ["ClientEntry", "ClientsFile", "add_client", "read_clients_file"]
-
 _EXAMPLE = '{"clients": {"ci": {"token": "sha256:…", "profile": "everything"}}}'
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VERSION = 1

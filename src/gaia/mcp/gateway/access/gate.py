@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from gaia.mcp.gateway.access.limit_settings import Limit
 
-__all__ = ["Gate", "Lane", "Scheduler", "Timer"]
-
 
 class Timer(Protocol):
     def cancel(self) -> Any: ...

@@ -14,8 +14,6 @@ from gaia.mcp.gateway.access.issuer_settings import IssuerSettings, claim_values
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import Profile
 
-__all__ = ["Issuer", "KeysNeeded", "NoProfile"]
-
 _MAX_VERIFIED = 4096
 _MAX_NAME = 256
 

@@ -10,8 +10,6 @@ from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.mcp.gateway.access.key_fetch import FETCH_SECONDS, KeysUnavailable
 from gaia.runtime.log import get_logger
 
-__all__ = ["FetchInThread", "IssuerKeys", "NoKey"]
-
 logger = get_logger(__name__)
 
 REFRESH_SECONDS = 600.0

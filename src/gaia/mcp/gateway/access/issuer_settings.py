@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["ASYMMETRIC_ALGORITHMS", "ClaimRule", "IssuerSettings", "claim_values", "require_secure_url"]
-
 ASYMMETRIC_ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip

@@ -20,8 +20,6 @@ from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.protected_resource import ProtectedResource
 from gaia.runtime.daemon_pool import DaemonPool
 
-__all__ = ["Issuers", "KeyFetcher"]
-
 Fetching = Callable[[IssuerSettings], FetchInThread]
 
 

@@ -12,8 +12,6 @@ import msgspec
 from gaia.http import HttpClientError, HttpConnection, HttpSettings, Proxies, Url, tls_context
 from gaia.mcp.gateway.access.issuer_settings import IssuerSettings, require_secure_url
 
-__all__ = ["FETCH_SECONDS", "KeysUnavailable", "fetch_keys"]
-
 FETCH_SECONDS = 10.0
 """For all requests of one fetch together."""
 

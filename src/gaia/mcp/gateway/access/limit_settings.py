@@ -8,8 +8,6 @@ import msgspec
 
 from gaia.runtime.clock import is_number, require_seconds
 
-__all__ = ["CircuitSettings", "ClientLimits", "GatewayLimits", "Limit"]
-
 
 class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """When a tool that keeps failing is left alone. Durations in seconds. Raises ValueError for unusable figures."""

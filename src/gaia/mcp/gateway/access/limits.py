@@ -21,8 +21,6 @@ from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, 
 from gaia.mcp.gateway.access.principal import Principal, metric_name
 from gaia.mcp.tools.tool_filter import ToolFilter
 
-__all__ = ["Admission", "GateFigures", "Limits"]
-
 _MAX_PLANS = 4096
 """More are forgotten and made again: clients that are known by the claims of tokens are without number."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.access.refusals import Reason
 
-__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused", "metric_name"]
-
 
 @dataclass(frozen=True)
 class Principal:

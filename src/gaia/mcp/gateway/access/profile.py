@@ -11,8 +11,6 @@ from gaia.mcp.gateway.access.limit_settings import ClientLimits
 from gaia.mcp.gateway.access.resource_uri import allows_template, allows_uri
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 
-__all__ = ["EVERYTHING", "Profile"]
-
 
 @dataclass(frozen=True)
 class Profile:

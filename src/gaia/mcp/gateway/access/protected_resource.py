@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["WELL_KNOWN", "ProtectedResource", "challenge"]
-
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 ENDPOINT = "/mcp"

@@ -15,8 +15,6 @@ from gaia.mcp.gateway.access.audit import Audit, AuditEntry, shown_text
 from gaia.mcp.gateway.event_rate import EventRate
 from gaia.runtime.log import get_logger
 
-__all__ = ["Reason", "Refusals"]
-
 logger = get_logger(__name__)
 
 Reason = Literal[

@@ -18,8 +18,6 @@ from urllib.parse import unquote
 
 from gaia.mcp.tools.tool_filter import ToolFilter
 
-__all__ = ["allows_template", "allows_uri"]
-
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _REST = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|[^\x00-\x7f]|%[0-9A-Fa-f]{2})*")
 """RFC 3986; and the characters of other alphabets (RFC 3987)."""

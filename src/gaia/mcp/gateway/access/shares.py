@@ -12,8 +12,6 @@ from collections.abc import Callable
 from gaia.mcp.gateway.access.limit_settings import GatewayLimits
 from gaia.mcp.gateway.access.refusals import Refusals
 
-__all__ = ["RETRY_SECONDS", "LargerThanShare", "OverShare", "Shares"]
-
 RETRY_SECONDS = 1
 """When a client that has its share may try again."""
 

@@ -15,23 +15,6 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.result_bytes import may_have, with_members
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 
-__all__ = [
-    "EMPTY_RESULT",
-    "META",
-    "PARSE_ERROR",
-    "ClientMessage",
-    "Params",
-    "cacheable_result",
-    "decode_message",
-    "encode_error",
-    "encode_notification",
-    "encode_request",
-    "encode_response",
-    "fragment",
-    "member",
-    "stateless_result",
-]
-
 PARSE_ERROR = -32700
 
 META = "io.modelcontextprotocol/"

@@ -17,8 +17,6 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH, Path, parameter_text
 from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS, UNSUPPORTED_VERSION
 
-__all__ = ["SUPPORTED", "check_metadata", "check_parameters", "check_stateless", "is_stateless"]
-
 SUPPORTED = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 
 _VERSION = f"{META}protocolVersion"

@@ -26,8 +26,6 @@ from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NO
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["PendingRequest", "Reply", "UnderWay", "later"]
-
 logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}

@@ -17,8 +17,6 @@ from gaia.mcp.gateway.views.known_servers import Kind
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
 
-__all__ = ["ClientRequest", "MessageStream", "Session", "Sessions"]
-
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
 _MAX_UNTOLD = 1_000

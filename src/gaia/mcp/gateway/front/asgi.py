@@ -13,8 +13,6 @@ from gaia.mcp.gateway.front.endpoint import Endpoint, HttpExchange
 from gaia.serving.direct_handler import JSON, UNCHECKED_BYTES, Headers
 from gaia.serving.guards import Refused, repeated
 
-__all__ = ["Receive", "Scope", "Send", "serve_request"]
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -34,8 +34,6 @@ from gaia.serving.direct_handler import JSON, Headers, Responder
 from gaia.serving.guards import Refused as NotServed
 from gaia.serving.options import DEFAULT_MAX_BODY
 
-__all__ = ["PATH", "Endpoint", "HttpExchange"]
-
 PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"

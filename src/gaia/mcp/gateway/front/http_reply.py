@@ -7,8 +7,6 @@ from collections.abc import Callable
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
-__all__ = ["MAX_UNSENT", "HttpReply", "HttpStream", "KeepAlive"]
-
 STREAM: Headers = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),

@@ -16,8 +16,6 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
-__all__ = ["LineClient"]
-
 Write = Callable[[bytes], None]
 """Takes a message, without a line end, and never waits."""
 

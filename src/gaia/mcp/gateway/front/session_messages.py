@@ -15,8 +15,6 @@ from gaia.mcp.gateway.methods.dispatch import dispatch
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Refusal, RequestId
 
-__all__ = ["begin_request", "require_unused", "take_message"]
-
 
 def take_message(session: Session, message: ClientMessage) -> None:
     """A message that is not answered. Raises `RequestRefused` for a response that is none."""

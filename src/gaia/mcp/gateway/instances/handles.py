@@ -18,8 +18,6 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.result_bytes import may_have, with_members
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
-__all__ = ["HANDLE_KEY", "Handle", "Handles", "UnknownHandle", "with_handle"]
-
 HANDLE_KEY = "gaia.mcp/instances"
 """The member of `_meta`, in requests and in results."""
 

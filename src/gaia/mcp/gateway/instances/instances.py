@@ -24,8 +24,6 @@ from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["InstancePool"]
-
 logger = get_logger(__name__)
 
 _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)

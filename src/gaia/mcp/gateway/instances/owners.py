@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, Protocol
 from gaia.mcp.config.server_config import Instances
 from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles, UnknownHandle
 
-__all__ = ["InstanceOwners", "OwnedRequest", "identity_of"]
-
 _MOST_HANDLES = 1_000
 _HANDLE_SECONDS = 1_800.0
 

@@ -22,8 +22,6 @@ from gaia.runtime.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["Target", "pass_on", "record_unknown"]
-
 logger = get_logger(__name__)
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-")

@@ -15,8 +15,6 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.uri_templates import expanded
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
-__all__ = ["complete"]
-
 
 class _Argument(msgspec.Struct, frozen=True):
     name: str

@@ -16,8 +16,6 @@ from gaia.mcp.gateway.methods.subscriptions import listen, subscribe, unsubscrib
 from gaia.mcp.gateway.methods.tools import call_tool, list_tools
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 
-__all__ = ["dispatch"]
-
 Handler = Callable[[PendingRequest], None]
 
 

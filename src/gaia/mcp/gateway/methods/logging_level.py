@@ -8,8 +8,6 @@ from gaia.mcp.gateway.log_levels import LOG_LEVELS
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
-__all__ = ["set_level"]
-
 
 def set_level(request: PendingRequest) -> None:
     level, session = request.text("level"), request.session

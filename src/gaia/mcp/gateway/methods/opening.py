@@ -17,8 +17,6 @@ from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
 
-__all__ = ["discover", "initialize", "ping"]
-
 _INFO = {"name": GATEWAY_NAME, "version": __version__}
 
 _MAX_SAID = 64 * 1024

@@ -7,8 +7,6 @@ from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.call_control import Target
 from gaia.mcp.gateway.methods.relaying import refuse_unknown, relay
 
-__all__ = ["get_prompt", "list_prompts"]
-
 
 def list_prompts(request: PendingRequest) -> None:
     cursor = member(request.params, "cursor", str)

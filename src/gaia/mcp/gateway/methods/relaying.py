@@ -25,8 +25,6 @@ from gaia.mcp.protocol.rounds import delivery_of
 from gaia.mcp.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.runtime.log import get_logger
 
-__all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
-
 logger = get_logger(__name__)
 
 RESOURCE_NOT_FOUND = -32002

@@ -13,8 +13,6 @@ from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, relay
 from gaia.mcp.gateway.views.known_servers import KnownServer
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
-__all__ = ["list_resources", "list_templates", "read_resource"]
-
 
 def list_resources(request: PendingRequest) -> None:
     cursor = member(request.params, "cursor", str)

@@ -20,8 +20,6 @@ from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 
-__all__ = ["listen", "subscribe", "unsubscribe"]
-
 _FILTERS: dict[Kind, str] = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",

@@ -9,8 +9,6 @@ from gaia.mcp.gateway.methods.call_control import Target
 from gaia.mcp.gateway.methods.relaying import refuse_unknown, relay
 from gaia.mcp.gateway.views.known_servers import KnownServer
 
-__all__ = ["call_tool", "list_tools"]
-
 
 def list_tools(request: PendingRequest) -> None:
     cursor = member(request.params, "cursor", str)

@@ -6,8 +6,6 @@ import enum
 import json
 from collections.abc import Sequence
 
-__all__ = ["ClientProgram", "config_for_stdio", "config_for_url"]
-
 NAME = "gaia"
 """What the gateway is called there."""
 TOKEN_VARIABLE = "GAIA_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = ["FileWatch"]
-
 _Stamp = tuple[int, int, int] | None
 
 

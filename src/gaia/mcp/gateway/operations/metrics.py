@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -16,8 +15,6 @@ from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.principal import metric_name
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.mcp.supervision.status import ServerStatus
-
-__all__ = ["CONTENT_TYPE", "metrics_of"]
 
 _PREFIX = "gaia_gateway_"
 

@@ -15,8 +15,6 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.serving.direct_handler import JSON, Headers, Responder
 
-__all__ = ["HEALTH", "READY", "OperationPages"]
-
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 
 _USABLE = READY_STATES | {ServerState.RESTARTING, ServerState.AUTHORIZING}
@@ -112,9 +110,11 @@ class OperationPages:
             _finish(responder, 403, {"error": {"message": message}})
         elif path == METRICS:
             # Imported here because most of a gateway's starts are not scraped within their first second.
-            from gaia.mcp.gateway.operations.metrics import CONTENT_TYPE, metrics_of
+            from prometheus_client import CONTENT_TYPE_LATEST
 
-            headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
+            from gaia.mcp.gateway.operations.metrics import metrics_of
+
+            headers = [(b"content-type", CONTENT_TYPE_LATEST.encode()), (b"cache-control", b"no-store")]
             responder.finish(200, headers, metrics_of(self._status(None), self._checks))
         else:
             self._ready_server(path.removeprefix(f"{READY}/"), restricted, responder)

@@ -12,8 +12,6 @@ from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.runtime.log import get_logger
 
-__all__ = ["PatternCheck"]
-
 logger = get_logger(__name__)
 
 Tools = Mapping[str, Collection[str] | None]

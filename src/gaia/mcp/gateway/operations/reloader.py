@@ -13,8 +13,6 @@ from gaia.mcp.gateway.operations.file_watch import FileWatch
 from gaia.runtime.exception_text import exception_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["Reload", "Reloader", "Scheduler", "Source", "Timer"]
-
 logger = get_logger(__name__)
 
 _LOOK_SECONDS = 1.0

@@ -10,8 +10,6 @@ from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.operations.status import ClientStatus, LimitStatus, SessionStatus
 
-__all__ = ["clients_of", "limits_of", "session_status"]
-
 
 def session_status(session: Session, path: str, now: float) -> SessionStatus:
     """`now` is a reading of the sessions' clock."""

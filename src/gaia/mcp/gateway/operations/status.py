@@ -9,9 +9,6 @@ import msgspec
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
 
-__all__ = ["READY_STATES", "ClientStatus", "GatewayStatus", "LimitStatus", "ReloadStatus", "SessionStatus"]
-
-
 READY_STATES = frozenset({ServerState.READY, ServerState.EXITED})
 """A server that has exited, or is lazy and at rest, is started by the next call."""
 

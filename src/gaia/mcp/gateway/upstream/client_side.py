@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import Refusal
 
-__all__ = ["Answer", "ClientSide", "offers"]
-
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 """Told the client's result, or why there is none."""
 

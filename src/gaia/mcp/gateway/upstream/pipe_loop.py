@@ -11,8 +11,6 @@ from collections.abc import Callable
 from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.transports.loop_reader import PipeLoop
 
-__all__ = ["running_pipe_loop"]
-
 
 class _PipeLoop:
     """See `PipeLoop`."""

@@ -25,8 +25,6 @@ from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.log import get_logger
 
-__all__ = ["RelayedCall"]
-
 logger = get_logger(__name__)
 
 _AWAY_SECONDS = 60.0

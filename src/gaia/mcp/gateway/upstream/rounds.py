@@ -20,8 +20,6 @@ from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal
 from gaia.mcp.protocol.rounds import InputRequired
 
-__all__ = ["PARK_SECONDS", "OnEnd", "OngoingCall", "Relayed", "Rounds", "check_offered"]
-
 PARK_SECONDS = 600.0
 """How long a parked call waits for its client. After that it is cancelled."""
 

@@ -24,8 +24,6 @@ import orjson
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.json_file import read_bytes, who_else_writes
 
-__all__ = ["SealBroken", "StateSeal", "binding_of", "read_state_key"]
-
 KEY_BYTES = 32
 
 _NONCE_BYTES = 12

@@ -13,8 +13,6 @@ from gaia.mcp.gateway.upstream.client_side import ClientSide
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import binding_of
 
-__all__ = ["ServerLink"]
-
 T = TypeVar("T")
 
 

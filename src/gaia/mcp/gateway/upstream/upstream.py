@@ -19,8 +19,6 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.requests.client_request import CallOptions, ClientRequest
 from gaia.telemetry import spans
 
-__all__ = ["ClientSide", "Relayed", "Upstream"]
-
 _OPTIONS = CallOptions()
 
 

@@ -16,8 +16,6 @@ from gaia.mcp.gateway.views.known_servers import Kind, KnownServer, KnownServers
 from gaia.mcp.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.runtime.log import get_logger
 
-__all__ = ["MAX_WATCHED", "Audience", "Changes"]
-
 logger = get_logger(__name__)
 
 _TOGETHER_SECONDS = 0.02

@@ -12,8 +12,6 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.exchange import Exchange
 from gaia.runtime.log import get_logger
 
-__all__ = ["KnownList"]
-
 logger = get_logger(__name__)
 
 Item = dict[str, Any]

@@ -37,8 +37,6 @@ from gaia.mcp.supervision.events import (
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.log import get_logger
 
-__all__ = ["Kind", "KnownServer", "KnownServers"]
-
 logger = get_logger(__name__)
 
 Kind = Literal["tools", "prompts", "resources"]

@@ -13,8 +13,6 @@ from gaia.mcp.gateway.views.known_servers import KnownServer
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.request_headers import InvalidMark, Path, marks
 
-__all__ = ["MergedList"]
-
 _PAGE = 1_000
 """Items."""
 

@@ -8,8 +8,6 @@ from urllib.parse import quote
 
 from gaia.runtime.fixed_parts import consists_of
 
-__all__ = ["expanded", "matches"]
-
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _OPERATORS = "+#./;?&"
 _RESERVED = ":/?#[]@!$&'()*+,;="

@@ -16,8 +16,6 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.tools.naming import PREFIX, assign
 from gaia.mcp.tools.tool import MCPTool
 
-__all__ = ["View"]
-
 _OPENING_SECONDS = 3.0
 """For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
 that, and for the first list: the official SDK for the answer to ``server/discover``, others for both together."""

@@ -14,8 +14,6 @@ from gaia.mcp.tools.pinning.lock_file import Pin, PinKind, ServerPins, pin_of
 from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.log import get_logger
 
-__all__ = ["PinGate", "Review", "compare"]
-
 logger = get_logger(__name__)
 
 

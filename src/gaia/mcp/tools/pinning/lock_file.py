@@ -20,18 +20,6 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_catalog import size_within_limits
 from gaia.runtime import json_file
 
-__all__ = [
-    "LOCK_FILE_NAME",
-    "Pin",
-    "PinKind",
-    "ServerPins",
-    "default_pins",
-    "pin_of",
-    "pins_in",
-    "pins_of_prompts",
-    "pins_of_text",
-]
-
 PinKind = Literal["tools", "prompts", "instructions"]
 
 _SECTIONS: dict[PinKind, str] = {"tools": "servers", "prompts": "prompts", "instructions": "instructions"}

@@ -15,8 +15,6 @@ from gaia.mcp.transports.base import RequestAuthorization
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AuthorizedRequests"]
-
 _REVISION = "MCP-Protocol-Version"
 _FRAMING = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that say how a message was sent: neither library may repeat those of the other one."""

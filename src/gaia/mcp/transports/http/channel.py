@@ -28,8 +28,6 @@ from gaia.runtime.daemon_pool import PoolExhausted
 from gaia.runtime.locks import Latch, WeakObjects, reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["HttpChannel"]
-
 logger = get_logger(__name__)
 
 _MAX_URGENT_THREADS = 4

@@ -11,8 +11,6 @@ from gaia.http import HttpConnection
 from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.locks import Latch, reentrant_lock
 
-__all__ = ["ConnectionPool", "IdleConnections", "Job"]
-
 _BORROWED_SECONDS = 0.2
 """How long those that have borrowed a connection are waited for at the end. They are interrupted by then."""
 

@@ -11,8 +11,6 @@ from gaia.mcp.transports.http.post import Post
 from gaia.runtime.daemon_pool import PoolExhausted
 from gaia.runtime.handover import mark_engine_thread, on_engine_thread
 
-__all__ = ["CallersErrand"]
-
 
 class CallersErrand:
     """See `gaia.mcp.rpc.channel.Errand`.

@@ -13,8 +13,6 @@ from gaia.http import Response, Url
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode
 
-__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "redirect_target", "refusal", "wants_login", "with_id"]
-
 _EXCERPT_CHARACTERS = 200
 _MAX_SEARCHED = 4096
 """Characters of a body in which markup is looked for, which takes quadratic time."""

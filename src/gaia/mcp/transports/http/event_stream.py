@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from gaia.http import ProtocolBroken, Response
 from gaia.runtime.engine_thread import with_pauses
 
-__all__ = ["EventStream", "InvalidEvents", "content_type"]
-
 _RETRY_SECONDS = 1.0
 _MIN_RETRY_SECONDS = 0.1
 _MAX_RETRY_SECONDS = 300.0

@@ -12,8 +12,6 @@ from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProt
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Ending, Outgoing
 
-__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "ReadyLogin", "SendRequest", "is_stateless", "no_login_needed"]
-
 SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"
 

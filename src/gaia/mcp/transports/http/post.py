@@ -38,8 +38,6 @@ from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
 
-__all__ = ["Post"]
-
 logger = get_logger(__name__)
 
 _MAX_REDIRECTS = 3

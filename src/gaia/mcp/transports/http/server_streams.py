@@ -23,8 +23,6 @@ from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import Latch, reentrant_lock
 from gaia.runtime.log import get_logger
 
-__all__ = ["OldServerStream", "ServerStream"]
-
 logger = get_logger(__name__)
 
 _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gaia.mcp.transports.http.channel import HttpChannel
     from gaia.mcp.transports.http.http_session import ReadyLogin, SendRequest
 
-__all__ = ["HttpTransport"]
-
 logger = get_logger(__name__)
 
 _PORTS = {"http": 80, "https": 443}

@@ -12,8 +12,6 @@ from os.path import isdir, islink
 from gaia.mcp.transports.sandbox.own_files import entries_without
 from gaia.mcp.transports.sandbox.profile import Profile
 
-__all__ = ["Unusable", "find_bubblewrap", "wrapped"]
-
 _PROBE_SECONDS = 10.0
 _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),

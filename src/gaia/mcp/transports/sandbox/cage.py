@@ -28,8 +28,6 @@ from gaia.mcp.transports.sandbox.seccomp import INTERNET, LOCAL, filter_program
 from gaia.mcp.transports.sandbox.settings import Sandbox
 from gaia.runtime.redaction import url_credentials
 
-__all__ = ["Cage", "Engine", "cage"]
-
 Engine = Literal["bubblewrap", "landlock"]
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")

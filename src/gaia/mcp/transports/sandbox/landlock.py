@@ -10,8 +10,6 @@ from gaia.mcp.transports.sandbox.bubblewrap import Unusable
 from gaia.mcp.transports.sandbox.places import is_below
 from gaia.mcp.transports.sandbox.profile import Profile
 
-__all__ = ["LIST", "READ", "USE", "WRITE", "landlock_version", "require_landlock", "rules_of"]
-
 READ, WRITE, USE, LIST = "read", "write", "use", "list"
 """What a rule permits: to read and run; to change as well; to read from a device and write to it; to list names."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
 from gaia.mcp.transports.sandbox.profile import Profile
 
-__all__ = ["ControlGroups", "Limits", "limits_of"]
-
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _PREFIX = "gaia-mcp-"

@@ -15,8 +15,6 @@ from gaia.mcp.errors import StartFailed
 from gaia.mcp.transports.sandbox.places import is_below
 from gaia.runtime.private_files import private_files
 
-__all__ = ["can_be_left_out", "entries_without", "hidden_files"]
-
 _MOUNTS = "/proc/self/mountinfo"
 _MAX_ENTRIES = 500
 """Of a directory that is shown entry by entry: each takes about half a millisecond of a server's start."""

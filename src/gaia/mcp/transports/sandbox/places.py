@@ -11,19 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = [
-    "PRIVATE",
-    "SECRETS",
-    "hidden_places",
-    "homes",
-    "is_below",
-    "links_of",
-    "needed_by",
-    "outermost",
-    "script_of",
-    "secret_places",
-]
-
 PRIVATE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the places that a sandbox replaces
 """Replaced by empty directories of the sandbox's own, which it may write to."""
 

@@ -21,8 +21,6 @@ from gaia.mcp.transports.sandbox.places import (
 )
 from gaia.mcp.transports.sandbox.settings import Sandbox, memory_bytes
 
-__all__ = ["Profile", "profile_of"]
-
 _KERNEL = ("/proc", "/dev", "/sys")
 _RESOLVER = "/etc/resolv.conf"
 

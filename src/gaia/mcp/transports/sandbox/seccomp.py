@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
 
-__all__ = ["INTERNET", "LOCAL", "filter_program"]
-
 INTERNET = (2, 10, 16)
 """AF_INET, AF_INET6, and AF_NETLINK, by which programs learn of their own addresses."""
 

@@ -6,8 +6,6 @@ import re
 
 import msgspec
 
-__all__ = ["Sandbox", "memory_bytes"]
-
 _SIZE = re.compile(r"(\d+)([KMG]?)i?B?", re.IGNORECASE)
 _FACTORS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _MIN_MEMORY = 16 * 1024**2
