@@ -30,7 +30,7 @@ from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.threads import PoolExhausted
 from tests.interruption import Interruption, places, raise_within
 from tests.servers.http_server import LEGACY, PATIENCE, Exchange, ScriptedServer
-from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
