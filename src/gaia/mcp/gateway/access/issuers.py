@@ -19,7 +19,7 @@ from gaia.mcp.gateway.access.issuer_keys import Done, FetchInThread, IssuerKeys,
 from gaia.mcp.gateway.access.limit_settings import IssuerSettings, claim_values
 from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused
 from gaia.mcp.gateway.access.profile import Profile
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 LEEWAY_SECONDS = 30.0
 """How far the clocks of issuer and gateway may differ."""

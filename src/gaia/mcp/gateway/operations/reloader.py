@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from gaia.mcp.aio.threads import in_thread
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 _Stamp = tuple[int, int, int] | None
 

@@ -16,7 +16,7 @@ from gaia.mcp.gateway.views.merged_list import MergedList
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.tools.naming import PREFIX, assign
 from gaia.mcp.tools.tool import MCPTool
-from gaia.runtime.fixed_parts import consists_of
+from gaia.runtime.untrusted_text import consists_of
 
 _OPENING_SECONDS = 3.0
 """For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
