@@ -20,9 +20,9 @@ from gaia.mcp.config.server_config import OutputMode
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.protocol.json_schema import CheckGivenUp, JsonSchema, SchemaUnusable
 from gaia.mcp.tools.tool import MCPTool
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 Check = Callable[[Mapping[str, Any]], InvalidResponse | None]
 """Logs what is wrong with a result, and returns the error that the call fails with, if any. May take seconds."""
