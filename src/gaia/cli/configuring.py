@@ -201,7 +201,7 @@ def remove(
     Examples:
       gaia mcp remove time
     """
-    from gaia.mcp.tools.pinning.lock_file import pins_in
+    from gaia.mcp.tools.pins import pins_in
 
     servers = options.load_config()
     entry_of(servers, name)
