@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.standalone import StandaloneTransport

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.notifications import ServerNotification
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, Ending

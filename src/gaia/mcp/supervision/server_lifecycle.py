@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 
 from gaia.mcp.errors import CallTimeout, ConfigError, MCPError, ServerCrashed
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
-from gaia.mcp.protocol.gateway_failures import is_gateway
+from gaia.mcp.protocol.gateway_answers import is_gateway
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.call_queue import CallQueue

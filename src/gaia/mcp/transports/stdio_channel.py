@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from gaia.mcp.errors import StartFailed
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import LineFramer
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.direct_process import DirectProcess

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gaia.mcp.errors import ServerUnavailable, StartFailed
-from gaia.mcp.protocol.era import ServerProfile
-from gaia.mcp.protocol.handshake_era import HandshakeEra
+from gaia.mcp.protocol.eras import HandshakeEra, ServerProfile
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.events import GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.recycling_limits import RecyclingLimits

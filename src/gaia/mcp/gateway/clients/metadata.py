@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.gateway.messages import META, Params, RequestRefused
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, UNSUPPORTED_VERSION
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH, Path, parameter_text
-from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS, UNSUPPORTED_VERSION
 
 SUPPORTED = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 

@@ -24,7 +24,7 @@ from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_mess
 from gaia.mcp.gateway.methods.dispatch import begin_request, dispatch, require_unused, take_message
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.gateway_failures import NOT_SENT
+from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
 from gaia.serving.direct_handler import JSON, Responder
 from gaia.serving.guards import Headers
