@@ -13,7 +13,7 @@ from starlette.responses import Response
 from gaia.dashboard import responses
 from gaia.mcp.errors import MCPError
 from gaia.runtime.cancellation import CancelScope
-from gaia.serving.http import disconnected
+from gaia.serving.guards import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
 _MAX_RESULT = 2 * 1024 * 1024
