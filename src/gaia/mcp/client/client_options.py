@@ -17,9 +17,9 @@ from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.rpc.tap import Taps
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.tools.pins import ServerPins, default_pins
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
