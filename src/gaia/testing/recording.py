@@ -14,7 +14,7 @@ from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.supervision.events import ServerState
 from gaia.runtime.redaction import Redactor, mask_strings
 from gaia.testing.cassette import Cassette, RecordedServer
-from gaia.testing.tape import RecordingState, Tape
+from gaia.testing.start_recorder import RecordingState, Tape
 
 M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 

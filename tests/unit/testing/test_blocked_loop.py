@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gaia.testing.blocked_loop import blocked_loop
+from gaia.testing.fake_clock import blocked_loop
 
 
 def test_the_error_says_what_to_do_on_an_event_loop() -> None:

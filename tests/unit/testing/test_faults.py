@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaia.testing.faults import Fault, FaultPlan
+from gaia.testing.fake_state import Fault, FaultPlan
 
 HANG = Fault("hang")
 

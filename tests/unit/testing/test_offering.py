@@ -8,18 +8,17 @@ import pytest
 
 from gaia.runtime.clock import Clock, SystemClock
 from gaia.testing import FakeClock
-from gaia.testing import offering as module
-from gaia.testing.faults import Fault
-from gaia.testing.offering import FakeCall, Offering
+from gaia.testing import state as module
+from gaia.testing.fake_state import FakeCall, Fault, FakeServerState
 
 Told = list[tuple[str, dict[str, Any]]]
 
 
-def make(told: Told | None = None, clock: Clock | None = None) -> Offering:
+def make(told: Told | None = None, clock: Clock | None = None) -> FakeServerState:
     def notify(method: str, params: dict[str, Any]) -> None:
         (told if told is not None else []).append((method, params))
 
-    return Offering("time", revision="2025-11-25", instructions=None, clock=clock or SystemClock(), notify=notify)
+    return FakeServerState("time", revision="2025-11-25", instructions=None, clock=clock or SystemClock(), notify=notify)
 
 
 def call(tool: str) -> FakeCall:
@@ -81,30 +80,30 @@ def test_an_update_changes_the_content_alone() -> None:
 
 
 def test_a_call_is_remembered_and_meets_its_faults() -> None:
-    offering = make()
-    offering.plan(Fault("hang"), "now", 1, None)
+    state = make()
+    state.plan(Fault("hang"), "now", 1, None)
     calls = [call("now"), call("later")]
-    assert [offering.record(one) for one in calls] == [[Fault("hang")], []]
-    assert offering.calls == calls
-    offering.clear_faults()
-    assert offering.record(call("now")) == []
+    assert [state.record(one) for one in calls] == [[Fault("hang")], []]
+    assert state.calls == calls
+    state.clear_faults()
+    assert state.record(call("now")) == []
 
 
 def test_a_call_that_came_is_not_waited_for() -> None:
-    offering = make()
+    state = make()
     calls = [call("now"), call("later"), call("now")]
     for one in calls:
-        offering.record(one)
-    assert offering.wait_for_call("now", 2) is calls[2]
-    assert offering.wait_for_call(None, 2) is calls[1]
+        state.record(one)
+    assert state.wait_for_call("now", 2) is calls[2]
+    assert state.wait_for_call(None, 2) is calls[1]
 
 
 def test_a_call_that_does_not_come_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
-    offering = make()
-    offering.record(call("later"))
+    state = make()
+    state.record(call("later"))
     with pytest.raises(AssertionError, match=r"call 1 of now did not come; the calls that came: \['later'\]"):
-        offering.wait_for_call("now", 1)
+        state.wait_for_call("now", 1)
 
 
 def test_a_fake_clock_waits_for_work_once() -> None:

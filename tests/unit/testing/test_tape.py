@@ -15,7 +15,7 @@ from gaia.mcp.rpc.channel import Ending, Frame
 from gaia.mcp.rpc.connection import Connection
 from gaia.testing import FakeClock
 from gaia.testing.cassette import RecordedEnding, RecordedExchange, Start, Step
-from gaia.testing.tape import RecordingState, Tape
+from gaia.testing.start_recorder import RecordingState, Tape
 from tests.fake_transport import FakeChannel
 
 TOOLS = {"capabilities": {"tools": {}}}

@@ -33,9 +33,9 @@ from gaia.testing.cassette import (
     Step,
     is_greeting,
     is_listing,
+    stable_start,
     without_meta,
 )
-from gaia.testing.stable_form import stable_start
 
 _ENDING_SECONDS = 1.0
 """For the exit status of a server that has just ended."""
