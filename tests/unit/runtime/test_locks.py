@@ -165,7 +165,7 @@ from gaia.mcp import agent_tools
 from gaia.mcp.client import MCPClientManager
 
 registry, manager = ToolRegistry({}), MCPClientManager()
-tools = registration.RegisteredTools()
+tools = agent_tools.RegisteredTools()
 of_module = (log._registration, agent_tools._lock, manager._registry._lock, manager.config._lock)
 held, go_on = threading.Event(), threading.Event()
 
