@@ -16,7 +16,7 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.tools import naming
 from gaia.mcp.tools.tool_filter import ALLOW_ALL
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.transports.base import InProcessServer
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.untrusted_text import indented, one_line
