@@ -13,7 +13,7 @@ from gaia.runtime.clock import SystemClock
 from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakePrompt
 from gaia.testing.fake_session import FakeSession
-from gaia.testing.fake_state import Fault, FakeServerState
+from gaia.testing.fake_state import FakeServerState, Fault
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
