@@ -22,7 +22,7 @@ from gaia.mcp.transports.process import ending_of
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.unit.mcp.client.transports.conftest import (
+from tests.unit.mcp.transports.conftest import (
     PATIENCE,
     PRELUDE,
     Configure,
@@ -138,10 +138,10 @@ class TestShutdown:
         assert channel.close(0.1) == Ending(signal="SIGTERM")
 
     def test_the_time_between_is_what_the_specification_wants(self, parent: str) -> None:
-        from gaia.mcp.transports import process, standalone
+        from gaia.mcp.transports import base, process
 
         assert process._TERMINATE_SECONDS == 5.0
-        assert standalone._DEFAULT_GRACE == 2.0
+        assert base._DEFAULT_GRACE == 2.0
 
     def test_one_that_has_ended_already_is_only_cleaned_up_after(
         self, open_channel: Callable[..., tuple[StdioChannel, Listener]]

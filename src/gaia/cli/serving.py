@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
+import logging
+import os
 import re
 import socket
+import sys
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 
-from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options
+from gaia.cli.terminal import CommandFailed, usage_error
+from gaia.runtime import log
+from gaia.runtime.handover import Handover
 from gaia.serving.options import HttpOptions, UnsafeOptions
 
 AgentT = TypeVar("AgentT")
@@ -92,6 +99,13 @@ HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "a
 """The parameters of `http_options` that mean nothing to a server on standard input and output."""
 
 
+def refuse_options(names: frozenset[str], options: Options, why: str, hint: str) -> None:
+    """Raise CommandFailed if parameters of these names stand on the command line, where they have no effect."""
+    if without_effect := sorted(names & options.given):
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
+        raise usage_error(f"{words}: {why}", hint)
+
+
 def load(target: str, base: type[AgentT]) -> AgentT:
     """The agent that the command line names."""
     from gaia.serving.loading import AgentNotLoaded, load_agent
@@ -99,7 +113,7 @@ def load(target: str, base: type[AgentT]) -> AgentT:
     try:
         return load_agent(target, base)
     except AgentNotLoaded as error:
-        raise CommandFailed(str(error), exit_code=USAGE, error_type="agent_not_loaded") from error
+        raise usage_error(str(error), error_type="agent_not_loaded") from error
     except Exception as error:
         # Whatever the agent's module and constructor do.
         raise CommandFailed(
@@ -119,9 +133,9 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     try:
         run()
     except UnsafeOptions as error:
-        raise CommandFailed(str(error), exit_code=USAGE, hint=unsafe_hint, error_type="unsafe_options") from error
+        raise usage_error(str(error), unsafe_hint, "unsafe_options") from error
     except ServingUnavailable as error:
-        raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
+        raise usage_error(str(error), error_type="extra_missing") from error
     except OSError as error:
         # The error of a name that is not found has a number of another kind.
         hint = _NO_ADDRESS if isinstance(error, socket.gaierror) else _LISTEN_HINTS.get(error.errno or 0)
@@ -131,3 +145,63 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
 def announce(what: str) -> Callable[[str], None]:
     """Says on standard error where the server is; programs wait for this line."""
     return lambda url: typer.echo(f"{what}: {url}", err=True)
+
+
+_END_SECONDS = 2.0
+"""At the end of the process, for what is not written yet."""
+
+
+class HandedOver(logging.Handler):
+    """Writes records to a descriptor on a thread of its own. What does not fit its bounds is dropped and counted.
+
+    The reader of a pipe may read no more. A write that waits for it must hold up neither an event loop, nor the
+    handling of signals, nor the end of the process: so no lock is held meanwhile, not even that of a stream.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._handover = Handover("gaia-stderr", lambda _: None, self._dropped)
+
+    def createLock(self) -> None:  # noqa: N802 - logging's name
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self.format(record)}\n".encode(errors="replace")
+        except Exception:  # noqa: BLE001 - what logging itself does
+            self.handleError(record)
+        else:
+            self._handover.post(lambda: self._write(line), size=len(line))
+
+    def wait(self, seconds: float) -> bool:
+        """Return once all that was logged is written; False if it is not after so many seconds."""
+        return self._handover.flush(seconds)
+
+    def _write(self, line: bytes) -> None:
+        rest = memoryview(line)
+        with contextlib.suppress(OSError):
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+
+    def _dropped(self, count: int) -> None:
+        self._write(f"WARNING log_lines_dropped count={count}\n".encode())
+
+
+def log_without_waiting() -> None:
+    """Send what is logged by everything in this process to standard error, without waiting for its reader."""
+    if sys.stderr is not sys.__stderr__ or sys.stderr is None:
+        # It is another stream's, such as that of a test.
+        return
+    gaia = logging.getLogger("gaia")
+    handler = HandedOver(sys.stderr.fileno())
+    handler.setFormatter(next((each.formatter for each in gaia.handlers if each.formatter is not None), None))
+    # With another handler below the root, an event would be there twice.
+    gaia.handlers[:] = [logging.NullHandler()]
+    logging.root.addHandler(handler)
+    atexit.register(_end, handler)
+
+
+def _end(handler: HandedOver) -> None:
+    log.flush(_END_SECONDS)
+    handler.wait(_END_SECONDS)
