@@ -1,4 +1,4 @@
-"""The matrix: every face, over every wire, in both eras. A test asks for `situation`, and says what it needs of them."""
+"""The matrix: every face, over every wire, in both eras. A test asks for `situation`, and marks what it needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from gaia.testing import FakeServer
 from tests.contract import wires
 from tests.contract.faces import FACES, Face
-from tests.contract.server import contract_server
+from tests.contract.server import ContractServer
 from tests.contract.wires import ERAS
 
 Json = dict[str, Any]
@@ -32,7 +31,7 @@ class Situation:
     def __init__(self, face: type[Face], wire: str, era: str, stack: contextlib.ExitStack) -> None:
         self.wire = wire
         self.era = era
-        self.server: FakeServer = contract_server(ERAS[era])
+        self.server = ContractServer(ERAS[era])
         self._face = face
         self._stack = stack
 

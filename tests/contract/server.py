@@ -83,8 +83,3 @@ def ask_twice(context: MCPContext) -> str:
     first = context.elicit("First?", NAMED)["content"]["name"]
     second = context.elicit("Second?", NAMED)["content"]["name"]
     return f"{first} and {second}"
-
-
-def contract_server(revision: str) -> ContractServer:
-    """A new server that speaks this revision."""
-    return ContractServer(revision)

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gaia.mcp.rpc.channel import ChannelListener, Frame
-from gaia.mcp.transports.base import MCPTransport
-from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.transports.base import InProcessServer, MCPTransport
 from gaia.testing import FakeServer
 from tests.contract import relay
 from tests.servers.http_server import Exchange, ScriptedServer
