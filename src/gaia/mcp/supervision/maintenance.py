@@ -39,6 +39,7 @@ from gaia.mcp.supervision.subscriptions import SubscriptionStream
 from gaia.runtime.event_loop import EventLoop, Timer, Timers
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.rates import TokenBucket
 from gaia.runtime.redaction import mask_strings
 
 logger = get_logger(__name__)
@@ -94,7 +95,7 @@ class Maintenance:
         self._timers = timers
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
-        self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
+        self._bucket = TokenBucket(_LISTINGS_AT_ONCE, 1 / _SECONDS_BETWEEN_LISTINGS, context.clock.monotonic())
         self._ready: _Ready | None = None
         self._retired = False
         deadline = context.clock.monotonic() + context.start_timeout
@@ -211,10 +212,11 @@ class Maintenance:
             # The timer came due together with what made the supervisor give the connection up.
             return
         now = self._context.clock.monotonic()
-        if wait := self._bucket.wait(now):
+        if wait := self._bucket.delay(now):
             # The change counts as announced until then, so further announcements are ignored.
             self._timers.set(Timer.LISTING, now + wait, self._list_tools)
             return
+        self._bucket.take()
         self._notifications.listing_begins()
         self._ready.listing.refresh()
 
@@ -253,26 +255,6 @@ class ToolListing:
         report()
         if self._outdated:
             self.refresh()
-
-
-class TokenBucket:
-    """Allows a burst, and then one action each `interval` seconds. For one thread."""
-
-    def __init__(self, burst: int, interval: float) -> None:
-        self._burst = burst
-        self._interval = interval
-        self._spent = 0.0
-        """How much of the burst is used up; less as time passes."""
-        self._as_of = 0.0
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next action is allowed; 0 if it is now, and then it counts. `now` is a clock's reading."""
-        self._spent = max(0.0, self._spent - (now - self._as_of) / self._interval)
-        self._as_of = now
-        if self._spent > self._burst - 1:
-            return (self._spent - (self._burst - 1)) * self._interval
-        self._spent += 1
-        return 0.0
 
 
 _MAX_PENDING = 1_000
