@@ -30,7 +30,7 @@ from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 from gaia.testing import FakeClock
 from tests.chaos.profile import Profile
 from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers

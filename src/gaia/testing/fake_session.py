@@ -22,9 +22,9 @@ from gaia.mcp.protocol.messages import (
 from gaia.mcp.protocol.stateless_era import META, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
 from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.daemon_pool import DaemonPool
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import exception_text
+from gaia.runtime.threads import DaemonPool
 from gaia.testing.fake_context import FakeContext, RequestId
 from gaia.testing.fake_requests import FakeRequests
 from gaia.testing.fake_tool import Json

@@ -16,8 +16,8 @@ from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.in_process import InProcessServer
 from gaia.mcp.transports.standalone import StandaloneTransport
 from gaia.runtime.clock import Clock
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import EngineThread
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,

@@ -25,7 +25,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 from gaia.telemetry.content import ContentPolicy
 
 _START_SECONDS = 60.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import EngineThread
 
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):

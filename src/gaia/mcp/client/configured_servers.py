@@ -19,9 +19,9 @@ from gaia.mcp.client.readiness import Readiness
 from gaia.mcp.client.server_registry import NameTaken, ServerRegistry
 from gaia.mcp.config.server_config import without_name
 from gaia.mcp.errors import ConfigError
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

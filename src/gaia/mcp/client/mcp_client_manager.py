@@ -39,8 +39,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.loop_reader import PipeLoop
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import enable_debug, get_logger
+from gaia.runtime.log import enable_debug, exception_text, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 

@@ -25,9 +25,8 @@ from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import TimedQueue, reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

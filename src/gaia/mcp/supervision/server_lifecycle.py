@@ -35,8 +35,7 @@ from gaia.mcp.supervision.status import Condition
 from gaia.mcp.supervision.stopping import Stopping
 from gaia.mcp.supervision.trial import Trial
 from gaia.runtime.event_loop import EventLoop, Timer, run_all
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

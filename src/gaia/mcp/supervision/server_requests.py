@@ -32,10 +32,9 @@ from gaia.mcp.supervision.client_features import METHODS, ClientFeatures
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.interruption import end_once
 from gaia.runtime.locks import reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

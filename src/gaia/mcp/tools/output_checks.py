@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from gaia.mcp.errors import InvalidResponse
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 Check = Callable[[Mapping[str, Any]], InvalidResponse | None]
 """Logs what is wrong with a result, and returns the error that the call fails with, if any. May take seconds."""

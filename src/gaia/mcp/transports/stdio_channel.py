@@ -25,9 +25,9 @@ from gaia.mcp.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.transports.process import ServerProcess
 from gaia.mcp.transports.reaped_process import ReapedProcess
 from gaia.mcp.transports.stderr_tail import StderrTail
-from gaia.runtime.engine_thread import EngineThread, with_pauses
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
+from gaia.runtime.threads import EngineThread, with_pauses
 
 if TYPE_CHECKING:
     from gaia.mcp.transports.sandbox.cage import Cage

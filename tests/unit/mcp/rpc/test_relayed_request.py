@@ -19,7 +19,7 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.testing import FakeClock
-from tests.unit.mcp.client.rpc.test_connection import FakeChannel
+from tests.unit.mcp.rpc.test_connection import FakeChannel
 
 Json = dict[str, Any]
 

@@ -12,8 +12,8 @@ from gaia.mcp.supervision.events import GaveUp, Restarted, ServerState, StateCha
 from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from tests.fake_transport import PATIENCE, FakeChannel
 from tests.supervised import FRAGILE, Supervised
-from tests.unit.mcp.client.supervision.conftest import FORM, Person
-from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.supervision.conftest import FORM, Person
+from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
 from tests.waiting import wait_until
 
 TEXT = {"content": "text"}

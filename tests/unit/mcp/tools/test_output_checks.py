@@ -11,7 +11,7 @@ import pytest
 
 from gaia.mcp.tools import output_checks
 from gaia.mcp.tools.output_checks import OutputCheck, OutputChecks
-from gaia.runtime.daemon_pool import PoolExhausted
+from gaia.runtime.threads import PoolExhausted
 
 
 class Threads:

@@ -18,7 +18,7 @@ from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from gaia.runtime.clock import SystemClock
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import call, posix
+from tests.unit.mcp.transports.conftest import call, posix
 from tests.waiting import PATIENCE, wait_until
 
 

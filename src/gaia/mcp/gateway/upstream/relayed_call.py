@@ -22,8 +22,7 @@ from gaia.mcp.protocol.stateless_era import MISSING_CAPABILITY
 from gaia.mcp.requests.caller import Relay
 from gaia.mcp.requests.client_request import ClientRequest
 from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.runtime.exception_text import exception_text, traceback_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
 
 logger = get_logger(__name__)
 

@@ -34,9 +34,8 @@ from gaia.mcp.rpc.channel import Frame, Outgoing
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents, content_type
 from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, SendRequest, is_stateless
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import Latch
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

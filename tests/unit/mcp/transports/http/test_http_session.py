@@ -14,7 +14,7 @@ from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Frame
 from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, is_stateless
 from tests.servers.http_server import LEGACY, MODERN, Exchange
-from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve
+from tests.unit.mcp.transports.http.conftest import TEXT, Connect, Serve
 
 INITIALIZE, CALL = Frame(b"", "initialize"), Frame(b"", "tools/call", {"name": "echo"})
 HANDSHAKE, STATELESS = NegotiatedProtocol(LEGACY), NegotiatedProtocol(MODERN, server_may_ask=False)
