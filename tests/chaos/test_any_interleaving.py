@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, CallFuture
 from gaia.mcp.requests.client_request import CallOptions, ClientRequest

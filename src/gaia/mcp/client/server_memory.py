@@ -17,7 +17,7 @@ import msgspec
 
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import HANDSHAKE, STATELESS
 from gaia.runtime import json_file
 from gaia.runtime.log import exception_text, get_logger

@@ -41,7 +41,7 @@ from gaia.mcp.errors import (
     SessionLost,
     UrlElicitationRequired,
 )
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.clock import Clock, SystemClock
 from gaia.runtime.locks import reentrant_lock

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.protocol.elicitation import elicitation_id
 from gaia.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -23,8 +22,9 @@ from gaia.mcp.protocol.messages import (
     Request,
     RequestId,
     encode_result,
+    value_size,
 )
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.server_questions import elicitation_id
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.mcp.supervision.callbacks import CallbackPool

@@ -16,7 +16,7 @@ from typing import Any
 
 from gaia.http import HttpClientError, HttpConnection, Interrupted
 from gaia.mcp.errors import MCPError, NeedsAuthorization
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.http.connection_pool import ConnectionPool, IdleConnections

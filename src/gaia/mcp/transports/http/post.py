@@ -25,10 +25,9 @@ from gaia.http import (
     is_own,
 )
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
-from gaia.mcp.protocol.exchange import Send, drive
+from gaia.mcp.protocol.exchange import NegotiatedProtocol, Send, drive
 from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode, encode_request
 from gaia.mcp.protocol.messages import Response as Answer
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.rpc.channel import Frame, Outgoing
 from gaia.mcp.transports.http import error_responses
