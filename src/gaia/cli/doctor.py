@@ -90,8 +90,7 @@ def test_client(
     Examples:
       gaia mcp test-client time
     """
-    from gaia.mcp.doctor.examination import judge
-    from gaia.mcp.doctor.inspection import inspect_server
+    from gaia.mcp.doctor.inspection import inspect_server, judge
 
     servers = load_to_start(options)
     entry = entry_of(servers, name)
