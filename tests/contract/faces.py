@@ -80,9 +80,12 @@ class Face(ABC):
 
     name: ClassVar[str]
     reports_progress: ClassVar[bool] = True
-    cancels: ClassVar[bool] = True
     takes_timeouts: ClassVar[bool] = True
     drains: ClassVar[bool] = False
+    cancels_quietly: ClassVar[bool] = False
+    """Whether a cancelled call says nothing of its delivery, as tasks and futures do not."""
+    is_gateway: ClassVar[bool] = False
+    """Whether a call that waits for the server was sent already, to the gateway."""
     takes_transports: ClassVar[bool] = False
     """Whether the server may be a transport with four methods, which no configuration can name."""
 
@@ -180,6 +183,7 @@ class Submit(Client):
     """`MCPClient.submit_tool`, a future."""
 
     name = "submit"
+    cancels_quietly = True
 
     def begin(self, tool: str, arguments: Json | None = None, **options: Any) -> Pending:
         try:
@@ -283,6 +287,7 @@ class AsyncClient(OnLoop):
     """`AsyncMCPClient.call_tool`."""
 
     name = "async_client"
+    cancels_quietly = True
     drains = takes_transports = True
 
     def connect(self) -> None:
@@ -308,6 +313,7 @@ class AsyncScope(AsyncClient):
     """The same, cancelled by a `CancelScope` and not with its task."""
 
     name = "async_scope"
+    cancels_quietly = False
 
     def begin(self, tool: str, arguments: Json | None = None, **options: Any) -> Pending:
         scope = CancelScope()
@@ -323,6 +329,7 @@ class AsyncManager(OnLoop):
     """`AsyncMCPClientManager.call_tool`."""
 
     name = "async_manager"
+    cancels_quietly = True
 
     def connect(self) -> None:
         self.start_loop()
@@ -345,6 +352,7 @@ class Gateway(OnLoop):
     """Our client of a gateway, which reads and writes the server on its event loop."""
 
     name = "gateway"
+    is_gateway = True
     protocol = "handshake"
 
     def connect(self) -> None:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import ChannelListener, Frame
 from gaia.mcp.transports.base import InProcessServer, MCPTransport
 from gaia.testing import FakeServer
@@ -118,11 +119,14 @@ def over_stdio(server: FakeServer) -> Iterator[Entry]:
             with contextlib.suppress(OSError):
                 client.sendall(line + b"\n")
 
-        connection = _Connection(server, write, end)
-        with client, client.makefile("rb") as lines, contextlib.suppress(OSError):
-            for line in lines:
-                connection.receive(line)
-        connection.close()
+        # A start that is to fail is a process that ends at once.
+        with client, client.makefile("rb") as lines, contextlib.suppress(OSError, StartFailed):
+            connection = _Connection(server, write, end)
+            try:
+                for line in lines:
+                    connection.receive(line)
+            finally:
+                connection.close()
 
     def accept() -> None:
         with contextlib.suppress(OSError):
