@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -59,12 +59,7 @@ class Handlers:
 
     async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
         definitions = await self._calls.plain(self._agent.get_mcp_prompts)
-        prompts = _models(
-            types.Prompt,
-            definitions,
-            lambda one, error: logger.error("prompt_definition_invalid", prompt=one.get("name"), error=error),
-        )
-        return types.ListPromptsResult(prompts=prompts)
+        return types.ListPromptsResult(prompts=_valid(types.Prompt, definitions))
 
     async def get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
@@ -78,30 +73,16 @@ class Handlers:
         values = await self._calls.plain(
             lambda: self._agent.complete_mcp_argument(reference, argument.name, argument.value, given)
         )
-        completion = types.Completion(
-            values=[str(value) for value in values[:MAX_COMPLETIONS]],
-            total=len(values),
-            has_more=len(values) > MAX_COMPLETIONS,
-        )
-        return types.CompleteResult(completion=completion)
+        shown, has_more = [str(value) for value in values[:MAX_COMPLETIONS]], len(values) > MAX_COMPLETIONS
+        return types.CompleteResult(completion=types.Completion(values=shown, total=len(values), has_more=has_more))
 
     async def list_resources(self, _ctx: Context, _params: Page) -> types.ListResourcesResult:
         definitions = await self._calls.plain(self._agent.get_mcp_resources)
-        resources = _models(
-            types.Resource,
-            definitions,
-            lambda one, error: logger.error("resource_definition_invalid", uri=one.get("uri"), error=error),
-        )
-        return types.ListResourcesResult(resources=resources)
+        return types.ListResourcesResult(resources=_valid(types.Resource, definitions))
 
     async def list_resource_templates(self, _ctx: Context, _params: Page) -> types.ListResourceTemplatesResult:
         definitions = await self._calls.plain(self._agent.get_mcp_resource_templates)
-        templates = _models(
-            types.ResourceTemplate,
-            definitions,
-            lambda one, error: logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=error),
-        )
-        return types.ListResourceTemplatesResult(resource_templates=templates)
+        return types.ListResourceTemplatesResult(resource_templates=_valid(types.ResourceTemplate, definitions))
 
     async def read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
@@ -135,7 +116,7 @@ class Handlers:
     def _call_tool(self, name: str, arguments: dict[str, Any]) -> types.CallToolResult | dict[str, Any]:
         definition = _named(name, self._agent.get_mcp_tool_definitions())
         if definition is None:
-            raise _unknown_tool(name)
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
         try:
             wrong = problems_by_own_schema(_arguments_schema(definition), arguments)
             if wrong:
@@ -184,16 +165,19 @@ class Handlers:
             raise MCPError(types.INTERNAL_ERROR, "Resource could not be read", {"uri": uri}) from None
 
 
-def _models(
-    kind: type[ModelT], definitions: Iterable[Definition], log_invalid: Callable[[Definition, str], None]
-) -> list[ModelT]:
+def _valid(kind: type[ModelT], definitions: Iterable[Definition]) -> list[ModelT]:
     """The definitions as the protocol has them. A definition that is wrong is logged, and left out."""
     models = []
-    for definition in definitions:
+    for one in definitions:
         try:
-            models.append(kind.model_validate(definition, by_name=False))
+            models.append(kind.model_validate(one, by_name=False))
         except ValidationError as error:
-            log_invalid(definition, str(error))
+            if kind is types.Prompt:
+                logger.error("prompt_definition_invalid", prompt=one.get("name"), error=str(error))
+            elif kind is types.Resource:
+                logger.error("resource_definition_invalid", uri=one.get("uri"), error=str(error))
+            else:
+                logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=str(error))
     return models
 
 
@@ -226,17 +210,13 @@ def _checked(name: str, definition: Definition, result: types.CallToolResult) ->
 def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
     if isinstance(error, ValueError) and "unknown tool" in str(error).lower():
         # Listed, and then not known to `execute_mcp_tool`.
-        raise _unknown_tool(name) from None
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}") from None
     logger.error("tool_failed", tool=name, **_raised(error))
     if type(error) is ValueError:
         # The way that MCPAgent gives its authors to say what is wrong. Its subclasses come from libraries, and their
         # messages are not meant for clients.
         return error_result(f"Tool {name} failed: {error}")
     return error_result(f"Tool {name} failed")
-
-
-def _unknown_tool(name: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
 
 
 def _raised(error: Exception) -> dict[str, str]:
