@@ -16,8 +16,15 @@ from gaia.agents.base.agent_result import AgentResult, Outcome, Step, StopReason
 from gaia.agents.base.chat import ChatModel, Completion, Message, RequestedCall
 from gaia.agents.base.console import Console
 from gaia.agents.base.llm import LLMError
-from gaia.agents.base.result_budget import ResultBudget, text_of_result
-from gaia.agents.base.tool_executor import CallNotMade, PreparedCall, ToolExecutor, error_result, parse_arguments
+from gaia.agents.base.tool_executor import (
+    CallNotMade,
+    PreparedCall,
+    ResultBudget,
+    ToolExecutor,
+    error_result,
+    parse_arguments,
+    text_of_result,
+)
 from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definition
 from gaia.agents.base.tools import viewed_through
 from gaia.runtime.cancellation import CancelScope
