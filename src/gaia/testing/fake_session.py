@@ -20,15 +20,12 @@ from gaia.mcp.protocol.messages import (
     encode_result,
 )
 from gaia.mcp.rpc.channel import Ending
-from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text
 from gaia.runtime.threads import DaemonPool
-from gaia.testing.fake_context import FakeContext, RequestId
-from gaia.testing.fake_requests import FakeRequests
+from gaia.testing.fake_context import FakeContext, FakeRequests, RequestId
+from gaia.testing.fake_state import FakeCall, FakeServerState, Fault
 from gaia.testing.fake_tool import Json
-from gaia.testing.faults import Fault
-from gaia.testing.offering import FakeCall, Offering
 
 _MISSING_CAPABILITY, _RESOURCE_NOT_FOUND = -32021, -32002
 _WANTED_AS = {
@@ -48,19 +45,19 @@ class FakeSession:
 
     def __init__(
         self,
-        offering: Offering,
+        state: FakeServerState,
         generation: int,
         threads: DaemonPool,
         write: Callable[[bytes], None],
         end: Callable[[Ending], None],
     ) -> None:
         """`write` takes a line for the client, and `end` how the server ends. Both do nothing once it has ended."""
-        self._offering = offering
+        self._state = state
         self._generation = generation
         self._threads = threads
         self._write = write
         self._end = end
-        self._is_stateless = offering.revision in STATELESS_REVISIONS
+        self._is_stateless = state.revision in STATELESS_REVISIONS
         self._requests = FakeRequests(write)
         self._lock = reentrant_lock()
         """Owns everything below. Not held while a message is written."""
@@ -76,10 +73,10 @@ class FakeSession:
         self._held: list[Callable[[], None]] = []
         """What goes on with calls that hang."""
         answers: dict[str, Callable[[Json], Json]] = {
-            "tools/list": lambda _: {"tools": offering.tools.definitions()},
-            "resources/list": lambda _: {"resources": offering.resources.definitions()},
+            "tools/list": lambda _: {"tools": state.tools.definitions()},
+            "resources/list": lambda _: {"resources": state.resources.definitions()},
             "resources/templates/list": lambda _: {"resourceTemplates": []},
-            "prompts/list": lambda _: {"prompts": offering.prompts.definitions()},
+            "prompts/list": lambda _: {"prompts": state.prompts.definitions()},
         }
         if self._is_stateless:
             answers["server/discover"] = self._discover
@@ -133,21 +130,6 @@ class FakeSession:
         for context in running.values():
             context.scope.cancel()
 
-    # What contexts of calls need.
-
-    def send_progress(self, params: Json) -> None:
-        self._notify("notifications/progress", params)
-
-    def send_log(self, params: Json, level: str | None) -> None:
-        """Send a log message, unless the client wants none of its level; in the stateless era `level` says which."""
-        least = level if self._is_stateless else self._log_level
-        if least in LOG_LEVELS and LOG_LEVELS.index(params["level"]) >= LOG_LEVELS.index(least):
-            self._notify("notifications/message", params)
-
-    def ask(self, request: Json, scope: CancelScope) -> Json:
-        """See `FakeRequests.ask`."""
-        return self._requests.ask(request, scope)
-
     # Requests.
 
     def _requested(self, identifier: RequestId, method: str, params: Json) -> None:
@@ -155,10 +137,8 @@ class FakeSession:
             meta = params.get("_meta") or {}
             if self._is_stateless:
                 self._check_revision(method, meta)
-            if method == "tools/call":
-                self._call_tool(identifier, params, meta)
-            elif method in ("resources/read", "prompts/get"):
-                self._apart(identifier, method, params, meta)
+            if method in ("tools/call", "resources/read", "prompts/get"):
+                self._begin(identifier, method, params, meta)
             elif method == "subscriptions/listen" and self._is_stateless:
                 self._listen(identifier, params)
             elif (answer := self._answers.get(method)) is not None:
@@ -178,8 +158,8 @@ class FakeSession:
         revision = meta.get(f"{META}protocolVersion")
         if method == "initialize":
             raise JsonRpcError(METHOD_NOT_FOUND, "unknown method 'initialize'")
-        if revision != self._offering.revision:
-            data = {"supported": [self._offering.revision], "requested": revision}
+        if revision != self._state.revision:
+            data = {"supported": [self._state.revision], "requested": revision}
             raise JsonRpcError(UNSUPPORTED_VERSION, f"unsupported protocol version {revision!r}", data)
         self._client = {
             "capabilities": meta.get(f"{META}clientCapabilities") or {},
@@ -190,13 +170,13 @@ class FakeSession:
         self._client = params
         revision = params.get("protocolVersion")
         # The newest one is the first.
-        known = HANDSHAKE_REVISIONS[HANDSHAKE_REVISIONS.index(self._offering.revision) :]
+        known = HANDSHAKE_REVISIONS[HANDSHAKE_REVISIONS.index(self._state.revision) :]
         return {"protocolVersion": revision if revision in known else known[0], **self._introduction()}
 
     def _discover(self, _params: Json) -> Json:
         introduction = self._introduction()
         meta = {f"{META}serverInfo": introduction.pop("serverInfo")}
-        return {"supportedVersions": [self._offering.revision], **introduction, "_meta": meta}
+        return {"supportedVersions": [self._state.revision], **introduction, "_meta": meta}
 
     def _introduction(self) -> Json:
         changes = {"listChanged": True}
@@ -208,10 +188,10 @@ class FakeSession:
         }
         introduction: Json = {
             "capabilities": capabilities,
-            "serverInfo": {"name": self._offering.name, "version": "1.0.0"},
+            "serverInfo": {"name": self._state.name, "version": "1.0.0"},
         }
-        if self._offering.instructions is not None:
-            introduction["instructions"] = self._offering.instructions
+        if self._state.instructions is not None:
+            introduction["instructions"] = self._state.instructions
         return introduction
 
     def _set_level(self, params: Json) -> Json:
@@ -243,52 +223,41 @@ class FakeSession:
 
     # What functions of the test answer.
 
-    def _call_tool(self, identifier: RequestId, params: Json, meta: Json) -> None:
-        name, arguments = params.get("name"), params.get("arguments") or {}
-        record = FakeCall(str(name), arguments, self._generation, meta)
-        context = self._begin(identifier, "tools/call", params, meta, record)
-        faults = self._offering.record(record)
-
-        def run() -> Json:
-            tool = self._offering.tools.get(name)
-            if tool is None:
-                raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
-            return tool.run(arguments, context)
-
-        self._threads.submit(functools.partial(self._go_on, context, faults, run))
-
-    def _apart(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
-        context = self._begin(identifier, method, params, meta, None)
-
-        def run() -> Json:
-            if method == "resources/read":
-                resource = self._offering.resources.get(params.get("uri"))
-                if resource is None:
-                    raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
-                return self._cacheable(resource.read())
-            prompt = self._offering.prompts.get(params.get("name"))
-            if prompt is None:
-                raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {params.get('name')!r}")
-            return prompt.run(params.get("arguments") or {}, context)
-
-        self._threads.submit(functools.partial(self._go_on, context, [], run))
-
-    def _begin(
-        self, identifier: RequestId, method: str, params: Json, meta: Json, record: FakeCall | None
-    ) -> FakeContext:
-        context = FakeContext(self, identifier, method, params, meta, record)
-        context.protocol_version = self._offering.revision
+    def _begin(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
+        record = None
+        if method == "tools/call":
+            record = FakeCall(str(params.get("name")), params.get("arguments") or {}, self._generation, meta)
+        context = FakeContext(identifier, method, params, meta, self._requests, self._notify)
+        context.record = record
+        context.protocol_version = self._state.revision
         context.client_capabilities = self._client.get("capabilities") or {}
         context.client_info = self._client.get("clientInfo") or {}
         context.is_stateless = self._is_stateless
-        context.work_begins(self._offering.begin_work())
+        if not self._is_stateless:
+            context.log_level = lambda: self._log_level
+        context.work_begins(self._state.begin_work())
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
                 self._running[identifier] = context
         if is_closed:
             context.scope.cancel()
-        return context
+        faults = [] if record is None else self._state.record(record)
+        self._threads.submit(functools.partial(self._go_on, context, faults, lambda: self._result_of(context, params)))
+
+    def _result_of(self, context: FakeContext, params: Json) -> Json:
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        if context.method == "tools/call":
+            if (tool := self._state.tools.get(name)) is None:
+                raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
+            return tool.run(arguments, context)
+        if context.method == "prompts/get":
+            if (prompt := self._state.prompts.get(name)) is None:
+                raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {name!r}")
+            return prompt.run(arguments, context)
+        if (resource := self._state.resources.get(params.get("uri"))) is None:
+            raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
+        return self._cacheable(resource.read())
 
     def _go_on(self, context: FakeContext, faults: list[Fault], run: Callable[[], Json]) -> None:
         """Run a call through its `faults`; one of them may be its end."""
@@ -297,7 +266,7 @@ class FakeSession:
                 context.work_ended()
                 if self._waits(context, fault.seconds):
                     return
-                context.work_begins(self._offering.begin_work())
+                context.work_begins(self._state.begin_work())
             elif fault.kind == "junk":
                 self._write(fault.data)
             elif fault.kind == "hang":
@@ -351,7 +320,7 @@ class FakeSession:
 
     def _waits(self, context: FakeContext, seconds: float) -> bool:
         """Let `seconds` of the clock pass; True if the call ended before."""
-        clock, ended = self._offering.clock, threading.Lock()
+        clock, ended = self._state.clock, threading.Lock()
         ended.acquire()
         forget = context.scope.on_cancel(ended.release)
         has_ended = clock.acquire(ended, clock.monotonic() + seconds)
