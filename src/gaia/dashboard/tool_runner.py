@@ -44,7 +44,7 @@ class ToolRunner:
         client = self._manager.get_client(server)
         if client is None:
             return responses.problem(404, f"There is no connected server {server!r}")
-        if (refusal := client.refusal_of(tool)) is not None:
+        if (refusal := client._engine.refusal_of(tool)) is not None:
             return responses.problem(403, refusal.message)
         parent = request.headers.get("traceparent", "")
 
