@@ -306,7 +306,7 @@ class Silent:
         del transport.answers["tools/call"]
         self.client = MCPClient("fake", transport, protocol="handshake")
         assert self.client.connect()
-        self.call_queue = self.client._session._supervisor.call_queue  # type: ignore[attr-defined]
+        self.call_queue = self.client._engine.session._supervisor.call_queue  # type: ignore[attr-defined]
         self.connection = self.call_queue.ready
         if waiting:
             self.call_queue.suspend()
@@ -316,8 +316,8 @@ class Silent:
         self.futures.append(self.client.submit_tool("echo", timeout=3600.0))
 
     def relay(self) -> None:
-        request = self.client.tool_calls.new_request("echo", {}, CallOptions(3600.0))
-        self.client.trips.session.relay(request, Mock(), lambda _: None, None)
+        request = self.client._engine.tool_calls.new_request("echo", {}, CallOptions(3600.0))
+        self.client._engine.trips.session.relay(request, Mock(), lambda _: None, None)
 
     def call(self) -> None:
         self.client.call_tool("echo", timeout=0.001)

@@ -300,8 +300,7 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
 def _doubt(server: ServerConfig) -> str | None:
     """Why this server cannot be started or reached as things are here; None if nothing is known against it."""
     from gaia.mcp.errors import MCPError
-    from gaia.mcp.transports.command import argument_vector, find_executable
-    from gaia.mcp.transports.environment import server_environment
+    from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
     from gaia.runtime.extras import missing
 
     target = server.command or server.url or ""

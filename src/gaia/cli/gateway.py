@@ -168,7 +168,7 @@ def gateway(
         return
 
     def run() -> None:
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         require(*_MODULES, extra="gateway")
         log_without_waiting()

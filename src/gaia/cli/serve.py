@@ -82,7 +82,7 @@ def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, 
         refuse_options(HTTP_ONLY, options, why, "Add --transport http, or leave this out.")
 
     def run() -> None:
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         if transport is Transport.STDIO:
             require("mcp", "jsonschema")
@@ -144,7 +144,7 @@ def serve_api(
 
     def run() -> None:
         from gaia.agents.base import ApiAgent
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         require("starlette", "uvicorn")
         from gaia.api.app import serve

@@ -126,7 +126,7 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     import logging
 
     from gaia.runtime import log
-    from gaia.serving.extra import ServingUnavailable
+    from gaia.serving.loading import ServingUnavailable
 
     if not options.debug:
         log.configure(level=logging.WARNING)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.serving.extra import require
+from gaia.serving.loading import require
 from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gaia.mcp.config.server_config import ServerConfig, require_servers
 from gaia.mcp.registration import RegisteredTools, Registry
 from gaia.mcp.tools.tool_filter import ALLOW_ALL
-from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.transports.base import InProcessServer
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.transports.base import open_channels
-from gaia.mcp.transports.standalone import StandaloneTransport
+from gaia.mcp.transports.base import StandaloneTransport, open_channels
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.threads import DaemonPool
 from gaia.testing.fake_session import FakeSession

@@ -9,7 +9,7 @@ from typing import Any
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from gaia.mcp.rpc.channel import ChannelListener, Ending
-from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.transports.base import InProcessServer
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.locks import WeakObjects, reentrant_lock
 from gaia.testing.fake_channel import FakeChannel, FakeTransport

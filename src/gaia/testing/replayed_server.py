@@ -12,9 +12,7 @@ from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.transports.base import open_channels
-from gaia.mcp.transports.in_process import InProcessServer
-from gaia.mcp.transports.standalone import StandaloneTransport
+from gaia.mcp.transports.base import InProcessServer, StandaloneTransport, open_channels
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.threads import EngineThread

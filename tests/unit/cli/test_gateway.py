@@ -15,7 +15,7 @@ from gaia.cli.gateway import GatewaySources
 from gaia.cli.options import Options
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.gateway.access.client_token import hash_of
+from gaia.mcp.gateway.access.clients_file import hash_of
 from gaia.serving.options import UnsafeOptions
 
 

@@ -11,7 +11,7 @@ import pytest
 from gaia.cli.options import Options
 from gaia.cli.serving import HandedOver, announce, http_options, load, log_without_waiting, run_server
 from gaia.cli.terminal import FAILED, USAGE, CommandFailed
-from gaia.serving.extra import ServingUnavailable
+from gaia.serving.loading import ServingUnavailable
 from gaia.serving.options import HttpOptions, UnsafeOptions
 from tests.waiting import PATIENCE
 

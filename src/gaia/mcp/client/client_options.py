@@ -18,10 +18,9 @@ from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.rpc.tap import Taps
 from gaia.mcp.supervision.callbacks import CallbackGroup, CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
-from gaia.mcp.supervision.context import SupervisionHooks
+from gaia.mcp.supervision.context import RecyclingLimits, SupervisionHooks
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.tools.pins import ServerPins, default_pins
 from gaia.mcp.tools.tool import MCPTool

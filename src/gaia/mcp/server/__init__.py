@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gaia.serving.extra import require
+from gaia.serving.loading import require
 
 if TYPE_CHECKING:
     from gaia.mcp.server.offering import Offering

@@ -17,8 +17,7 @@ from gaia.mcp.rpc.tap import Tap
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.exchange_runner import RunExchange
-from gaia.mcp.supervision.maintenance import Maintenance, open_and_list
-from gaia.mcp.supervision.notifications import Notifications
+from gaia.mcp.supervision.maintenance import Maintenance, Notifications, open_and_list
 from gaia.mcp.supervision.policy import Loss
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.event_loop import EventLoop

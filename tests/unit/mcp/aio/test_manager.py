@@ -15,18 +15,8 @@ from tests.unit.mcp.aio.conftest import run, until
 from tests.unit.mcp.aio.test_client import parameters, public
 from tests.waiting import PATIENCE
 
-FOR_GATEWAYS = {"client_of", "new_instance", "relay", "renew_instance"}
-NOT_NEEDED = {
-    "submit_tool",
-    "listeners",
-    "readiness",
-    "routes",
-    "route_of",
-    "all_ready",
-    "presence_of",
-    *FOR_GATEWAYS,
-}
-"""A task takes the place of a future; the rest is for gaia's own code."""
+NOT_NEEDED = {"submit_tool"}
+"""A task takes the place of a future."""
 
 ONE = {"one": {"command": "server", "protocol": "handshake"}}
 TWO = {**ONE, "two": ONE["one"]}
@@ -67,7 +57,7 @@ def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
 ) -> None:
     async def main() -> None:
         manager = AsyncMCPClientManager(ONE)
-        manager.sync._registry.reserve("one", MCPClient.from_config("one", ONE["one"]))
+        manager.sync._engine.registry.reserve("one", MCPClient.from_config("one", ONE["one"]))
         result = await manager.call_tool("mcp_one_echo", timeout=0.01)
         assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
 
@@ -110,7 +100,7 @@ def test_calls_that_cannot_be_made_are_results_as_in_the_synchronous_manager(tra
             result = await manager.call_tool("mcp_one_echo")
             assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
             assert manager.absence_of("mcp_one_echo") is not None
-            route = manager.sync.routes.get("mcp_one_echo")
+            route = manager.sync._engine.routes.get("mcp_one_echo")
             assert await manager.restart("one")
             assert await manager.restart_server("one")
             await manager.remove_server("one")
@@ -126,7 +116,7 @@ def test_a_server_that_is_removed_after_its_route_was_found_is_unavailable(
 ) -> None:
     async def main() -> None:
         async with AsyncMCPClientManager(ONE) as manager:
-            routes = dict(manager.sync.routes)
+            routes = dict(manager.sync._engine.routes)
             await manager.remove_server("one")
             monkeypatch.setattr(MCPClientManager, "routes", routes)
             assert (await manager.call_tool("mcp_one_echo"))["error_type"] == "server_unavailable"
@@ -270,7 +260,7 @@ class TestReadiness:
                 channel.answer(request, answer)
                 assert await asyncio.gather(*waits) == [True] * 100 + [None] * 100
                 await loading
-            assert manager.sync.readiness._waiting == set()
+            assert manager.sync._engine.readiness._waiting == set()
 
         run(main())
 

@@ -379,9 +379,9 @@ class TestServersThatComeAndGo:
 
     def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
         manager.add_server("fake", NPX)
-        routes = manager._registry.routes
+        routes = manager._engine.registry.routes
         manager.remove_server("fake")
-        manager._registry.routes = routes
+        manager._engine.registry.routes = routes
         outcome = manager.call_tool("mcp_fake_echo", {})
         assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
 
@@ -592,7 +592,7 @@ class TestStoppingAndRestarting:
         def overtaken(*given: Any, **options: Any) -> MCPClient:
             if next(times, False):
                 # What another thread would do in this moment. The server waits for its next attempt afterwards.
-                manager._registry.reserve("it", make(*given, **options))
+                manager._engine.registry.reserve("it", make(*given, **options))
             return make(*given, **options)
 
         monkeypatch.setattr(MCPClient, "from_config", overtaken)
@@ -622,7 +622,7 @@ class TestRouting:
     ) -> None:
         # Its thread ends the process of a former server of this name first.
         monkeypatch.setattr(mcp_client_manager, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
-        manager._registry.reserve("fault", MCPClient.from_config("fault", {"command": "no-such-program"}))
+        manager._engine.registry.reserve("fault", MCPClient.from_config("fault", {"command": "no-such-program"}))
         if submits:
             with pytest.raises(ServerUnavailable, match="being started"):
                 manager.submit_tool("mcp_fault_echo", timeout=0.01)
@@ -786,9 +786,9 @@ class TestSubmitting:
 
     def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
         manager.add_server("fake", NPX)
-        routes = manager._registry.routes
+        routes = manager._engine.registry.routes
         manager.remove_server("fake")
-        manager._registry.routes = routes
+        manager._engine.registry.routes = routes
         with pytest.raises(ServerUnavailable):
             manager.submit_tool("mcp_fake_echo")
 

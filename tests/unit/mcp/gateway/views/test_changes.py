@@ -102,7 +102,7 @@ def test_a_resource_is_watched_for_those_that_want_it() -> None:
             assert (first.uris, second.uris) == (["x:1"], [])
             changes.remove(first)
             async with asyncio.timeout(PATIENCE):
-                while known.client.subscriptions.resources:
+                while known.client._engine.subscriptions.resources:
                     await asyncio.sleep(0.005)
 
     asyncio.run(use())

@@ -1,7 +1,4 @@
-"""The messages of clients: decoded once, as far as the gateway looks at them, and answered by joining bytes.
-
-What the gateway only passes on (`arguments`, results of servers) stays the bytes that it was.
-"""
+"""`RequestRefused`: the error that a client's request is answered with."""
 
 from __future__ import annotations
 
@@ -11,9 +8,52 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
-from gaia.mcp.gateway.request_refused import RequestRefused
-from gaia.mcp.gateway.result_bytes import may_have, with_members
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
+
+
+class RequestRefused(Exception):
+    """A request is answered with this error. The message is shown to the client, and holds no secret."""
+
+    def __init__(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
+        """`status` is that of the HTTP response, if no part of the response was sent before."""
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.status = status
+
+
+_LONG = 8 * 1024
+"""Bytes."""
+
+
+def may_have(encoded: bytes, name: bytes) -> bool:
+    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
+    # A long one is decoded in less time than it is searched.
+    return len(encoded) >= _LONG or name in encoded or b"\\u00" in encoded
+
+
+def with_members(result: bytes, members: bytes) -> bytes:
+    """An object of JSON with more members, which it does not have, in front."""
+    rest = result.lstrip()[1:].lstrip()
+    return b"{%b%b%b" % (members, b"" if rest[:1] == b"}" else b",", rest)
+
+
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""The words of RFC 5424, the least severe first."""
+
+_SEVERITY = {level: number for number, level in enumerate(LOG_LEVELS)}
+
+
+def severity(level: object) -> int:
+    """The place of a level among the words; unknown ones count as info."""
+    return _SEVERITY.get(str(level), 1)
+
+
+def is_wanted(level: object, least: str | None) -> bool:
+    """Whether a message of `level` is as severe as `least`; with None, none is wanted."""
+    return least is not None and severity(level) >= severity(least)
+
 
 PARSE_ERROR = -32700
 
