@@ -15,7 +15,7 @@ from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
     from gaia.agents.base import MCPAgent
-    from gaia.mcp.server.offering import Offering
+    from gaia.agents.base.mcp_context import ServableAgent
 
 
 class Transport(StrEnum):
@@ -76,7 +76,9 @@ def load_mcp_agent(target: str) -> MCPAgent:
     return load(target, MCPAgent)  # type: ignore[type-abstract]
 
 
-def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, threads: int, options: Options) -> None:
+def _run(
+    make: Callable[[], ServableAgent], transport: Transport, http: HttpOptions, threads: int, options: Options
+) -> None:
     if transport is Transport.STDIO:
         why = "for a server over HTTP only, and this one would use standard input and output"
         refuse_options(HTTP_ONLY, options, why, "Add --transport http, or leave this out.")
@@ -99,10 +101,10 @@ def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, 
     run_server(run, options)
 
 
-def _bridge(targets: list[str]) -> Offering:
+def _bridge(targets: list[str]) -> ServableAgent:
     from gaia.mcp.mcp_bridge import MCPBridge, namespace_of
 
-    agents: dict[str, Offering] = {}
+    agents: dict[str, ServableAgent] = {}
     for target in targets:
         namespace, separator, rest = target.rpartition("=")
         agent = load_mcp_agent(rest)

@@ -58,11 +58,14 @@ class ClientFactory:
         services: SharedServices,
         defaults: ClientOptions,
         lock_file: Path | None,
+        new_client: Callable[[str, Mapping[str, Any]], MCPClient],
         on_event: Callable[[str, MCPClient, Event], None],
-        *,
-        debug: bool,
     ) -> None:
-        """``on_event(name, client, event)`` is called on the thread on which something happens to a server."""
+        """``new_client(name, entry)`` gives one that shares nothing yet, or raises ConfigError (a ValueError).
+
+        ``on_event(name, client, event)`` is called on the thread on which something happens to a server.
+        """
+        self.new_client = new_client
         self.services = services
         """What all clients share."""
         self.defaults = defaults
@@ -70,7 +73,6 @@ class ClientFactory:
         self._registry = registry
         self._lock_file = lock_file
         self._on_event = on_event
-        self._debug = debug
         self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
         """What each client was made of. Single entries are set and read, by any thread."""
 
@@ -78,10 +80,6 @@ class ClientFactory:
         """See `ManagerEngine.relay`."""
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
         self.services = msgspec.structs.replace(self.services, pipe_loop=pipe_loop)
-
-    def new_client(self, name: str, entry: Mapping[str, Any]) -> MCPClient:
-        """A client that shares nothing yet. Raises ConfigError."""
-        return MCPClient.from_config(name, entry, debug=self._debug)
 
     def origin_of(self, client: MCPClient) -> Origin | None:
         """What the client of a server was made of; None for one that was not made here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
@@ -35,10 +36,12 @@ class ManagerEngine:
         services: SharedServices,
         defaults: ClientOptions,
         lock_file: Path | None,
-        *,
-        debug: bool,
+        new_client: Callable[[str, Mapping[str, Any]], MCPClient],
     ) -> None:
-        """`services` are shared by all clients, `defaults` are for what the entries of servers leave open."""
+        """`services` are shared by all clients, `defaults` are for what the entries of servers leave open.
+
+        For `lock_file` and `new_client` see `ClientFactory`.
+        """
         self.config = config
         self.taps: Taps = services.taps
         """Where servers are recorded, if they are."""
@@ -47,7 +50,7 @@ class ManagerEngine:
         self.readiness = Readiness()
         """Changes with the conditions of the servers."""
         self.registry = ServerRegistry(self.readiness, self._joined)
-        self.factory = ClientFactory(self.registry, services, defaults, lock_file, self._happened, debug=debug)
+        self.factory = ClientFactory(self.registry, services, defaults, lock_file, new_client, self._happened)
         self.configured = ConfiguredServers(self.registry, self.readiness, self.factory, self._adopt_config)
 
     def _adopt_config(self, config: MCPConfig) -> None:

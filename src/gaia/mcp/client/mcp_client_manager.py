@@ -113,7 +113,7 @@ class MCPClientManager:
                 features=features,
             ),
             None if tool_lock_file is None else Path(tool_lock_file).absolute(),
-            debug=debug,
+            lambda name, entry: MCPClient.from_config(name, entry, debug=debug),
         )
 
     @property

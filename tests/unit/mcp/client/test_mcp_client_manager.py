@@ -863,7 +863,10 @@ class TestFilters:
             "echo": """is not in "allow" of the manager's tool_filter""",
         }
         for tool, denial in said.items():
-            assert str(manager.get_client("filed").refusal_of(tool)) == f"the tool {tool!r} of server 'filed' {denial}"
+            assert (
+                str(manager.get_client("filed")._engine.refusal_of(tool))
+                == f"the tool {tool!r} of server 'filed' {denial}"
+            )
         own = MCPClient("own", FakeTransport(), tool_filter=ToolFilter(allow=["pid"]))
         assert """is not in "allow" of the client's tool_filter""" in str(own.refusal_of("large"))
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import weakref
-from collections.abc import Callable, Collection, ItemsView, Iterable, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Mapping, ValuesView
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gaia.mcp.config.server_config import ServerConfig, require_servers
+from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.tools import naming
+from gaia.mcp.tools.tool_filter import ALLOW_ALL
 from gaia.mcp.tools.tool_result import ToolResult
+from gaia.mcp.transports.base import InProcessServer
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.untrusted_text import indented, one_line
 
 if TYPE_CHECKING:
+    from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
 
@@ -196,3 +205,104 @@ def _error_data(result: ToolResult) -> dict[str, Any]:
     texts_only = all(block["type"] == "text" for block in result.content)
     said = ("error", "isError", "content") if texts_only else ("error", "isError")
     return {"error": result.error, **{name: value for name, value in data.items() if name not in said}}
+
+
+@dataclass(eq=False)
+class AgentServers:
+    """What `MCPClientMixin` knows about one agent: its settings, its manager, and the tools that it registered."""
+
+    servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the constructor was given as ``mcp_servers``."""
+    auto_load: bool = False
+    """Whether the servers of the stacked configuration files are connected when the agent is constructed."""
+    config_file: str | os.PathLike[str] | None = None
+    trust_local: bool = True
+    options: dict[str, Any] = field(default_factory=lambda: {"tool_filter": ALLOW_ALL, "restart_policy": None})
+    """Further arguments of the manager."""
+    debug: bool | None = None
+
+    pending: bool = False
+    """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
+
+    lock: Any = field(default_factory=reentrant_lock)
+    """Owns the next three, so that two threads that need a manager first make only one."""
+    manager: Any = None
+    memory_only: bool = False
+    """Whether the mixin has made `manager`, and its configuration has no file."""
+    unsubscribe: Callable[[], object] | None = None
+
+    tools: RegisteredTools = field(default_factory=RegisteredTools)
+    registry: Registry | None = None
+    """Of a host that has none."""
+
+
+def check_entry(name: str, entry: object) -> None:
+    """Raise ValueError if `entry` cannot be the one of a server: the mistake is in the code that declares it."""
+    if not isinstance(entry, Mapping):
+        raise ValueError(  # noqa: TRY004 - the specification says ValueError
+            f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(entry).__name__}"
+        )
+    if not entry.get("command") and not entry.get("url") and InProcessServer.KEY not in entry:
+        raise ValueError(f"The config of MCP server {name!r} needs a 'command' (or the 'url' of a running server)")
+
+
+def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
+    """`servers`, all of whose entries can be used. Raises ValueError: one that cannot is a mistake in the code."""
+    if servers is None:
+        return {}
+    require_servers(servers)
+    for name, entry in servers.items():
+        check_entry(name, entry)
+        ServerConfig.from_dict(name, entry)
+    return dict(servers)
+
+
+def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], agent: str) -> MCPConfig:
+    """Put `servers` into the memory of `config`, over what its files say; returns `config`.
+
+    Logs for `agent`, the name of its class, which servers come from which file.
+    """
+    for name, entry in servers.items():
+        config.add_server(name, entry, save=False)
+    origins: dict[str, list[str]] = {}
+    for name in config.get_entries():
+        origins.setdefault(str(config.source_of(name) or "code"), []).append(name)
+    overrides = config.load_report.get("overrides", [])
+    logger.info("mcp_servers_configured", agent=agent, servers=origins, overrides=overrides)
+    return config
+
+
+_ON_THE_WAY = (ServerState.CREATED, ServerState.STARTING, ServerState.AUTHORIZING)
+_NAMED = 100
+"""How many tools of a server are named at most."""
+
+
+def connected_line(client: MCPClient, file: Path | None = None) -> str:
+    """A line about a connected server: the file that its entry comes from, if any, and the names of its tools."""
+    names = [one_line(tool.name) for tool in client.list_tools()]
+    count = f"{len(names)} tool{'' if len(names) == 1 else 's'}"
+    origin = "" if file is None else f" from {file}"
+    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return f"✓ {client.name}{origin} ({count})" + (": " + ", ".join(names[:_NAMED] + more) if names else "")
+
+
+def load_summary(manager: MCPClientManager) -> str:
+    """One line for each configured server that is not disabled; empty if there is none."""
+    connected = manager.list_servers()
+    statuses = {status.name: status for status in manager.status()}
+    enabled = [name for name, entry in manager.config.get_servers().items() if not entry.get("disabled")]
+    lines = []
+    # Those with a status include what cannot be used as an entry.
+    for name in dict.fromkeys([*enabled, *statuses]):
+        client = manager.get_client(name) if name in connected else None
+        if client is not None:
+            lines.append(connected_line(client, manager.config.source_of(name)))
+        else:
+            status = statuses.get(name)
+            if status is not None and status.state in _ON_THE_WAY:
+                lines.append(f"… {name} is {status.state.value}; its tools come when it is ready")
+                continue
+            reason = f": {status.last_error}" if status is not None and status.last_error else ""
+            again = "; it is tried again" if status is not None and status.retry_in is not None else ""
+            lines.append(indented(f"✗ {name} failed to connect{reason}{again}"))
+    return "\n".join(lines)

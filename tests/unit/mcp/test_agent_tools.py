@@ -1,13 +1,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from gaia.agents.base.tools import ToolNotFound, resolve_tool_name
-from gaia.mcp.registration import RegisteredTools, definitions_of, with_worded_response
+from gaia.mcp.agent_tools import (
+    RegisteredTools,
+    check_entry,
+    checked,
+    connected_line,
+    definitions_of,
+    load_summary,
+    put_over_files,
+    with_worded_response,
+)
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.tools import naming
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_result import ToolResult
@@ -235,3 +249,113 @@ def test_the_definition_of_a_tool_keeps_what_its_server_says() -> None:
     assert (entry["name"], entry["description"]) == ("mcp_time_now", "[MCP:time] Tells the time")
     assert (entry["_mcp_input_schema"], entry["_mcp_annotations"]) == (tool.input_schema, {"readOnlyHint": True})
     assert entry["function"](zone="UTC")["data"] == {"content": {"zone": "UTC"}}
+
+
+@pytest.mark.parametrize("entry", [{"command": "uvx"}, {"url": "http://localhost/mcp"}])
+def test_a_command_or_a_url_will_do(entry: dict[str, Any]) -> None:
+    check_entry("time", entry)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [(None, "got NoneType"), ("uvx", "got str"), ({}, "needs a 'command'"), ({"command": ""}, "needs a 'command'")],
+)
+def test_anything_else_is_a_mistake_that_is_explained(entry: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_entry("time", entry)
+
+
+def test_all_servers_of_a_constructor_are_checked_as_those_of_a_file_are() -> None:
+    assert checked(None) == {}
+    good = {"command": "uvx", "env": {"TOKEN": "${NOT_SET_YET}"}}
+    assert checked({"time": good}) == {"time": good}
+    with pytest.raises(ValueError, match=r"server 'git': .*timeout"):
+        checked({"time": good, "git": {"command": "uvx", "timeout": "long"}})
+
+
+def test_servers_are_named() -> None:
+    with pytest.raises(ValueError, match="expected servers by name"):
+        checked([{"command": "uvx"}])  # type: ignore[arg-type]
+
+
+def test_declared_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text('{"mcpServers": {"time": {"command": "old"}, "git": {"command": "git"}}}')
+    before = file.read_bytes()
+    config = put_over_files(MCPConfig(file), {"time": {"command": "new"}}, "MyAgent")
+    assert config.get_servers() == {"time": {"command": "new"}, "git": {"command": "git"}}
+    assert file.read_bytes() == before
+
+
+def test_the_log_says_which_servers_come_from_which_file(
+    home: Path, log_events: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    user_file, local = home / ".gaia" / "mcp_servers.json", Path.cwd() / "mcp_servers.json"
+    user_file.parent.mkdir()
+    user_file.write_text('{"mcpServers": {"time": {"command": "uvx"}, "git": {"command": "uvx"}, "db": 5}}')
+    local.write_text('{"mcpServers": {"git": {"command": "git"}}}')
+    put_over_files(MCPConfig(), {"own": {"command": "x"}}, "MyAgent")
+    assert log_events("mcp_servers_configured") == [
+        {
+            "agent": "MyAgent",
+            "servers": {str(user_file): ["time", "db"], str(local): ["git"], "code": ["own"]},
+            "overrides": ["git"],
+        }
+    ]
+
+
+def a_client(name: str, *tools: str) -> Any:
+    client = Mock(list_tools=Mock(return_value=[MCPTool(tool, "", {}) for tool in tools]))
+    client.name = name
+    return client
+
+
+@pytest.mark.parametrize(
+    ("tools", "line"),
+    [
+        ([], "✓ s (0 tools)"),
+        (["now"], "✓ s (1 tool): now"),
+        (["now", "zones"], "✓ s (2 tools): now, zones"),
+        (["a\nb"], "✓ s (1 tool): a b"),
+    ],
+)
+def test_a_connected_server_is_shown_with_its_tools(tools: list[str], line: str) -> None:
+    assert connected_line(a_client("s", *tools)) == line
+
+
+def test_a_very_long_list_of_tools_is_cut() -> None:
+    line = connected_line(a_client("s", *(f"t{number}" for number in range(150))))
+    assert line.endswith("t98, t99, and 50 more")
+
+
+def test_a_server_of_a_file_is_shown_with_the_file() -> None:
+    assert connected_line(a_client("s", "now"), Path("/etc/s.json")) == f"✓ s from {Path('/etc/s.json')} (1 tool): now"
+
+
+def test_each_server_that_is_not_disabled_has_a_line() -> None:
+    clients = {"time": a_client("time", "now")}
+    manager = Mock()
+    manager.list_servers.return_value = ["time"]
+    manager.get_client.side_effect = clients.get
+    manager.config.get_servers.return_value = {"time": {}, "git": {}, "off": {"disabled": True}}
+    manager.config.source_of.return_value = None
+    manager.status.return_value = [
+        ServerStatus(name="git", state=ServerState.FAILED, last_error="exited with code 1\n✓ bank (3 tools)"),
+        ServerStatus(name="slow", state=ServerState.STARTING),
+        ServerStatus(name="unusable", state=ServerState.FAILED, last_error="it has no command"),
+    ]
+    assert load_summary(manager).splitlines() == [
+        "✓ time (1 tool): now",
+        "✗ git failed to connect: exited with code 1",
+        "  ✓ bank (3 tools)",
+        "… slow is starting; its tools come when it is ready",
+        "✗ unusable failed to connect: it has no command",
+    ]
+
+
+def test_where_nothing_is_configured_there_is_nothing_to_say() -> None:
+    manager = Mock()
+    manager.list_servers.return_value = []
+    manager.config.get_servers.return_value = {}
+    manager.status.return_value = []
+    assert load_summary(manager) == ""
