@@ -17,8 +17,8 @@ from tests.waiting import wait_until
 
 Fake = Callable[..., Faked]
 
-NOT_NEEDED = {"submit_tool", "features", "listeners", "subscriptions", "tool_calls", "trips"}
-"""A task takes the place of a future; the rest are parts that gaia's own code uses."""
+NOT_NEEDED = {"submit_tool"}
+"""A task takes the place of a future."""
 
 
 def public(owner: type) -> dict[str, Any]:

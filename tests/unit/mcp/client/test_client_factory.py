@@ -71,4 +71,4 @@ class TestInstances:
 
     def test_there_is_none_of_a_server_that_was_not_started(self) -> None:
         with pytest.raises(ValueError, match="'it' is not running"):
-            MCPClientManager({"it": FakeServer("it")}).new_instance("it")
+            MCPClientManager({"it": FakeServer("it")})._engine.new_instance("it")

@@ -17,7 +17,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from gaia.mcp.client import MCPClient, MCPClientManager, mcp_client_manager
+from gaia.mcp.client import MCPClient, MCPClientManager, manager_engine
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallTimeout, ConfigError, JsonRpcError, ServerUnavailable, ToolDenied, UnknownTool
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
@@ -621,7 +621,7 @@ class TestRouting:
         self, manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch, submits: bool
     ) -> None:
         # Its thread ends the process of a former server of this name first.
-        monkeypatch.setattr(mcp_client_manager, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
+        monkeypatch.setattr(manager_engine, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
         manager._engine.registry.reserve("fault", MCPClient.from_config("fault", {"command": "no-such-program"}))
         if submits:
             with pytest.raises(ServerUnavailable, match="being started"):
@@ -868,7 +868,7 @@ class TestFilters:
                 == f"the tool {tool!r} of server 'filed' {denial}"
             )
         own = MCPClient("own", FakeTransport(), tool_filter=ToolFilter(allow=["pid"]))
-        assert """is not in "allow" of the client's tool_filter""" in str(own.refusal_of("large"))
+        assert """is not in "allow" of the client's tool_filter""" in str(own._engine.refusal_of("large"))
 
     def test_a_denied_tool_that_appears_later_stays_hidden(self, fault_server: FaultServer, manage: Manage) -> None:
         manager = manage(tool_filter=ToolFilter(deny=["delete_*"]))
