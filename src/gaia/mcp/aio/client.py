@@ -169,7 +169,7 @@ class AsyncMCPClient:
 
     def announce_roots(self) -> None:
         """Tell the server that the roots changed, if its protocol has a notification for that."""
-        self.sync._engine.announce_roots()
+        self.sync.announce_roots()
 
     # Events.
 

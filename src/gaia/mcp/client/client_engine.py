@@ -22,7 +22,6 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import CallCancelled, MCPError, ToolDenied
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.round_trips import RoundTrips
 from gaia.mcp.requests.session_requests import Requests
@@ -170,13 +169,6 @@ class ClientEngine:
     def close_services(self) -> None:
         if self.services.owned:
             self.services.close()
-
-    def announce_roots(self) -> None:
-        """Tell the server that the roots changed, if its protocol has a notification for that."""
-        profile = self.session.profile
-        # In the stateless era it is gone; each request asks anew (2026-07-28, "Roots").
-        if profile is not None and profile.protocol_version in HANDSHAKE_REVISIONS:
-            self.session.notify("notifications/roots/list_changed")
 
     @property
     def instructions(self) -> str | None:

@@ -13,6 +13,7 @@ from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.client.server_transport import transport_for
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.caller import CallFuture
@@ -195,7 +196,13 @@ class MCPClient:
         if offered is None:
             raise RuntimeError(f"client {self.name!r} was made without roots; give it some then, be it an empty list")
         offered.replace(roots)
-        self._engine.announce_roots()
+        self.announce_roots()
+
+    def announce_roots(self) -> None:
+        """Tell the server that the roots changed, if its protocol has a notification for that."""
+        # In the stateless era it is gone; each request asks anew (2026-07-28, "Roots").
+        if self.protocol_version in HANDSHAKE_REVISIONS:
+            self._engine.session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event` of this server, one at a time and in order, on a callback thread.

@@ -355,7 +355,7 @@ class MCPClientManager:
             raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")
         offered.replace(roots)
         for client in list(self._clients.values()):
-            client._engine.announce_roots()
+            client.announce_roots()
 
     # Tools.
 

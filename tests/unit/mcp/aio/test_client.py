@@ -33,7 +33,7 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
 def test_it_has_all_that_the_synchronous_client_has_with_the_same_parameters() -> None:
     internal = {name.rpartition(".")[2] for name in INTERNAL if name.startswith("gaia.mcp.MCPClient.")}
     theirs, ours = public(MCPClient), public(AsyncMCPClient)
-    assert theirs.keys() - NOT_NEEDED - internal == ours.keys() - {"over", "events", "name", "transport", "debug"}
+    assert theirs.keys() - NOT_NEEDED - internal == ours.keys() - {"over", "events", "name", "debug"}
     for name, member in theirs.items():
         if name in ours and not isinstance(member, property):
             assert parameters(ours[name]) == parameters(member), name

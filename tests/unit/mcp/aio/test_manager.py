@@ -9,6 +9,7 @@ import pytest
 
 from gaia.mcp import MCPClient, MCPClientManager, ServerUnavailable
 from gaia.mcp.aio import AsyncMCPClientManager, threads
+from gaia.mcp.client.manager_engine import ManagerEngine
 from gaia.mcp.supervision.events import Event, StateChanged, ToolsChanged
 from tests.fake_transport import FakeTransport
 from tests.unit.mcp.aio.conftest import run, until
@@ -45,7 +46,7 @@ def silent(transports: list[FakeTransport], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_it_has_all_that_the_synchronous_manager_has_with_the_same_parameters() -> None:
     theirs, ours = public(MCPClientManager), public(AsyncMCPClientManager)
-    assert theirs.keys() - NOT_NEEDED == ours.keys() - {"over", "events", "config", "debug"}
+    assert theirs.keys() - NOT_NEEDED == ours.keys() - {"over", "events", "debug"}
     for name, member in theirs.items():
         if name in ours:
             assert parameters(ours[name]) == parameters(member), name
@@ -62,7 +63,7 @@ def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
         assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
 
     # Its thread ends the process of a former server of this name first.
-    monkeypatch.setattr("gaia.mcp.client.mcp_client_manager._TO_BEGIN_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr("gaia.mcp.client.manager_engine._TO_BEGIN_SECONDS", 2 * PATIENCE)
     asyncio.run(main())
 
 
@@ -118,7 +119,7 @@ def test_a_server_that_is_removed_after_its_route_was_found_is_unavailable(
         async with AsyncMCPClientManager(ONE) as manager:
             routes = dict(manager.sync._engine.routes)
             await manager.remove_server("one")
-            monkeypatch.setattr(MCPClientManager, "routes", routes)
+            monkeypatch.setattr(ManagerEngine, "routes", routes)
             assert (await manager.call_tool("mcp_one_echo"))["error_type"] == "server_unavailable"
 
     run(main())
