@@ -20,7 +20,7 @@ from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.caller import CallFuture
 from gaia.mcp.requests.client_request import CallOptions, OnProgress
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -104,7 +104,10 @@ class MCPClientManager:
         self._engine = ManagerEngine(
             MCPConfig(trust_local=trust_local) if config is None else as_config(config),
             SharedServices(
-                **threads_for("manager"), tool_filter=tool_filter, on_authorization=on_authorization, taps=Taps()
+                **threads_for("manager"),
+                tool_filter=tool_filter,
+                on_authorization=on_authorization,
+                recorders=Recorders(),
             ),
             ClientOptions(
                 restart_policy=restart_policy,

@@ -344,6 +344,6 @@ def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> Supe
         clock=services.clock,
         rng=services.rng,
         observer=setup.observer,
-        taps=services.taps,
+        recorders=services.recorders,
         executor=setup.callbacks.lane().post,
     )
