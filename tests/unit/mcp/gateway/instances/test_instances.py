@@ -85,7 +85,7 @@ def test_an_owner_has_its_instance_if_there_can_be_no_spare(
         return make(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(manager, "new_instance", only_one)
+        patched.setattr(manager._engine, "new_instance", only_one)
         client = pool.upstream("one").client
         assert pool.clients() == [client]
         assert works(client)
