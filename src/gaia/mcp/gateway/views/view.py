@@ -163,9 +163,6 @@ class View:
                         merged.add(name, server, own, {**item, "name": name})
         return merged
 
-    def allows_prompt(self, server: str, prompt: str) -> bool:
-        return self.profile.allows_prompt(server, prompt)
-
     # Resources.
 
     def when_resources_known(self, act: Callable[[], None]) -> None:
