@@ -99,7 +99,7 @@ class _Examination:
 
     def abort(self) -> None:
         if self._client is not None:
-            self._client.request_disconnect()
+            self._client._engine.request_disconnect()
 
     def _complete(self) -> Iterator[Check]:
         """Every check of this kind of server once, in order; those that were not reached are skipped."""
