@@ -14,7 +14,6 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.config_variables import expand
 from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, without_name
 from gaia.mcp.doctor.cluster import check_cluster
-from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,
     Diagnosis,
@@ -26,7 +25,7 @@ from gaia.mcp.doctor.diagnosis import (
 )
 from gaia.mcp.doctor.endpoint import check_endpoint
 from gaia.mcp.doctor.inspection import Inspection, colliding, inspect_server, judge, names_of
-from gaia.mcp.doctor.programs import check_program
+from gaia.mcp.doctor.programs import check_program, check_sandbox
 from gaia.mcp.errors import ConfigError
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
