@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gaia.mcp.mixin import MCPClientMixin
     from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest
     from gaia.mcp.protocol.sampling import SamplingRequest
-    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
         Event,
@@ -157,7 +157,7 @@ _HOMES = {
     "AudioContent": "gaia.mcp.tools.tool_result",
     "AuthorizationRequest": "gaia.mcp.authorization.config",
     "CallCancelled": "gaia.mcp.errors",
-    "CallFuture": "gaia.mcp.requests.caller",
+    "CallFuture": "gaia.mcp.requests.submitted_request",
     "CallTimeout": "gaia.mcp.errors",
     "ConfigError": "gaia.mcp.errors",
     "ContentBlock": "gaia.mcp.tools.tool_result",
