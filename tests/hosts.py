@@ -31,7 +31,7 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.runtime.clock import Clock, SystemClock
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 from tests.waiting import PATIENCE
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, CallFuture
 from gaia.mcp.requests.client_request import CallOptions, ClientRequest, OnProgress

@@ -17,7 +17,7 @@ from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import (
     CallCancelled,
 )
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.transports.stdio import StdioTransport

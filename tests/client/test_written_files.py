@@ -83,7 +83,7 @@ def test_a_program_finds_the_file_beside_its_script_and_saves_variables_as_they_
     file.write_text("{}")
     script.write_text(
         "import json, sys\n"
-        "from gaia import log\n"
+        "from gaia.runtime import log\n"
         "from gaia.mcp import MCPClientManager\n"
         "log.configure(stream=sys.stdout)\n"
         "with MCPClientManager() as manager:\n"

@@ -15,6 +15,8 @@ from gaia.mcp import MCPTool
 if TYPE_CHECKING:
     import pydantic
 
+__all__ = ["accepts_null", "arguments_model", "flat_properties", "inlined_schema", "without_nulls"]
+
 _TYPES = ("string", "number", "integer", "boolean", "array", "object")
 """Of JSON Schema, except null."""
 

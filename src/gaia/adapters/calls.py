@@ -11,6 +11,8 @@ from gaia.adapters.results import InvalidArguments, parse_arguments
 from gaia.mcp import MCPClientManager, ToolResult
 from gaia.mcp.aio import AsyncMCPClientManager
 
+__all__ = ["Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"]
+
 Manager: TypeAlias = MCPClientManager | AsyncMCPClientManager
 """What adapters take."""
 

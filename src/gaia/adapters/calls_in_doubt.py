@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 from gaia.mcp import MCPTool, ToolResult
 from gaia.mcp.errors import CallCancelled
 
+__all__ = ["CallsInDoubt"]
+
 Request = TypeVar("Request")
 _KEPT = 100
 _INTERRUPTED = "the call was interrupted before its answer came"

@@ -19,6 +19,8 @@ from gaia.adapters.results import (
 )
 from gaia.mcp import ToolResult
 
+__all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
+
 
 def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
     """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.

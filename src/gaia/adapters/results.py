@@ -12,6 +12,17 @@ from typing import Any, TypeAlias
 
 from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
 
+__all__ = [
+    "InvalidArguments",
+    "Shown",
+    "content_for_model",
+    "description_for_model",
+    "input_schema",
+    "name_for_model",
+    "parse_arguments",
+    "text_for_model",
+]
+
 Shown: TypeAlias = TextContent | ImageContent
 """A part of a result that a model can be shown: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
 

@@ -18,8 +18,7 @@ from gaia.api import openai_format
 from gaia.api.answers import Answer, RequestFailed, answer, checked_messages
 from gaia.api.chat_request import parse
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.serving.http import disconnected, run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.threads import TooManyCalls, WorkerThreads

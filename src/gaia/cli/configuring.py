@@ -190,7 +190,7 @@ def remove(
 
     Says which files were changed, and whether another file has a server of this name, which counts from then on.
     """
-    from gaia.mcp.tools.pinning.lock_file import pins_in
+    from gaia.mcp.tools.pins import pins_in
 
     servers = options.load_config()
     entry_of(servers, name)

@@ -113,7 +113,7 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     """What the servers run; of a file that was trusted before, what has changed about that. On standard error."""
-    from gaia.mcp.config.difference import text_difference
+    from gaia.mcp.config.trust import text_difference
     from gaia.runtime.untrusted_text import escaped_line
 
     console = terminal.err()

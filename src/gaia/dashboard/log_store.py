@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Set
 from typing import Any
 
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import value_size
 from gaia.runtime.locks import reentrant_lock
 
 _MAX_RECORDS = 5000

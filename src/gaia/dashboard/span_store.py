@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, SpanKind
 
 from gaia.dashboard.live_updates import UpdateBuffer
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import value_size
 from gaia.runtime.locks import reentrant_lock
 from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaia.mcp.authorization.config import AuthorizationRequest
     from gaia.mcp.client.config import MCPConfig
-    from gaia.mcp.client.config_changes import AppliedConfig
+    from gaia.mcp.client.configured_servers import AppliedConfig
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
     from gaia.mcp.client.pinned_client import PinnedClient
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
         UrlElicitationRequired,
     )
     from gaia.mcp.mixin import MCPClientMixin
-    from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest
-    from gaia.mcp.protocol.sampling import SamplingRequest
+    from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, SamplingRequest
     from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
@@ -153,7 +152,7 @@ __all__ = [
 
 _HOMES = {
     "AnswerLost": "gaia.mcp.errors",
-    "AppliedConfig": "gaia.mcp.client.config_changes",
+    "AppliedConfig": "gaia.mcp.client.configured_servers",
     "AudioContent": "gaia.mcp.tools.tool_result",
     "AuthorizationRequest": "gaia.mcp.authorization.config",
     "CallCancelled": "gaia.mcp.errors",
@@ -162,9 +161,9 @@ _HOMES = {
     "ConfigError": "gaia.mcp.errors",
     "ContentBlock": "gaia.mcp.tools.tool_result",
     "Delivery": "gaia.mcp.errors",
-    "ElicitationAnswer": "gaia.mcp.protocol.elicitation",
+    "ElicitationAnswer": "gaia.mcp.protocol.server_questions",
     "ElicitationCompleted": "gaia.mcp.supervision.events",
-    "ElicitationRequest": "gaia.mcp.protocol.elicitation",
+    "ElicitationRequest": "gaia.mcp.protocol.server_questions",
     "EmbeddedResource": "gaia.mcp.tools.tool_result",
     "Event": "gaia.mcp.supervision.events",
     "EventsDropped": "gaia.mcp.supervision.events",
@@ -198,7 +197,7 @@ _HOMES = {
     "ReplicaStatus": "gaia.mcp.supervision.status",
     "RestartPolicy": "gaia.mcp.supervision.policy",
     "Restarted": "gaia.mcp.supervision.events",
-    "SamplingRequest": "gaia.mcp.protocol.sampling",
+    "SamplingRequest": "gaia.mcp.protocol.server_questions",
     "ServerCrashed": "gaia.mcp.errors",
     "ServerLog": "gaia.mcp.supervision.events",
     "ServerState": "gaia.mcp.supervision.events",

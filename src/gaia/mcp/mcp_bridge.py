@@ -11,8 +11,7 @@ from operator import methodcaller
 from typing import Any
 
 from gaia.mcp.server.offering import Offering
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

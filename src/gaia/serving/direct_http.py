@@ -18,8 +18,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.serving.client_address import ClientAddress
 from gaia.serving.cors import Cors
 from gaia.serving.direct_connections import DirectConnections

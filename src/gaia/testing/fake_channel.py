@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.standalone import StandaloneTransport
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import DaemonPool
 from gaia.testing.fake_session import FakeSession
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import Offering

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gaia.agents.base.mcp_context import CAPABILITIES, InputRequired, MCPCapabilityMissing, MCPContext
 from gaia.mcp.client.features import LOG_LEVELS
-from gaia.mcp.protocol.stateless_era import META
+from gaia.mcp.protocol.eras import META
 from gaia.runtime.cancellation import CancelScope
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import FakeCall

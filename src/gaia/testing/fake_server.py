@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gaia.mcp.errors import StartFailed
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from gaia.mcp.rpc.channel import ChannelListener, Ending
 from gaia.mcp.transports.in_process import InProcessServer
 from gaia.runtime.clock import Clock, SystemClock, require_seconds

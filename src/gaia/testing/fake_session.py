@@ -11,7 +11,7 @@ from typing import Any
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPRequestCancelled
 from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.errors import JsonRpcError
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, META, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
 from gaia.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -19,12 +19,11 @@ from gaia.mcp.protocol.messages import (
     encode_notification,
     encode_result,
 )
-from gaia.mcp.protocol.stateless_era import META, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
 from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.daemon_pool import DaemonPool
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.log import exception_text
+from gaia.runtime.threads import DaemonPool
 from gaia.testing.fake_context import FakeContext, RequestId
 from gaia.testing.fake_requests import FakeRequests
 from gaia.testing.fake_tool import Json

@@ -8,16 +8,16 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from gaia.mcp.errors import StartFailed
+from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.in_process import InProcessServer
 from gaia.mcp.transports.standalone import StandaloneTransport
 from gaia.runtime.clock import Clock
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import EngineThread
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,

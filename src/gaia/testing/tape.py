@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from gaia.mcp.errors import InvalidResponse, MCPError
+from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.protocol.messages import (
     ErrorResponse,
@@ -20,7 +21,6 @@ from gaia.mcp.protocol.messages import (
     Response,
     decode,
 )
-from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Errand, Outgoing
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.runtime.locks import reentrant_lock

@@ -14,9 +14,9 @@ import pytest
 
 from gaia.http import ConnectFailed, Interrupted, Proxies, TimedOut, Url
 from gaia.http.proxies import Proxy
-from tests.unit.http_client.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
-from tests.unit.http_client.test_connection import post, soon
-from tests.unit.http_client.test_tls import secured
+from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
+from tests.unit.http.test_connection import post, soon
+from tests.unit.http.test_tls import secured
 
 BASIC = base64.b64encode(b"me:secret")
 

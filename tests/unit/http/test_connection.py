@@ -26,7 +26,7 @@ from gaia.http import (
     Url,
 )
 from gaia.http.connection import HttpConnection as Connection
-from tests.unit.http_client.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
+from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
 from tests.waiting import wait_until
 
 HEADERS = {"Content-Type": "application/json"}

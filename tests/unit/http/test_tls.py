@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gaia.http import ConnectFailed, Interrupted, TimedOut, tls_context
-from tests.unit.http_client.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
-from tests.unit.http_client.test_connection import post, soon
+from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
+from tests.unit.http.test_connection import post, soon
 
 
 def secured(context: ssl.SSLContext, *answers: bytes) -> object:

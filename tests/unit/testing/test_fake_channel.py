@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.protocol.framing import OversizedLine
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.rpc.channel import Ending, Errand, Frame
 from gaia.runtime.clock import SystemClock
 from gaia.testing.fake_channel import FakeChannel, FakeTransport

@@ -10,7 +10,7 @@ import pytest
 from gaia.agents.base.mcp_context import MCPContext, MCPRequestCancelled
 from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.clock import SystemClock
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakePrompt
 from gaia.testing.fake_session import FakeSession
 from gaia.testing.faults import Fault

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, StartFailed
-from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
+from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending, Frame
 from gaia.mcp.rpc.connection import Connection

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

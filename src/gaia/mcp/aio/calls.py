@@ -12,15 +12,14 @@ from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected
 from gaia.mcp.protocol.exchange import Exchange, Send
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.requests.client_requests import SCOPE_CANCELLED, ClientRequests
 from gaia.mcp.requests.exchange import CallOptions, Outcome, RequestExchange
 from gaia.mcp.requests.submitted_request import SubmittedRequest, report
 from gaia.mcp.supervision.callbacks import Lane
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.runtime.loop_work import WakeUp, running_loop_work
 
 logger = get_logger(__name__)

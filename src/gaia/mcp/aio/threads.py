@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 from gaia.mcp.errors import CallCancelled
 from gaia.mcp.requests.client_requests import SCOPE_CANCELLED
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.loop_work import release, running_loop_work
+from gaia.runtime.threads import DaemonPool
 
 P = ParamSpec("P")
 T = TypeVar("T")

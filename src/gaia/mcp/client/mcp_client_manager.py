@@ -11,16 +11,14 @@ from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig, as_config
-from gaia.mcp.client.config_changes import AppliedConfig
-from gaia.mcp.client.configured_servers import ConfiguredServers
+from gaia.mcp.client.configured_servers import AppliedConfig, ConfiguredServers
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.presence import Presence, enabled_servers
-from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Readiness, require_wait
+from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Presence, Readiness, enabled_servers, require_wait
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
-from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.tap import Taps
@@ -39,8 +37,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.loop_reader import PipeLoop
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import enable_debug, get_logger
+from gaia.runtime.log import enable_debug, exception_text, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 

@@ -13,7 +13,7 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, Condition, RequestSession, Supervised
 from gaia.mcp.supervision.callbacks import CallbackGroup

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.protocol.messages import is_tool_error
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.requests.exchange import RequestExchange
 from gaia.mcp.rpc.call import Call, CallRoute, ProgressSink
 from gaia.mcp.rpc.connection import Connection

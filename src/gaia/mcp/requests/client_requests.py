@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from gaia.mcp.errors import CallCancelled, JsonRpcError, NotConnected, UrlElicitationRequired
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.exchange import Exchange, Send, drive, paginate
-from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import INVALID_PARAMS, value_size
 from gaia.mcp.requests.caller import RequestSession
 from gaia.mcp.requests.exchange import ASK, DONE, SEND, CallOptions, OnProgress, Outcome, RequestExchange, Step
 from gaia.mcp.requests.input_requests import InputRequests
@@ -22,9 +21,9 @@ from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.clock import Clock
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.locks import TimedQueue, reentrant_lock
+from gaia.runtime.threads import DaemonPool
 
 T = TypeVar("T")
 

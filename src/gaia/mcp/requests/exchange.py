@@ -19,7 +19,7 @@ import orjson
 
 from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, NotConnected, UrlElicitationRequired
 from gaia.mcp.observation.request_spans import Observation
-from gaia.mcp.protocol.raw_answers import NO_FACTS, ResultFacts
+from gaia.mcp.protocol.gateway_answers import NO_FACTS, ResultFacts
 from gaia.mcp.protocol.rounds import MAX_ROUNDS, InputRequired, delivery_of, needs_input
 from gaia.mcp.requests.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.rpc.call import Call, RequestOwner

@@ -10,8 +10,8 @@ from concurrent.futures._base import CANCELLED
 from typing import Any, Protocol
 
 from gaia.mcp.errors import CallCancelled, Delivery, InvalidResponse, MCPError, ServerCrashed
+from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.protocol.notifications import progress_of
-from gaia.mcp.protocol.value_size import value_size
 from gaia.mcp.requests.caller import RequestSession
 from gaia.mcp.requests.exchange import ASK, CHECK, DONE, SEND, OnProgress, Outcome, Peer, RequestExchange, Step
 from gaia.mcp.requests.input_requests import InputRequests
@@ -20,10 +20,9 @@ from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.clock import Clock
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.deadlines import Deadlines
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 logger = get_logger(__name__)
 

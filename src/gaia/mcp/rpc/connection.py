@@ -26,8 +26,9 @@ from gaia.mcp.errors import (
     answered_error,
 )
 from gaia.mcp.observation.request_spans import Observation, Observer
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.framing import OversizedLine
-from gaia.mcp.protocol.gateway_failures import failure_in, failure_of
+from gaia.mcp.protocol.gateway_answers import decode_answer, failure_in, failure_of
 from gaia.mcp.protocol.messages import (
     ErrorResponse,
     Message,
@@ -40,8 +41,6 @@ from gaia.mcp.protocol.messages import (
     decode,
     encode_notification,
 )
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
-from gaia.mcp.protocol.raw_answers import decode_answer
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.call import Call, RequestOwner
 from gaia.mcp.rpc.channel import Channel, Frame, Outgoing

@@ -23,8 +23,8 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.waited_call import error_of_waited, timeout_of_waiting
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.interruption import completed
+from gaia.runtime.log import exception_text
 
 Refusal = Callable[[str], MCPError | None]
 """``refusal(tool)``: the error that ends the call of a tool instead of sending it; None to send it."""

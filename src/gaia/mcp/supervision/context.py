@@ -9,7 +9,7 @@ import msgspec
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.rpc.tap import Taps
 from gaia.mcp.supervision.events import Event

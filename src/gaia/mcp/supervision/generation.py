@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.notifications import ServerNotification
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, Ending
@@ -21,10 +21,9 @@ from gaia.mcp.supervision.maintenance import Maintenance, open_and_list
 from gaia.mcp.supervision.notifications import Notifications
 from gaia.mcp.supervision.policy import Loss
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.event_loop import EventLoop
-from gaia.runtime.exception_text import exception_text, traceback_text
-from gaia.runtime.log import get_logger, mask_secrets_of
+from gaia.runtime.log import exception_text, get_logger, mask_secrets_of, traceback_text
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gaia.mcp.errors import HttpError, InvalidResponse, JsonRpcError, MCPError, NeedsAuthorization
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile, resubscribe
 from gaia.mcp.protocol.exchange import Exchange
-from gaia.mcp.protocol.handshake_era import resubscribe
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.protocol.notifications import (
     ElicitationComplete,

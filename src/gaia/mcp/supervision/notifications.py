@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.protocol.messages import Notification
+from gaia.mcp.protocol.messages import Notification, value_size
 from gaia.mcp.protocol.notifications import (
     ElicitationComplete,
     LogMessage,
@@ -17,7 +17,6 @@ from gaia.mcp.protocol.notifications import (
     ToolListChanged,
     parse_notification,
 )
-from gaia.mcp.protocol.value_size import value_size
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision import events
 from gaia.mcp.supervision.server_requests import ServerRequests

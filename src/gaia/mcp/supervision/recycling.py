@@ -10,8 +10,7 @@ from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.recycling_limits import RecyclingLimits, RecyclingReason
 from gaia.runtime.clock import Clock
 from gaia.runtime.event_loop import EventLoop, Timer
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 
 from gaia.mcp.errors import CallTimeout, ConfigError, MCPError, ServerCrashed
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
-from gaia.mcp.protocol.gateway_failures import is_gateway
+from gaia.mcp.protocol.gateway_answers import is_gateway
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.call_queue import CallQueue
@@ -35,8 +35,7 @@ from gaia.mcp.supervision.status import Condition
 from gaia.mcp.supervision.stopping import Stopping
 from gaia.mcp.supervision.trial import Trial
 from gaia.runtime.event_loop import EventLoop, Timer, run_all
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

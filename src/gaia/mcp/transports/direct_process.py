@@ -18,8 +18,8 @@ from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports.guard import MARK_VARIABLE, host_guard
 from gaia.mcp.transports.process import KILL, ServerProcess, ending_of, lineage
 from gaia.mcp.transports.strays import end_strays, signal_each
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 if TYPE_CHECKING:
     import psutil

@@ -22,9 +22,9 @@ from gaia.mcp.transports.guard import MARK_VARIABLE
 from gaia.mcp.transports.process import KILL, ServerProcess, ending_of, lineage
 from gaia.mcp.transports.process_memory import tree_memory
 from gaia.mcp.transports.strays import end_strays
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

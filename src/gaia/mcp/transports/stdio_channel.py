@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from gaia.mcp.errors import StartFailed
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import LineFramer
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.direct_process import DirectProcess
@@ -25,9 +25,9 @@ from gaia.mcp.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.transports.process import ServerProcess
 from gaia.mcp.transports.reaped_process import ReapedProcess
 from gaia.mcp.transports.stderr_tail import StderrTail
-from gaia.runtime.engine_thread import EngineThread, with_pauses
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
+from gaia.runtime.threads import EngineThread, with_pauses
 
 if TYPE_CHECKING:
     from gaia.mcp.transports.sandbox.cage import Cage

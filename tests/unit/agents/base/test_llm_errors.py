@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.agents.base import llm_errors
 from gaia.agents.base.llm_errors import LLMError, LLMNotInstalled, LLMTimeout
 
-ALL = [getattr(llm_errors, name) for name in llm_errors.__all__]
+ALL = [LLMError, *LLMError.__subclasses__()]
 
 
 @pytest.mark.parametrize("kind", ALL)

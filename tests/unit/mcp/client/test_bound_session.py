@@ -9,7 +9,7 @@ from gaia.mcp.cluster.bound_calls import BoundCalls
 from gaia.mcp.errors import NotConnected
 from gaia.mcp.requests.client_request import ClientRequest
 from gaia.testing import FakeClock
-from tests.unit.mcp.client.cluster.test_placed_calls import Server
+from tests.unit.mcp.cluster.test_placed_calls import Server
 
 
 @pytest.fixture

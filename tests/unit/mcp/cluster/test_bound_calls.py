@@ -6,7 +6,7 @@ from gaia.mcp.cluster.lease import HostClock
 from gaia.mcp.cluster.wire import Reply, WireError
 from gaia.mcp.errors import NotConnected, Overloaded, ServerCrashed, SessionLost, ToolDenied
 from gaia.mcp.rpc.call import Call
-from tests.unit.mcp.client.cluster.test_placed_calls import OK, Server
+from tests.unit.mcp.cluster.test_placed_calls import OK, Server
 
 
 @pytest.fixture

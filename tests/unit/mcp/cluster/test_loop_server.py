@@ -3,7 +3,7 @@ from typing import Any
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.supervision.events import ServerState
 from tests.hosts import LocalEngine
-from tests.unit.mcp.client.cluster.conftest import Place, add, link_of
+from tests.unit.mcp.cluster.conftest import Place, add, link_of
 
 SHARED = Placement(lifetime="detached")
 

@@ -4,7 +4,7 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.supervision.events import ServerState
 from tests.hosts import LocalEngine
-from tests.unit.mcp.client.cluster.conftest import Place, link_of
+from tests.unit.mcp.cluster.conftest import Place, link_of
 from tests.waiting import wait_until
 
 

@@ -11,8 +11,8 @@ from gaia.mcp.cluster.placed_server import PlacedServer
 from gaia.mcp.errors import CallCancelled
 from gaia.mcp.supervision.events import Event, ServerState, StateChanged
 from tests.hosts import LocalEngine
-from tests.unit.mcp.client.cluster.conftest import Place, link_of
-from tests.unit.mcp.client.cluster.test_placed_calls import Loop
+from tests.unit.mcp.cluster.conftest import Place, link_of
+from tests.unit.mcp.cluster.test_placed_calls import Loop
 from tests.waiting import PATIENCE, wait_until
 
 

@@ -10,7 +10,7 @@ from gaia.mcp.supervision.events import Event, ToolsChanged
 from gaia.runtime.cancellation import current_scope
 from tests.hosts import LocalEngine
 from tests.tracing import Metering, Tracing, attributes_of
-from tests.unit.mcp.client.cluster.conftest import Place, link_of
+from tests.unit.mcp.cluster.conftest import Place, link_of
 from tests.waiting import PATIENCE, wait_until
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -6,7 +6,7 @@ from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.supervision.events import ServerState
 from tests.hosts import LocalEngine, LocalLink
-from tests.unit.mcp.client.cluster.conftest import Place, add, link_of
+from tests.unit.mcp.cluster.conftest import Place, add, link_of
 from tests.waiting import PATIENCE, wait_until
 
 SHARED = Placement(lifetime="detached")

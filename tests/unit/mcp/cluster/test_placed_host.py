@@ -4,7 +4,7 @@ import psutil
 
 from gaia.mcp.supervision.events import ServerState
 from tests.hosts import LocalEngine
-from tests.unit.mcp.client.cluster.conftest import Place, add, link_of
+from tests.unit.mcp.cluster.conftest import Place, add, link_of
 from tests.waiting import PATIENCE, wait_until
 
 

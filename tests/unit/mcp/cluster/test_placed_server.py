@@ -7,7 +7,7 @@ from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import ServerCrashed
 from gaia.mcp.supervision.events import Event, Restarted, ServerState
 from tests.hosts import LocalEngine
-from tests.unit.mcp.client.cluster.conftest import Place, add, link_of
+from tests.unit.mcp.cluster.conftest import Place, add, link_of
 from tests.waiting import PATIENCE, wait_until
 
 SHARED = Placement(lifetime="detached")

@@ -18,7 +18,7 @@ from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.supervision.events import Restarted, ServerState
 from tests.hosts import LocalEngine
 from tests.tracing import Metering, Tracing, attributes_of
-from tests.unit.mcp.client.cluster.conftest import Place, add, link_of
+from tests.unit.mcp.cluster.conftest import Place, add, link_of
 from tests.waiting import PATIENCE, wait_until
 
 OURS = {"gaia.mcp.server.name": "it"}

@@ -8,7 +8,7 @@ from gaia.mcp.errors import StartFailed
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
 
 from gaia.mcp.cluster import ray_engine  # noqa: E402 - needs Ray
-from tests.unit.mcp.client.cluster.test_ray_link import FakeActor  # noqa: E402 - needs Ray
+from tests.unit.mcp.cluster.test_ray_link import FakeActor  # noqa: E402 - needs Ray
 
 pytestmark = pytest.mark.usefixtures("program")
 

@@ -7,7 +7,7 @@ from gaia.mcp.cluster.link import ClusterLeft
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
 
 from gaia.mcp.cluster import ray_session  # noqa: E402 - needs Ray
-from tests.unit.mcp.client.cluster.test_placed_calls import Loop  # noqa: E402
+from tests.unit.mcp.cluster.test_placed_calls import Loop  # noqa: E402
 
 
 class Session:

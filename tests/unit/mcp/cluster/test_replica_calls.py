@@ -5,7 +5,7 @@ from gaia.mcp.cluster.lease import HostClock
 from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.errors import CallCancelled, ServerCrashed
 from gaia.mcp.supervision.events import ServerState
-from tests.unit.mcp.client.cluster.test_placed_calls import Link, Server
+from tests.unit.mcp.cluster.test_placed_calls import Link, Server
 
 
 class Replicas:

@@ -15,7 +15,7 @@ from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.testing import FakeClock
-from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, Person
+from tests.unit.mcp.supervision.conftest import FORM, HELLO, LINK, Person
 from tests.waiting import PATIENCE, wait_until
 
 TIMEOUT = 600.0

@@ -11,7 +11,7 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.rpc.counted_connection import CountedConnection
 from gaia.testing import FakeClock
-from tests.unit.mcp.client.rpc.test_connection import FakeChannel
+from tests.unit.mcp.rpc.test_connection import FakeChannel
 
 
 def call(number: int, **settings: Any) -> Call:

@@ -11,7 +11,7 @@ import pytest
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.supervision.client_features import ClientFeatures, Roots
 from tests.supervised import Supervised
-from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK
+from tests.unit.mcp.supervision.conftest import FORM, HELLO, LINK
 
 
 class TestCapabilities:

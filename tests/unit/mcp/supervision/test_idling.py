@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gaia.mcp.errors import ServerUnavailable, StartFailed
-from gaia.mcp.protocol.era import ServerProfile
-from gaia.mcp.protocol.handshake_era import HandshakeEra
+from gaia.mcp.protocol.eras import HandshakeEra, ServerProfile
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.events import GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from tests.fake_transport import PATIENCE, FakeChannel
 from tests.supervised import FRAGILE, Supervised
-from tests.unit.mcp.client.supervision.conftest import FORM, Person
-from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.supervision.conftest import FORM, Person
+from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
 from tests.waiting import wait_until
 
 TEXT = {"content": "text"}

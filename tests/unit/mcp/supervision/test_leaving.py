@@ -8,9 +8,9 @@ from gaia.mcp.errors import CallCancelled, CallTimeout, ServerCrashed, StartFail
 from gaia.mcp.supervision.events import Restarted, ServerLog, ServerState
 from tests.fake_transport import PATIENCE
 from tests.supervised import Supervised
-from tests.unit.mcp.client.supervision.test_replacement import DRAIN, TEXT, replaced
-from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
-from tests.unit.mcp.client.supervision.test_spare import is_answered_by
+from tests.unit.mcp.supervision.test_replacement import DRAIN, TEXT, replaced
+from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.supervision.test_spare import is_answered_by
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from gaia.mcp.supervision.events import Event, Restarted, ServerState, StateChan
 from gaia.runtime import log
 from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, handshake_answers
 from tests.supervised import Supervised
-from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
-from tests.unit.mcp.client.supervision.test_spare import is_answered_by, status, wait_for_standby
+from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.supervision.test_spare import is_answered_by, status, wait_for_standby
 from tests.waiting import wait_until
 
 TEXT = {"content": "text"}

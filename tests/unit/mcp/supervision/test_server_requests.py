@@ -10,7 +10,7 @@ from gaia.mcp.supervision.client_features import ClientFeatures, Roots
 from gaia.mcp.supervision.events import ElicitationCompleted
 from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
-from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, Person
+from tests.unit.mcp.supervision.conftest import FORM, HELLO, LINK, Person
 from tests.waiting import PATIENCE
 
 Offer = Callable[..., FakeChannel]

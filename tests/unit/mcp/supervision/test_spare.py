@@ -16,7 +16,7 @@ from gaia.runtime import log
 from tests.fake_transport import PATIENCE, FakeChannel, handshake_answers
 from tests.supervised import FRAGILE, Supervised
 from tests.tracing import Tracing, attributes_of
-from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
 from tests.waiting import wait_until
 
 TEXT = {"content": "text"}

@@ -10,7 +10,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.supervision.events import ServerState
 from tests.fake_transport import PATIENCE
 from tests.supervised import Supervised
-from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
+from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
 
 TEXT = {"content": "text"}
 

@@ -11,7 +11,7 @@ from gaia.mcp.transports import ChannelTransport, MCPTransport, StdioTransport
 from gaia.mcp.transports.base import Authorization
 from gaia.mcp.transports.http import HttpTransport
 from tests.fake_transport import FakeTransport
-from tests.unit.mcp.client.transports.conftest import Json
+from tests.unit.mcp.transports.conftest import Json
 
 
 class TestInterface:

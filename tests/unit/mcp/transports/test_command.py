@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.command import argument_vector, split_command
-from tests.unit.mcp.client.transports.conftest import Json, Listener, posix
+from tests.unit.mcp.transports.conftest import Json, Listener, posix
 
 
 class TestCommandLine:

@@ -10,7 +10,7 @@ import pytest
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.stdio_channel import StdioChannel
-from tests.unit.mcp.client.transports.conftest import Configure, Listener, direct, posix
+from tests.unit.mcp.transports.conftest import Configure, Listener, direct, posix
 from tests.waiting import PATIENCE
 
 

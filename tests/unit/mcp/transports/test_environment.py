@@ -12,7 +12,7 @@ from gaia.mcp.client import MCPClient
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.environment import INHERITED, is_install_setting, server_environment, withheld
 from gaia.mcp.transports.guard import MARK_VARIABLE
-from tests.unit.mcp.client.transports.conftest import SECRET, call
+from tests.unit.mcp.transports.conftest import SECRET, call
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from gaia.mcp.client import MCPClient
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.fork_server import ForkServer, fork_server
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import Configure, linux
+from tests.unit.mcp.transports.conftest import Configure, linux
 from tests.waiting import wait_until
 
 

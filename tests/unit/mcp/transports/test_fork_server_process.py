@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.reaped_process import _request
-from tests.unit.mcp.client.transports.conftest import call, linux
+from tests.unit.mcp.transports.conftest import call, linux
 from tests.waiting import PATIENCE
 
 pytestmark = linux

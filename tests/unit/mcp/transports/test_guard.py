@@ -14,7 +14,7 @@ import pytest
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.guard import MARK_VARIABLE, HostGuard, host_guard
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import Configure, direct, posix
+from tests.unit.mcp.transports.conftest import Configure, direct, posix
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = posix

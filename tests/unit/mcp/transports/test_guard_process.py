@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gaia.mcp.transports import guard_process
 from gaia.mcp.transports.guard import MARK_VARIABLE
-from tests.unit.mcp.client.transports.conftest import posix
+from tests.unit.mcp.transports.conftest import posix
 from tests.waiting import PATIENCE
 
 pytestmark = posix

@@ -20,7 +20,7 @@ from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime import log
 from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.locks import Latch
-from tests.unit.mcp.client.transports.conftest import Listener
+from tests.unit.mcp.transports.conftest import Listener
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="loops do not read pipes there")

@@ -22,7 +22,7 @@ from gaia.mcp.transports.process import ending_of
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.unit.mcp.client.transports.conftest import (
+from tests.unit.mcp.transports.conftest import (
     PATIENCE,
     PRELUDE,
     Configure,

@@ -13,7 +13,7 @@ import pytest
 from gaia.mcp.transports import StdioTransport, process_memory
 from gaia.mcp.transports.process_memory import tree_memory
 from gaia.mcp.transports.stdio_channel import StdioChannel
-from tests.unit.mcp.client.transports.conftest import Listener, both_parents, linux
+from tests.unit.mcp.transports.conftest import Listener, both_parents, linux
 
 MEGABYTE = 1024 * 1024
 HOLDS = (

@@ -21,7 +21,7 @@ from gaia.mcp.transports.fork_server import fork_server
 from gaia.mcp.transports.reaped_process import ReapedPopen, ReapedProcess
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive, wait_for_end
-from tests.unit.mcp.client.transports.conftest import Host, Listener, call, end, linux
+from tests.unit.mcp.transports.conftest import Host, Listener, call, end, linux
 from tests.waiting import PATIENCE
 
 pytestmark = linux

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from gaia.mcp.errors import CallTimeout, NotConnected, Overloaded, ServerCrashed
-from gaia.mcp.protocol.gateway_failures import NOT_SENT
+from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from gaia.runtime.clock import SystemClock
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import call, posix
+from tests.unit.mcp.transports.conftest import call, posix
 from tests.waiting import PATIENCE, wait_until
 
 

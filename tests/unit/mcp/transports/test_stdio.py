@@ -9,7 +9,7 @@ import pytest
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.transports import StdioTransport
-from tests.unit.mcp.client.transports.conftest import SECRET, Configure, Listener, call
+from tests.unit.mcp.transports.conftest import SECRET, Configure, Listener, call
 
 
 class TestSettings:

@@ -17,7 +17,7 @@ from gaia.mcp.errors import InvalidResponse, MCPError, ServerCrashed
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.stdio_channel import StdioChannel
-from tests.unit.mcp.client.transports.conftest import (
+from tests.unit.mcp.transports.conftest import (
     MEGABYTE,
     PATIENCE,
     SECRET,

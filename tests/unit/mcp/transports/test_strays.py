@@ -14,7 +14,7 @@ import pytest
 from gaia.mcp.transports import strays
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import Listener, direct, posix
+from tests.unit.mcp.transports.conftest import Listener, direct, posix
 from tests.waiting import PATIENCE
 
 

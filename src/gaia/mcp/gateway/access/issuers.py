@@ -18,7 +18,7 @@ from gaia.mcp.gateway.access.issuer_settings import IssuerSettings
 from gaia.mcp.gateway.access.key_fetch import KeysUnavailable, fetch_keys
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.protected_resource import ProtectedResource
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 Fetching = Callable[[IssuerSettings], FetchInThread]
 

@@ -23,8 +23,7 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

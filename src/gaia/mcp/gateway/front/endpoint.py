@@ -28,7 +28,7 @@ from gaia.mcp.gateway.methods.dispatch import dispatch
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.gateway_failures import NOT_SENT
+from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
 from gaia.serving.direct_handler import JSON, Headers, Responder
 from gaia.serving.guards import Refused as NotServed

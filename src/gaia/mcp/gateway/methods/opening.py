@@ -12,10 +12,9 @@ from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, META, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.gateway_failures import GATEWAY_NAME
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
+from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
 
 _INFO = {"name": GATEWAY_NAME, "version": __version__}
 

@@ -17,8 +17,8 @@ from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.changes import MAX_WATCHED, Audience
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 
 _FILTERS: dict[Kind, str] = {
     "tools": "toolsListChanged",

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.gateway.operations.file_watch import FileWatch
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from gaia.runtime.fixed_parts import consists_of
+from gaia.runtime.untrusted_text import consists_of
 
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _OPERATORS = "+#./;?&"

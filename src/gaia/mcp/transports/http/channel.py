@@ -16,7 +16,7 @@ from typing import Any
 
 from gaia.http import HttpClientError, HttpConnection, Interrupted
 from gaia.mcp.errors import MCPError, NeedsAuthorization
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.http.connection_pool import ConnectionPool, IdleConnections
@@ -24,9 +24,9 @@ from gaia.mcp.transports.http.errand import CallersErrand
 from gaia.mcp.transports.http.http_session import HttpSession, is_stateless
 from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.server_streams import OldServerStream, ServerStream
-from gaia.runtime.daemon_pool import PoolExhausted
 from gaia.runtime.locks import Latch, WeakObjects, reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import PoolExhausted
 
 logger = get_logger(__name__)
 

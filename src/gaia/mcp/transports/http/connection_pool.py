@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from gaia.http import HttpConnection
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
 from gaia.runtime.locks import Latch, reentrant_lock
+from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 _BORROWED_SECONDS = 0.2
 """How long those that have borrowed a connection are waited for at the end. They are interrupted by then."""

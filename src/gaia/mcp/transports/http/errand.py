@@ -8,8 +8,8 @@ from functools import partial
 from gaia.http import HttpConnection
 from gaia.mcp.transports.http.connection_pool import ConnectionPool
 from gaia.mcp.transports.http.post import Post
-from gaia.runtime.daemon_pool import PoolExhausted
 from gaia.runtime.handover import mark_engine_thread, on_engine_thread
+from gaia.runtime.threads import PoolExhausted
 
 
 class CallersErrand:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gaia.http import ProtocolBroken, Response
-from gaia.runtime.engine_thread import with_pauses
+from gaia.runtime.threads import with_pauses
 
 _RETRY_SECONDS = 1.0
 _MIN_RETRY_SECONDS = 0.1

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gaia.http import Deadline, HttpConnection, Response, Url
 from gaia.mcp.errors import InvalidResponse, MCPError
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Ending, Outgoing
 

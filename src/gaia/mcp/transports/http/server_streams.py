@@ -19,9 +19,9 @@ from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream
 from gaia.mcp.transports.http.http_session import HttpSession, HttpSink
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.locks import Latch, reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.rpc.channel import ChannelListener
 from gaia.mcp.rpc.connection import Connection

@@ -11,7 +11,7 @@ from gaia.http import HttpConnection, HttpSettings, Response, Url
 from gaia.mcp.errors import NeedsAuthorization
 from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
 from tests.servers.http_server import Exchange, ScriptedServer
-from tests.unit.mcp.client.transports.http.conftest import Serve
+from tests.unit.mcp.transports.http.conftest import Serve
 
 Flow = Generator[str | None, tuple[int, str | None], None]
 

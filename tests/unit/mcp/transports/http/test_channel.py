@@ -12,8 +12,8 @@ from gaia.mcp import MCPClient
 from gaia.mcp.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.transports.http.transport import HttpTransport
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
-from tests.unit.mcp.client.protocol.test_request_headers import REGION, marked, schema
-from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.unit.mcp.protocol.test_request_headers import REGION, marked, schema
+from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import PATIENCE, wait_until
 
 QUICK = {"initialDelay": 0.05, "maxDelay": 0.1}

@@ -26,11 +26,11 @@ from gaia.mcp.transports.http.channel import HttpChannel
 from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.daemon_pool import PoolExhausted
 from gaia.runtime.handover import on_engine_thread
+from gaia.runtime.threads import PoolExhausted
 from tests.interruption import Interruption, places, raise_within
 from tests.servers.http_server import LEGACY, PATIENCE, Exchange, ScriptedServer
-from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -701,7 +701,7 @@ def test_after_an_exception_at_any_place_the_next_call_has_a_connection(idle: bo
         "http/errand.py",
         "http/connection_pool.py",
         "http/channel.py",
-        "gaia/runtime/daemon_pool.py",
+        "gaia/runtime/threads.py",
         "gaia/runtime/handover.py",
     )
     with MCPClient("web", HttpTransport(serve().url, max_connections=1)) as client:

@@ -12,7 +12,7 @@ from gaia.http import Response, Url
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 from gaia.mcp.transports.http import error_responses
 from tests.servers.http_server import Exchange
-from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, a_response
+from tests.unit.mcp.transports.http.conftest import TEXT, Connect, Serve, a_response
 
 MAX_ERROR_BYTES = 64 * 1024
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gaia.http import Response
 from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents
-from tests.unit.mcp.client.transports.http.conftest import a_response
+from tests.unit.mcp.transports.http.conftest import a_response
 
 KIND = {"content-type": "text/event-stream"}
 

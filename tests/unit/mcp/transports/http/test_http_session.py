@@ -9,12 +9,12 @@ import pytest
 from gaia.http import HttpClientError, Url
 from gaia.mcp import MCPClient
 from gaia.mcp.errors import InvalidResponse
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Frame
 from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, is_stateless
 from tests.servers.http_server import LEGACY, MODERN, Exchange
-from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve
+from tests.unit.mcp.transports.http.conftest import TEXT, Connect, Serve
 
 INITIALIZE, CALL = Frame(b"", "initialize"), Frame(b"", "tools/call", {"name": "echo"})
 HANDSHAKE, STATELESS = NegotiatedProtocol(LEGACY), NegotiatedProtocol(MODERN, server_may_ask=False)

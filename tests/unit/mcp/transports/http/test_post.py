@@ -27,8 +27,8 @@ from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
 from gaia.runtime.locks import reentrant_lock
 from tests.servers.http_server import ENDLESS, MODERN, Exchange
-from tests.unit.mcp.client.protocol.test_request_headers import REGION, schema
-from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.unit.mcp.protocol.test_request_headers import REGION, schema
+from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import PATIENCE
 
 

@@ -14,7 +14,7 @@ from gaia.mcp.rpc.channel import Outgoing
 from gaia.mcp.transports.http.channel import HttpChannel
 from gaia.mcp.transports.http.server_streams import ServerStream
 from tests.servers.http_server import Exchange, ScriptedServer
-from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
+from tests.unit.mcp.transports.http.conftest import TEXT, Connect, Serve, text_of
 from tests.waiting import PATIENCE, wait_until
 
 

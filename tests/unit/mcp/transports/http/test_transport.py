@@ -26,7 +26,7 @@ from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, HttpError, Not
 from gaia.mcp.transports.http import HttpTransport
 from gaia.runtime.extras import install_command
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
-from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
+from tests.unit.mcp.transports.http.conftest import Connect, Serve
 from tests.waiting import PATIENCE, wait_until
 
 HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

@@ -17,8 +17,8 @@ from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.sandbox import Sandbox
 from tests.sandboxes import linux, require, without_bubblewrap
-from tests.unit.mcp.client.transports.conftest import Listener
-from tests.unit.mcp.client.transports.sandbox.test_bubblewrap import profile
+from tests.unit.mcp.transports.conftest import Listener
+from tests.unit.mcp.transports.sandbox.test_bubblewrap import profile
 
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import cage as cage_module

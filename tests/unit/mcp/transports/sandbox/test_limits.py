@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandboxes import linux
-from tests.unit.mcp.client.transports.sandbox.test_bubblewrap import profile
+from tests.unit.mcp.transports.sandbox.test_bubblewrap import profile
 
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import limits

@@ -11,13 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
 
-from gaia.runtime import daemon_pool
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted, drain_all
+from gaia.runtime import log, threads
 from gaia.runtime.handover import on_engine_thread
+from gaia.runtime.threads import DaemonPool, EngineThread, PoolExhausted, drain_all, with_pauses
 from tests.interruption import raise_within
+from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -168,7 +170,7 @@ class TestThreads:
             raise error
 
         pool, seen = make(1), list[str]()
-        logger = logging.getLogger(daemon_pool.__name__)
+        logger = logging.getLogger(threads.__name__)
         logger.addFilter(fail)
         try:
             pool.submit(fail)
@@ -321,7 +323,7 @@ class TestClosing:
     @pytest.mark.process
     def test_the_end_of_the_process_waits_for_no_task(self) -> None:
         program = (
-            "import threading; from gaia.runtime.daemon_pool import DaemonPool\n"
+            "import threading; from gaia.runtime.threads import DaemonPool\n"
             "began = threading.Event()\n"
             "DaemonPool('test', 1).submit(lambda: (began.set(), threading.Event().wait()))\n"
             "began.wait()"
@@ -334,7 +336,7 @@ class TestClosing:
 def test_a_forked_child_starts_threads_of_its_own_and_leaves_the_parents_tasks_to_it() -> None:
     program = """
 import os, threading
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 pool, began, go, seen = DaemonPool("test", 1), threading.Event(), threading.Event(), []
 pool.submit(lambda: (began.set(), go.wait()))
@@ -363,6 +365,46 @@ def test_an_exception_within_submit_loses_no_thread(make: Callable[..., DaemonPo
         pool.submit(done.set)
         assert done.wait(PATIENCE)
         assert wait_until(lambda: bool(pool._idle))
-        if not raise_within(lambda: pool.submit(lambda: None), place, ("gaia/runtime/daemon_pool.py",)):
+        if not raise_within(lambda: pool.submit(lambda: None), place, ("gaia/runtime/threads.py",)):
             break
     assert place > 2
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, MemoryError, Unspeakable])
+def test_its_owner_is_told_of_an_exception(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    told: list[threading.Thread] = []
+
+    def fail() -> NoReturn:
+        raise error
+
+    thread = EngineThread(fail, "test-engine", lambda: told.append(threading.current_thread()))
+    thread.start()
+    thread.join(PATIENCE)
+    assert told == [thread]
+    assert log.flush(PATIENCE)
+    (record,) = caplog.records
+    assert record.message.startswith("thread_failed thread='test-engine'")
+    assert error.__name__ in record.message
+    assert record.threadName == "test-engine"
+
+
+def test_one_that_ends_by_itself_is_no_failure() -> None:
+    told: list[bool] = []
+    thread = EngineThread(lambda: told.append(on_engine_thread()), "test-engine", lambda: told.append(False))
+    thread.start()
+    thread.join(PATIENCE)
+    assert told == [True]
+    assert thread.daemon
+
+
+def test_a_thread_with_many_lines_to_read_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused_after: list[int] = []
+    taken: list[int] = []
+    monkeypatch.setattr(threads.time, "sleep", lambda _: paused_after.append(len(taken)))
+    for item in with_pauses(range(200)):
+        taken += [item]
+    assert taken == list(range(200))
+    assert paused_after == [64, 128, 192]
+    del paused_after[:]
+    assert list(with_pauses([1])) == [1]
+    assert paused_after == [], "an answer that comes alone is not delayed"

@@ -11,7 +11,7 @@ import pytest
 from gaia.mcp.client import MCPTool
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.tools.pinning.lock_file import (
+from gaia.mcp.tools.pins import (
     Pin,
     PinKind,
     ServerPins,

@@ -10,8 +10,7 @@ import pytest
 from gaia.mcp.config.server_config import PinMode
 from gaia.mcp.errors import ConfigError, ToolNotApproved
 from gaia.mcp.supervision.events import ToolDefinitionsChanged
-from gaia.mcp.tools.pinning.gate import PinGate, Review, compare
-from gaia.mcp.tools.pinning.lock_file import Pin, ServerPins, pin_of
+from gaia.mcp.tools.pins import Pin, PinGate, Review, ServerPins, compare, pin_of
 from gaia.mcp.tools.tool import MCPTool
 
 
