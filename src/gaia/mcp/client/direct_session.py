@@ -173,8 +173,8 @@ class DirectSession:
         """See `CallRoute`: the call has ended when this returns."""
         try:
             self.require_connected()
-            call.begin_write()
-            call.finish(self._answer(Send(call.method, call.params)))
+            if call.begin_write():
+                call.finish(self._answer(Send(call.method, call.params)))
         except MCPError as error:
             if error.delivery == "not_sent":
                 call.undo_write()

@@ -243,8 +243,9 @@ class Call(msgspec.Struct, eq=False):
         route = self.route
         assert route is not None, "it is to be submitted"
         try:
-            deadlines.watch(self)
             route.submit(self)
+            if not self._outcome:
+                deadlines.watch(self)
         except BaseException:
             # Of a signal handler.
             route.cancel(self, CallCancelled("the caller was interrupted"))
