@@ -18,10 +18,9 @@ from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
-from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext
+from gaia.mcp.supervision.context import KnownServer, Listing, RecyclingLimits, SupervisionContext
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.status import CallStatistics
 from gaia.mcp.supervision.subscriptions import Subscriptions

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED, CommandFailed, unknown_name
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import difference_text
 from gaia.cli.servers import complete_name, connected, entry_of
+from gaia.cli.terminal import FAILED, CommandFailed, unknown_name
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ def approve(
     The server is started to list its tools and prompts; no tool is called. Characters that would not be seen are shown
     as \u{...}. With "pinTools": "block" in its configuration, what is new or has changed cannot be used before this.
     The exit status is 1 if something was left unapproved.
+
+    Examples:
+      gaia mcp approve time
+      gaia mcp approve time --tool get_current_time --yes
     """
     from gaia.mcp.tools.pins import compare
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gaia.mcp.mixin import MCPClientMixin
     from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, SamplingRequest
     from gaia.mcp.requests.submitted_request import CallFuture
+    from gaia.mcp.supervision.context import RecyclingLimits
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
         Event,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.supervision.policy import RestartPolicy
-    from gaia.mcp.supervision.recycling_limits import RecyclingLimits
     from gaia.mcp.supervision.spare import StandbyStatus
     from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
     from gaia.mcp.tools.tool import MCPTool
@@ -192,7 +192,7 @@ _HOMES = {
     "ResourceLink": "gaia.mcp.tools.tool_result",
     "ResourceUpdated": "gaia.mcp.supervision.events",
     "ResourcesChanged": "gaia.mcp.supervision.events",
-    "RecyclingLimits": "gaia.mcp.supervision.recycling_limits",
+    "RecyclingLimits": "gaia.mcp.supervision.context",
     "ReplicaChanged": "gaia.mcp.supervision.events",
     "ReplicaStatus": "gaia.mcp.supervision.status",
     "RestartPolicy": "gaia.mcp.supervision.policy",

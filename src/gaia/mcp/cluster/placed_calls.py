@@ -26,9 +26,9 @@ from gaia.mcp.errors import (
 )
 from gaia.mcp.rpc.call import Call, RequestOwner
 from gaia.mcp.rpc.connection import Connection
+from gaia.mcp.supervision.call_queue import error_of_waited, timeout_of_waiting
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.waited_call import error_of_waited, timeout_of_waiting
 from gaia.runtime.interruption import completed
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text, get_logger

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 
 from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.gateway.access.checks import OverShare
 from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.principal import ANONYMOUS
-from gaia.mcp.gateway.access.shares import OverShare
-from gaia.mcp.gateway.clients.client_messages import cacheable_result
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.instances.handles import with_handle
+from gaia.mcp.gateway.instances.owners import with_handle
+from gaia.mcp.gateway.messages import cacheable_result
 from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer

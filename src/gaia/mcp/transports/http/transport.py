@@ -15,8 +15,7 @@ from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.rpc.channel import ChannelListener
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.transports.base import Authorization, RequestAuthorization
-from gaia.mcp.transports.standalone import StandaloneTransport
+from gaia.mcp.transports.base import Authorization, RequestAuthorization, StandaloneTransport
 from gaia.runtime.extras import not_installed
 from gaia.runtime.log import enable_debug, get_logger
 from gaia.runtime.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
