@@ -26,7 +26,8 @@ from gaia.api.chat_completions import (
 )
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.log import exception_text, get_logger
-from gaia.serving.http import disconnected, run_http
+from gaia.serving.guards import disconnected
+from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
@@ -39,7 +40,7 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 class _Work:
-    """One answer that an agent is working on, on a thread."""
+    """One answer that an agent makes on a worker thread."""
 
     def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.errors import MCPError
 from gaia.runtime.cancellation import CancelScope
-from gaia.serving.http import disconnected
+from gaia.serving.guards import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
 ANSWER_SECONDS = 20.0
@@ -100,7 +100,7 @@ class Actions:
         client = self._manager.get_client(asked.server)
         if client is None:
             return _not_connected(asked)
-        if (refusal := client.refusal_of(asked.tool)) is not None:
+        if (refusal := client._engine.refusal_of(asked.tool)) is not None:
             return responses.problem(403, refusal.message)
         parent = request.headers.get("traceparent", "")
 

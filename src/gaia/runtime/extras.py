@@ -17,7 +17,7 @@ from typing import Final
 
 _HTTP = "httptools>=0.6.4,<1"
 _SDK = "opentelemetry-sdk>=1.30,<2"
-_SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", "h11>=0.14,<1")
+_SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", _HTTP)
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -35,7 +35,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "gateway": (
             *_SERVING,
             "uvloop>=0.19; sys_platform != 'win32'",
-            _HTTP,
             "cryptography>=42",
             "pyjwt>=2.13,<3",
             "prometheus-client>=0.20,<1",
@@ -91,13 +90,11 @@ def missing(extra: str, *packages: str) -> str | None:
 
 def _excluded(name: str, requirement: str) -> str | None:
     """The installed version, if the bounds of `requirement` exclude it."""
-    found = installed_version(name)
-    if found is None:
-        return None
     lowest, above = (re.search(rf"{sign}([\d.]+)", requirement) for sign in (">=", "<"))
+    if (found := installed_version(name)) is None:
+        return None
     too_old = lowest is not None and _numbers(found) < _numbers(lowest[1])
-    too_new = above is not None and _numbers(found) >= _numbers(above[1])
-    return found if too_old or too_new else None
+    return found if too_old or (above is not None and _numbers(found) >= _numbers(above[1])) else None
 
 
 def installed_version(name: str) -> str | None:

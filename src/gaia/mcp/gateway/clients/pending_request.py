@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
+from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle
@@ -20,6 +21,7 @@ from gaia.mcp.gateway.messages import (
     member,
     stateless_result,
 )
+from gaia.mcp.gateway.upstream.rounds import OngoingCall
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
@@ -68,11 +70,16 @@ class Reply(Protocol):
         """Bytes that the client has been sent and has not taken, on all of its connections."""
 
 
-class UnderWay(Protocol):
-    """What a server does for a request."""
+class Target:
+    """What a request to a server is about."""
 
-    def cancel(self, reason: str) -> None:
-        """Harmless if it has ended."""
+    __slots__ = ("name", "server", "tool")
+
+    def __init__(self, server: str | None, name: str | None, *, is_tool: bool = False) -> None:
+        """`server` is None if there is no such thing; `name` is that of a tool or prompt, or a URI."""
+        self.server = server
+        self.name = name
+        self.tool = name if is_tool else None
 
 
 class PendingRequest:
@@ -81,12 +88,12 @@ class PendingRequest:
     __slots__ = (
         "_after_end",
         "_progress_token",
-        "_reply",
         "_withdrawals",
         "address",
+        "admission",
+        "begun",
         "call",
         "capabilities",
-        "count",
         "handle",
         "headers",
         "id",
@@ -96,9 +103,12 @@ class PendingRequest:
         "meta",
         "method",
         "observation",
+        "on_cancelled",
         "params",
         "principal",
+        "reply",
         "session",
+        "target",
         "view",
     )
 
@@ -132,12 +142,19 @@ class PendingRequest:
         self.handle: Handle | None = None
         """The client's right to its own instances, once the request goes to one."""
         self.is_stateless = session is None
-        self._reply = reply
+        self.reply = reply
+        """Where the answer goes."""
         self.is_answered = False
-        self.call: UnderWay | None = None
+        self.target: Target | None = None
+        """What a server is to do for it, or does; None before it is passed on."""
+        self.begun = 0.0
+        """When it was passed on; a reading of the monotonic clock."""
+        self.admission: Admission | None = None
+        """Its place among the calls that limits let pass, or keep waiting."""
+        self.call: OngoingCall | None = None
         """What a server is doing for it."""
-        self.count: Callable[[str], None] | None = None
-        """Counts a call that a server gets: told how it ended."""
+        self.on_cancelled: Callable[[bool], None] | None = None
+        """Called if the client takes back a request that was to be passed on: told whether its server has got it."""
         self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -175,24 +192,36 @@ class PendingRequest:
     def succeed(self, result: bytes) -> None:
         """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
         if self._ends():
-            self._reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
+            self.reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
 
     def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         if self._ends():
-            self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
+            self.reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
+
+    def fail_with(self, error: Exception) -> None:
+        """Answer with an exception of a handler. What is not a `RequestRefused` is a mistake of ours."""
+        if isinstance(error, RequestRefused):
+            self.fail(error.code, error.message, error.data, status=error.status)
+        else:
+            logger.error("gateway_request_failed", method=self.method, error=exception_text(error))
+            self.fail(INTERNAL_ERROR, "internal error of the gateway")
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
         """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
-        call = self.call
+        call, on_cancelled = self.call, self.on_cancelled
         if self._ends():
             if is_gone:
-                self._reply.forget()
+                self.reply.forget()
             else:
-                self._reply.abandon()
+                self.reply.abandon()
             if call is not None:
                 call.cancel(reason)
-            if self.count is not None:
-                self.count("cancelled")
+            if on_cancelled is not None:
+                on_cancelled(call is not None)
+
+    def client_gone(self) -> None:
+        """The client has closed the connection on which it would get the answer."""
+        self.cancel("the client has closed the connection", is_gone=True)
 
     def after_end(self, act: Callable[[], object]) -> None:
         """Call `act` once the request is answered, or cancelled."""
@@ -203,7 +232,7 @@ class PendingRequest:
             return False
         self.is_answered = True
         # The two know each other, and each has the whole message.
-        self.call = None
+        self.call = self.on_cancelled = None
         for withdraw in self._withdrawals:
             withdraw()
         self._withdrawals = []
@@ -226,23 +255,13 @@ class PendingRequest:
         return self.session or self.principal
 
     @property
-    def accepts_messages(self) -> bool:
-        """Whether notifications and questions can reach the client before the answer."""
-        return self._reply.accepts_messages
-
-    @property
-    def unread(self) -> int:
-        """Bytes that the client has been sent and has not taken."""
-        return self._reply.unread
-
-    @property
     def wants_progress(self) -> bool:
         return self._progress_token is not None
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification that belongs to this request."""
         if not self.is_answered:
-            self._reply.send(encode_notification(method, params))
+            self.reply.send(encode_notification(method, params))
 
     def progress(self, params: dict[str, Any]) -> None:
         if self._progress_token is not None:
@@ -255,9 +274,9 @@ class PendingRequest:
     def ask(
         self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
     ) -> Callable[[], None]:
-        if self.session is None or self.is_answered or not self._reply.accepts_messages:
+        if self.session is None or self.is_answered or not self.reply.accepts_messages:
             raise Refusal(METHOD_NOT_FOUND, "the client of this request cannot be asked")
-        withdraw = self.session.ask(method, params, answer, self._reply.send)
+        withdraw = self.session.ask(method, params, answer, self.reply.send)
         self._withdrawals.append(withdraw)
         return withdraw
 
@@ -277,10 +296,7 @@ def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None
             return
         try:
             act()
-        except RequestRefused as refused:
-            request.fail(refused.code, refused.message, refused.data, status=refused.status)
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
-            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
-            request.fail(INTERNAL_ERROR, "internal error of the gateway")
+            request.fail_with(error)
 
     return guarded
