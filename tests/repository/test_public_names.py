@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 PUBLIC_NAMES = {
-    "gaia": {"AgentConsole", "SilentConsole", "__version__"},
+    "gaia": {"AgentConsole", "CancelScope", "SilentConsole", "__version__", "current_scope"},
     "gaia.agents.base": {
         "Agent",
         "AgentResult",
