@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gaia.mcp.errors import MCPError
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import ChannelTransport
 from tests.waiting import PATIENCE

@@ -27,11 +27,11 @@ from gaia.mcp.cluster.wire import (
 )
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.rpc.channel import Outgoing
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.runtime.clock import Clock, SystemClock
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 from tests.waiting import PATIENCE
 
 

@@ -13,7 +13,7 @@ import pytest
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable, find_bubblewrap
-from gaia.mcp.transports.sandbox.landlock import landlock_version
+from gaia.mcp.transports.sandbox.kernel import landlock_version
 
 SERVER = Path(__file__).parent / "servers" / "probing_server.py"
 ENGINES = ("bubblewrap", "landlock")

@@ -8,17 +8,16 @@ from typing import Any, TypeVar
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, CallFuture
 from gaia.mcp.requests.client_request import CallOptions, ClientRequest, OnProgress
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
-from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext
+from gaia.mcp.supervision.context import KnownServer, Listing, RecyclingLimits, SupervisionContext
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.status import CallStatistics
 from gaia.mcp.supervision.subscriptions import Subscriptions

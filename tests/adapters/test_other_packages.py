@@ -60,7 +60,7 @@ def test_what_needs_another_version_of_the_sdk_names_its_extra(extra: str) -> No
 )
 def test_serving_with_a_version_of_the_sdk_that_a_framework_needs_says_so() -> None:
     from gaia.mcp.server import serve_stdio
-    from gaia.serving.extra import ServingUnavailable
+    from gaia.serving.loading import ServingUnavailable
 
     with pytest.raises(ServingUnavailable, match=r"Serving needs mcp>=2.3,<3, and mcp [\d.]+ is installed"):
         serve_stdio(None)

@@ -8,8 +8,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from gaia.agents.base import agent_spans
-from gaia.agents.base.llm import LLMSettings
-from gaia.agents.base.llm_errors import LLMError
+from gaia.agents.base.llm import LLMError, LLMSettings
 from gaia.agents.base.tools import tool
 from gaia.mcp import MCPClientMixin
 from tests.servers.scripted_llm import Reply, scripted_llm

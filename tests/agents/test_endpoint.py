@@ -12,8 +12,7 @@ import pytest
 
 from gaia.agents.base.agent_result import Usage
 from gaia.agents.base.chat import Completion
-from gaia.agents.base.llm import LLMSettings, OpenAIChat
-from gaia.agents.base.llm_errors import (
+from gaia.agents.base.llm import (
     LLMAuthenticationFailed,
     LLMError,
     LLMInvalidResponse,
@@ -22,8 +21,10 @@ from gaia.agents.base.llm_errors import (
     LLMOverloaded,
     LLMRequestRefused,
     LLMServerFailed,
+    LLMSettings,
     LLMTimeout,
     LLMUnreachable,
+    OpenAIChat,
 )
 from gaia.runtime.extras import install_command
 from tests.servers.scripted_llm import Reply, scripted_llm

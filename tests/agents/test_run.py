@@ -15,8 +15,7 @@ from gaia.agents.base import Agent
 from gaia.agents.base.agent_result import AgentResult, Usage
 from gaia.agents.base.chat import Completion, RequestedCall
 from gaia.agents.base.console import SilentConsole
-from gaia.agents.base.llm import LLMSettings
-from gaia.agents.base.llm_errors import LLMUnreachable
+from gaia.agents.base.llm import LLMSettings, LLMUnreachable
 from gaia.agents.base.tools import tool
 from gaia.mcp import MCPClientMixin
 from gaia.runtime.cancellation import current_scope

@@ -26,8 +26,8 @@ from gaia.mcp.client import MCPClient
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.transports.direct_process import host_guard
 from gaia.mcp.transports.fork_server import fork_server
-from gaia.mcp.transports.guard import host_guard
 from tests import leak_check
 from tests.chaos.ledger import Ledger
 from tests.servers import fault_server

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, CallFuture
 from gaia.mcp.requests.client_request import CallOptions, ClientRequest
@@ -30,7 +30,7 @@ from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 from gaia.testing import FakeClock
 from tests.chaos.profile import Profile
 from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers

@@ -125,7 +125,7 @@ class TestDescriptors:
             raise OSError(errno.EMFILE, "Too many open files")
 
         monkeypatch.setattr(fork_server, "_is_supported", False)
-        monkeypatch.setattr("gaia.mcp.transports.strays.find_strays", too_many)
+        monkeypatch.setattr("gaia.mcp.transports.process.find_strays", too_many)
         config = fault_server(child="same_group", state_file=tmp_path / "state")
         client = MCPClient.from_config("fault", config)
         assert client.connect()

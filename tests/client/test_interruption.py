@@ -27,7 +27,7 @@ from gaia.mcp.client import (
 from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import MCPError
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.requests.client_request import CallOptions
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.supervision import supervisor as supervisor_module

@@ -15,7 +15,7 @@ import pytest
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallTimeout
-from gaia.mcp.protocol.elicitation import ElicitationRequest
+from gaia.mcp.protocol.server_questions import ElicitationRequest
 from gaia.mcp.requests.caller import CallFuture
 from gaia.mcp.supervision.events import Event, EventsDropped, ServerLog
 from tests.servers.answers import received, text

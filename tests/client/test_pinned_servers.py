@@ -12,7 +12,7 @@ from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import MCPError, ToolNotApproved
 from gaia.mcp.supervision.events import ToolDefinitionsChanged, ToolsChanged
-from gaia.mcp.tools.pinning.lock_file import LOCK_FILE_NAME, ServerPins, pins_of_prompts, pins_of_text
+from gaia.mcp.tools.pins import LOCK_FILE_NAME, ServerPins, pins_of_prompts, pins_of_text
 from gaia.runtime import json_file
 from tests.recorder import Recorder
 from tests.servers.answers import text

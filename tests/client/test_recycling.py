@@ -130,7 +130,7 @@ def test_a_server_that_leaks_memory_is_replaced(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recycling, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    monkeypatch.setattr("gaia.mcp.transports.process_memory._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("gaia.mcp.transports.process._FRESH_SECONDS", 0.0)
     script = tmp_path / "leaks.py"
     script.write_text(LEAKS)
     server = {

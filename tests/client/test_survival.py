@@ -21,8 +21,8 @@ from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.mcp.transports.http import HttpTransport
 from gaia.mcp.transports.pipe_writer import PipeWriter
-from gaia.mcp.transports.stderr_tail import StderrTail
 from gaia.mcp.transports.stdio import StdioTransport
+from gaia.mcp.transports.stdio_channel import StderrTail
 from gaia.telemetry import spans
 from tests.fake_transport import FakeTransport
 from tests.servers.answers import text

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.errors import CallCancelled
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from tests.fuzz.inputs import run
 from tests.fuzz.wire import CALLS, DIALECTS, MAX_LINE, Wire
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable
 
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import LineFramer
 from gaia.mcp.protocol.messages import Message, NotAMessage, Notification, decode
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending, Frame, Outgoing
 from gaia.mcp.rpc.connection import Connection

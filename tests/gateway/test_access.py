@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import ClientsFile, add_client, read_clients_file
-from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.running import running
 from tests.gateway.token_issuer import KeyServer, SigningKey

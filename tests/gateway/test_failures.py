@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from gaia.mcp import errors
 from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.client import MCPClient
-from gaia.mcp.protocol.gateway_failures import GATEWAY_NAME, NOT_SENT, details_of, failed_result
+from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME, NOT_SENT, details_of, failed_result
 from gaia.testing import FakeClock, FakeServer
 from tests.fake_transport import FakeTransport, stateless_answers
 from tests.gateway.running import running

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from gaia.mcp.gateway.access.clients_file import add_client
-from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY
 from tests.gateway.gateway_process import (
     ACCEPT,
     INITIALIZE,

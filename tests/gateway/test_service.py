@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from gaia.mcp.gateway.access.clients_file import add_client
-from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY
 from tests.gateway.gateway_process import ACCEPT, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.state_file import read_state
 from tests.serving.served import command, environment

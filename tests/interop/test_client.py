@@ -13,8 +13,7 @@ import pytest
 
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from tests.interop.conftest import DOCS, InteropTable
 from tests.interop.test_servers_answer import SAMPLE_CALLS
 from tests.servers import real_servers

@@ -54,15 +54,11 @@ def test_an_adapter_uses_public_names_only(path: Path) -> None:
 
 def public_names(module: str) -> set[str]:
     """Those of an adapter too, which cannot be imported without its framework."""
-    if module.startswith("gaia.adapters."):
-        tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text("utf-8"))
-        lists = [node.value for node in tree.body if isinstance(node, ast.Assign) and is_all(node.targets[0])]
-        return set(ast.literal_eval(lists[0]))
-    return PUBLIC_NAMES.get(module, set())
-
-
-def is_all(target: ast.expr) -> bool:
-    return isinstance(target, ast.Name) and target.id == "__all__"
+    if module in PUBLIC_NAMES or not module.startswith("gaia.adapters."):
+        return PUBLIC_NAMES.get(module, set())
+    tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text("utf-8"))
+    defined = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return {name for name in defined if not name.startswith("_")}
 
 
 @adapters

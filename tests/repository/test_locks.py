@@ -12,7 +12,7 @@ FRAGILE = {"Lock", "RLock", "Event", "Condition", "Semaphore", "BoundedSemaphore
 
 EXCEPTIONS = {
     "runtime/locks.py": "it makes them",
-    "cli/latency.py": "threads of one command, of which the main thread is one",
+    "cli/bench.py": "threads of one command, of which the main thread is one",
     "mcp/demo_server.py": "a program of its own, with the standard library only",
     "mcp/client/ping.py": "threads of one command; its condition has a reentrant lock",
     "mcp/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
@@ -23,7 +23,7 @@ EXCEPTIONS = {
     "mcp/doctor/endpoint.py": "threads of one examination",
     "testing/fake_clock.py": "threads of a test",
     "testing/fake_session.py": "threads of a test",
-    "testing/offering.py": "threads of a test",
+    "testing/fake_state.py": "threads of a test",
 }
 """Modules, by their paths."""
 

@@ -497,7 +497,7 @@ class TestTheEnd:
         self, engine: str, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What waits for the server outside the sandbox must not end before it."""
-        monkeypatch.setattr("gaia.mcp.transports.standalone._DEFAULT_GRACE", 0.05)
+        monkeypatch.setattr("gaia.mcp.transports.base._DEFAULT_GRACE", 0.05)
         target = places["shared"] / "ended well"
         code = f"""
             import signal, sys, time

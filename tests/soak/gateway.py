@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY
 from tests.gateway.gateway_process import ACCEPT, INITIALIZE, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.processes import wait_for_end
 from tests.soak.figures import summary

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.transports.base import MCPTransport
 from gaia.telemetry.spans import read_running, stop_reading_running
 from tests.servers.answers import received, text

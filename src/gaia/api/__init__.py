@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gaia.serving.extra import require
+from gaia.serving.loading import require
 
 if TYPE_CHECKING:
     from gaia.agents.base import ApiAgent

@@ -13,13 +13,19 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gaia.agents.base import ApiAgent
-from gaia.agents.base.llm_errors import LLMError, LLMNotConfigured, LLMNotInstalled
-from gaia.api import openai_format
-from gaia.api.answers import Answer, RequestFailed, answer, checked_messages
-from gaia.api.chat_request import parse
+from gaia.agents.base.llm import LLMError, LLMNotConfigured, LLMNotInstalled
+from gaia.api.chat_completions import (
+    Answer,
+    Reply,
+    RequestFailed,
+    answer,
+    checked_messages,
+    event,
+    model_document,
+    parse,
+)
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.serving.http import disconnected, run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.threads import TooManyCalls, WorkerThreads
@@ -79,10 +85,10 @@ class Api:
         self._working: set[_Work] = set()
 
     async def models(self, _request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [openai_format.model(agent) for agent in self._agents.values()]})
+        return JSONResponse({"object": "list", "data": [model_document(agent) for agent in self._agents.values()]})
 
     async def model(self, request: Request) -> Response:
-        return JSONResponse(openai_format.model(self._agent(request.path_params["model"])))
+        return JSONResponse(model_document(self._agent(request.path_params["model"])))
 
     async def chat(self, request: Request) -> Response:
         try:
@@ -91,7 +97,7 @@ class Api:
             return Response(status_code=499)
         agent = self._agent(wanted.model)
         messages = checked_messages(wanted.messages)
-        reply = openai_format.Reply(agent.get_model_id())
+        reply = Reply(agent.get_model_id())
         work = _Work(self._threads, agent, messages)
         self._working.add(work)
         work.task.add_done_callback(lambda _: self._working.discard(work))
@@ -134,7 +140,7 @@ async def _next_piece(work: _Work) -> str | None:
         return ""
 
 
-async def _stream(work: _Work, reply: openai_format.Reply, piece: str | None, with_usage: bool) -> AsyncIterator[bytes]:
+async def _stream(work: _Work, reply: Reply, piece: str | None, with_usage: bool) -> AsyncIterator[bytes]:
     emitted = False
     try:
         yield reply.chunk({"role": "assistant", "content": ""})
@@ -143,7 +149,7 @@ async def _stream(work: _Work, reply: openai_format.Reply, piece: str | None, wi
             yield reply.chunk({"content": piece}) if piece else b": still at work\n\n"
             piece = await _next_piece(work)
         if failed := work.failure():
-            yield openai_format.event(openai_format.error(failed))
+            yield event(failed.document())
             return
         answered = work.task.result()
         if answered.text and not emitted:
@@ -159,7 +165,7 @@ async def _stream(work: _Work, reply: openai_format.Reply, piece: str | None, wi
 
 async def _failed(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestFailed)
-    return JSONResponse(openai_format.error(error), error.status)
+    return JSONResponse(error.document(), error.status)
 
 
 def create_app(agents: Iterable[ApiAgent], *, max_threads: int = 32) -> Starlette:

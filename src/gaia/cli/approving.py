@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED, CommandFailed, unknown_name
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import difference_text
 from gaia.cli.servers import complete_name, connected, entry_of
+from gaia.cli.terminal import FAILED, CommandFailed, unknown_name
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.tools.pinning.gate import Review
-    from gaia.mcp.tools.pinning.lock_file import Pin, PinKind
+    from gaia.mcp.tools.pins import Pin, PinKind, Review
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,12 @@ def approve(
     The server is started to list its tools and prompts; no tool is called. Characters that would not be seen are shown
     as \u{...}. With "pinTools": "block" in its configuration, what is new or has changed cannot be used before this.
     The exit status is 1 if something was left unapproved.
+
+    Examples:
+      gaia mcp approve time
+      gaia mcp approve time --tool get_current_time --yes
     """
-    from gaia.mcp.tools.pinning.gate import compare
+    from gaia.mcp.tools.pins import compare
 
     servers = load_to_start(options)
     # Nothing is to be approved by its first use here: that is what is being asked.
@@ -86,7 +89,7 @@ def approve(
 
 def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
     """What the server says now."""
-    from gaia.mcp.tools.pinning.lock_file import pin_of, pins_of_prompts, pins_of_text
+    from gaia.mcp.tools.pins import pin_of, pins_of_prompts, pins_of_text
 
     return {
         "tools": {tool.name: pin_of(tool) for tool in client.list_tools()},
@@ -96,7 +99,7 @@ def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
 
 
 def _changes(kind: PinKind, review: Review, approved: dict[str, Pin], pins: dict[str, Pin]) -> list[_Change]:
-    from gaia.mcp.config.difference import difference
+    from gaia.mcp.config.trust import difference
 
     def lines(name: str) -> list[str]:
         old, new = approved.get(name), pins.get(name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gaia.cli import terminal, time_limit
-from gaia.cli.command_errors import USAGE, CommandFailed
+from gaia.cli.terminal import usage_error
 
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords of a schema that leave open what a value is."""
@@ -75,7 +75,7 @@ def _read(source: str, key: str | None = None) -> str:
         if source == "-":
             if sys.stdin is None or sys.stdin.isatty():
                 # A command that waits for a person without saying so looks as if it hung.
-                terminal.say("Type the text, then press Ctrl-D:", console=terminal.err())
+                terminal.note("Type the text, then press Ctrl-D:")
             with time_limit.paused():
                 return "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig")
         return Path(source).expanduser().read_text("utf-8-sig")
@@ -124,9 +124,6 @@ def _says_nothing(schema: Mapping[str, Any], name: str) -> bool:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise CommandFailed(
-        message,
-        exit_code=USAGE,
-        hint="""Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -""",
-        error_type="usage",
+    raise usage_error(
+        message, """Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -"""
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gaia.cli import terminal, time_limit
-from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options, with_options
 from gaia.cli.servers import complete_name, make_client
+from gaia.cli.terminal import CommandFailed, usage_error
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 
@@ -37,6 +37,11 @@ def login(
     """Log in at a server, in the browser.
 
     The address is printed as well. The login is kept in ~/.gaia/logins, for your eyes only, and renewed from then on.
+
+    Examples:
+      gaia mcp login notes
+      gaia mcp login notes --no-browser
+      gaia mcp login notes --scope write
     """
     client = make_client(name, load_to_start(options), options)
     authorization = _authorization_of(client)
@@ -45,7 +50,7 @@ def login(
     def show_address(request: AuthorizationRequest) -> None:
         asked.append(request.url)
         # On standard error, because a program may read the document on standard output.
-        terminal.say("Log in at", console=terminal.err())
+        terminal.note("Log in at")
         terminal.show("", terminal.text(request.url), "", console=terminal.err())
         if browser:
             webbrowser.open(request.url)
@@ -83,6 +88,9 @@ def logout(
     """Forget the login at a server.
 
     It stays valid at the authorization server until it expires, or until you revoke it there.
+
+    Examples:
+      gaia mcp logout notes
     """
     authorization = _authorization_of(make_client(name, load_to_start(options), options))
     forgotten = authorization().log_out()
@@ -97,10 +105,9 @@ def _authorization_of(client: MCPClient) -> ConfiguredAuthorization:
     transport = client.transport
     authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
     if not isinstance(authorization, ConfiguredAuthorization):
-        raise CommandFailed(
+        raise usage_error(
             f"there is nothing to log in at: server {client.name!r} is started here, or its configuration gives the "
             "credentials",
-            exit_code=USAGE,
             error_type="no_login",
         )
     return authorization

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from gaia.cli import arguments, terminal, time_limit
-from gaia.cli.command_errors import FAILED, unknown_name
-from gaia.cli.content import readable
+from gaia.cli.offerings import readable
 from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected
+from gaia.cli.terminal import FAILED, unknown_name
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.locks import reentrant_lock
@@ -57,6 +57,12 @@ def call(
     key=@FILE takes the text of a file, key=@- that of standard input, and key=@@x is the value @x. What the server asks
     meanwhile (elicitation) is asked at the terminal; without one it is declined.
     The exit status is 1 if the tool reports an error, or cannot be called.
+
+    Examples:
+      gaia mcp call time get_current_time timezone=Europe/Berlin
+      gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5
+      gaia mcp call notes add text=@note.md
+      gaia mcp call notes add @arguments.json
     """
     from gaia.mcp.config.server_config import ServerConfig
     from gaia.mcp.tools.tool_result import ToolResult
@@ -89,9 +95,9 @@ def call(
     else:
         _show(result)
         if result.get("error_type") == "denied":
-            terminal.say(f"Its entry is in {servers.source_of(name)}", console=terminal.err())
+            terminal.note(f"Its entry is in {servers.source_of(name)}")
         if result.is_error and "error_type" not in result and servers.get_server(name).get("sandbox"):
-            terminal.say(_SANDBOXED, console=terminal.err())
+            terminal.note(_SANDBOXED)
     if result.is_error:
         raise typer.Exit(FAILED)
 

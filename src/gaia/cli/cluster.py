@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import plain_table
 from gaia.cli.servers import complete_name, waiting_for
+from gaia.cli.terminal import FAILED, CommandFailed, usage_error
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def cluster_at(address: str | None, options: Options) -> Iterator[RayView]:
 
     absent = missing("ray", "ray")
     if absent is not None:
-        raise CommandFailed(f"this needs {absent}", exit_code=USAGE, error_type="not_installed")
+        raise usage_error(f"this needs {absent}", error_type="not_installed")
     with waiting_for("Joining the Ray cluster", options):
         from gaia.mcp.cluster.ray_view import RayView
 
@@ -87,6 +87,11 @@ def placement(
 
     The cluster is that of --ray, else of RAY_ADDRESS, else of the placement in the server's entry, if it has one. For
     each node it is shown what is free there of what the server needs. The exit status is 0 if the server runs.
+
+    Examples:
+      gaia mcp placement browser
+      gaia mcp placement browser --ray 10.0.0.1:6379 --json
+      gaia mcp placement browser --stop
     """
     wanted = _wanted(name, options)
     address = ray or (None if wanted is None else wanted.address)
@@ -161,11 +166,10 @@ def _stop(view: RayView, name: str, hosts: Sequence[PlacedHost], options: Option
     own = [host.report for host in hosts if host.report is not None and not host.report.shared]
     if own:
         drivers = ", ".join(user.driver for report in own for user in report.users) or "a program"
-        raise CommandFailed(
+        raise usage_error(
             f"{name!r} belongs to a program that uses it, and ends with it: {drivers}",
-            hint='Only servers with "lifetime": "detached" are ended by --stop.',
-            exit_code=USAGE,
-            error_type="not_detached",
+            'Only servers with "lifetime": "detached" are ended by --stop.',
+            "not_detached",
         )
     with waiting_for(f"Stopping {name}", options):
         left = [host.actor for host in hosts if not view.end(host.actor, host.server, _END_SECONDS)]

@@ -15,9 +15,9 @@ import typer
 from typer.core import TyperCommand
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import CallTimeoutOption, Options, with_options
+from gaia.cli.options import CallTimeoutOption, Options, add_command, with_options
 from gaia.cli.servers import complete_name, entry_of
+from gaia.cli.terminal import CommandFailed, usage_error
 
 if TYPE_CHECKING:
     from gaia.mcp.config.server_config import ServerConfig
@@ -57,7 +57,7 @@ class AddCommand(TyperCommand):
             del before[len(before) - 1 - before[::-1].index(word)]
         message = f"there is no program named {command[0]!r}"
         hint = "If this is a program with arguments, write them as words of their own:\n"
-        return CommandFailed(message, exit_code=USAGE, hint=hint + _apart(ctx, before, command), error_type="usage")
+        return usage_error(message, hint + _apart(ctx, before, command))
 
     def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
         message = f"there is no option {unknown}"
@@ -83,7 +83,7 @@ class AddCommand(TyperCommand):
             before, command = given[: words[1]], given[words[1] :]
             apart = _apart(ctx, before, command)
             hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n{apart}"
-        return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
+        return usage_error(message, hint)
 
 
 def _is_command_line(program: str) -> bool:
@@ -136,6 +136,11 @@ def add(
 
     Write secrets as ${NAME}: the variable is read when the server is used, and only its name is saved.
     Saved in ./mcp_servers.json if that file exists, otherwise in ~/.gaia/mcp_servers.json.
+
+    Examples:
+      gaia mcp add time "uvx mcp-server-time"
+      gaia mcp add git --env GIT_PAGER=cat -- mcp-server-git --repository .
+      gaia mcp add files --allow 'read_*' --allow list_directory "npx -y @modelcontextprotocol/server-filesystem ."
     """
     from gaia.mcp.config.server_config import ServerConfig
     from gaia.mcp.config.trust import describe
@@ -156,11 +161,10 @@ def add(
     replaced = servers.server_exists(name)
     if replaced and not force:
         source = servers.source_of(name)
-        raise CommandFailed(
+        raise usage_error(
             f"there already is a server {name!r}, in {source}",
-            exit_code=USAGE,
-            hint="Use --force to replace it, or choose another name.",
-            error_type="exists",
+            "Use --force to replace it, or choose another name.",
+            "exists",
         )
     servers.add_server(name, entry)
     if replaced:
@@ -168,7 +172,7 @@ def add(
         servers.pins_of(name).forget()
     if (doubt := _doubt(server)) is not None:
         # It may be installed later, or be there where the server is used.
-        terminal.say(f"Warning: {doubt}", "yellow", console=terminal.err())
+        terminal.note(f"Warning: {doubt}", "yellow")
     if options.json:
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
@@ -176,6 +180,10 @@ def add(
         for line in describe(entry).split("\n"):
             terminal.say(f"  {line}")
         terminal.say(f"Try it: {options.command('test-client', name)}", "dim")
+
+
+add_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+add_command(add_app, "add", add, AddCommand)
 
 
 @with_options("config", "as_json", "debug")
@@ -189,8 +197,11 @@ def remove(
     """Remove a server from the configuration file whose entry counts, and forget which of its tools were approved.
 
     Says which files were changed, and whether another file has a server of this name, which counts from then on.
+
+    Examples:
+      gaia mcp remove time
     """
-    from gaia.mcp.tools.pinning.lock_file import pins_in
+    from gaia.mcp.tools.pins import pins_in
 
     servers = options.load_config()
     entry_of(servers, name)
@@ -218,7 +229,11 @@ def enable(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
 ) -> None:
-    """Have a server started again with the others: takes "disabled" out of the file whose entry counts."""
+    """Have a server started again with the others: takes "disabled" out of the file whose entry counts.
+
+    Examples:
+      gaia mcp enable time
+    """
     _set_disabled(name, options, disabled=False)
 
 
@@ -230,6 +245,10 @@ def disable(
     """Keep a server in the configuration, but do not start it: sets "disabled" in the file whose entry counts.
 
     A command that names the server still starts it.
+
+    Examples:
+      gaia mcp disable time
+      gaia mcp disable time --config team.json
     """
     _set_disabled(name, options, disabled=True)
 
@@ -281,8 +300,7 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
 def _doubt(server: ServerConfig) -> str | None:
     """Why this server cannot be started or reached as things are here; None if nothing is known against it."""
     from gaia.mcp.errors import MCPError
-    from gaia.mcp.transports.command import argument_vector, find_executable
-    from gaia.mcp.transports.environment import server_environment
+    from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
     from gaia.runtime.extras import missing
 
     target = server.command or server.url or ""

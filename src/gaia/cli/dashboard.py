@@ -14,7 +14,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
 from gaia.cli.running_gateway import UrlArgument, fetch_status
-from gaia.cli.serve_options import AllowHostOption, HostOption, PortOption, announce, run_server
+from gaia.cli.serving import AllowHostOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
 from gaia.serving.options import HttpOptions
 
@@ -54,6 +54,11 @@ def dashboard(
 
     With the URL of a gateway, the page is about that: its servers, clients, sessions and limits. None is started or
     stopped.
+
+    Examples:
+      gaia mcp dashboard
+      gaia mcp dashboard --port 0 --open
+      gaia mcp dashboard http://127.0.0.1:8765/mcp
     """
     http = HttpOptions(host, port, token, tuple(allow_host or ()), shutdown_grace=_GRACE)
 
@@ -82,7 +87,7 @@ def dashboard(
 
 def _show_gateway(url: str, token: str | None, http: HttpOptions, open_page: bool) -> None:
     from gaia.dashboard import Dashboard
-    from gaia.dashboard.gateway_watch import GatewayWatch
+    from gaia.dashboard.servers import GatewayWatch
     from gaia.mcp.client import MCPClientManager
 
     first = fetch_status(url, token)

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.demo_step import Step, list_text, nothing_left, show_step
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import microseconds, milliseconds
+from gaia.cli.terminal import FAILED, usage_error
 from gaia.runtime.locks import TimedQueue, get_within
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from gaia.cli.latency import RawPipe
+    from gaia.cli.bench import RawPipe
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.supervision.events import Event, Restarted
     from gaia.mcp.supervision.status import ServerStatus
@@ -49,6 +49,11 @@ def demo(
 
     With --ray it starts a cluster of three nodes on this machine, places the server there, kills the node it is on
     during a call, shows the next call working elsewhere, and removes all of it. That takes about half a minute.
+
+    Examples:
+      gaia mcp demo
+      gaia mcp demo --json
+      gaia mcp demo --ray
     """
     tours: Callable[[], Generator[Step | str, None, None]] = _tour
     if ray:
@@ -56,7 +61,7 @@ def demo(
         from gaia.runtime.extras import missing
 
         if (absent := missing("ray", "ray")) is not None:
-            raise CommandFailed(f"this needs {absent}", exit_code=USAGE, error_type="not_installed")
+            raise usage_error(f"this needs {absent}", error_type="not_installed")
         tours = cluster_tour
     steps: list[Step] = []
     started = time.perf_counter()
@@ -86,7 +91,7 @@ def _tour() -> Generator[Step | str, None, None]:
     """The demo, step by step. All processes that it starts have ended when it has, also when it is closed early."""
     import psutil
 
-    from gaia.cli.latency import RawPipe
+    from gaia.cli.bench import RawPipe
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
 
@@ -157,7 +162,7 @@ class _Guide:
         return Step("list", ok, ["List its tools", list_text(names)], {"tools": names})
 
     def _overhead(self, name: str, title: str) -> Step:
-        from gaia.cli.latency import measure
+        from gaia.cli.bench import measure
 
         overhead = measure(self._raw.call, lambda: self._invoke("echo", {"text": "hello"}))
         raw, managed = overhead.raw, overhead.managed

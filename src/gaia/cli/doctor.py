@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED
 from gaia.cli.listing import say_that_there_are_none
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import check_table, step_table
 from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
+from gaia.cli.terminal import FAILED
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
 
@@ -40,6 +40,11 @@ def doctor(
 
     Each check has a verdict and, where something is wrong, what to do about it. Without a name all servers are
     examined, and tools whose names they share are found. The exit status is 1 if a check fails; warnings do not count.
+
+    Examples:
+      gaia mcp doctor
+      gaia mcp doctor time
+      gaia mcp doctor --json
     """
     import msgspec
 
@@ -81,6 +86,9 @@ def test_client(
     """Connect to a server, step by step, and time each step: spawn, handshake, list, ping.
 
     Says at which step it fails, why, and what may help. The exit status is 0 only if every step succeeds.
+
+    Examples:
+      gaia mcp test-client time
     """
     from gaia.mcp.doctor.examination import judge
     from gaia.mcp.doctor.inspection import inspect_server

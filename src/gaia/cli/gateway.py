@@ -13,36 +13,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import Options, add_command, with_options
-from gaia.cli.serve_options import AllowHostOption, AllowOriginOption, HostOption, PortOption, announce, run_server
+from gaia.cli.options import Options, add_command, help_of, with_options
+from gaia.cli.serving import (
+    AllowHostOption,
+    AllowOriginOption,
+    HostOption,
+    PortOption,
+    announce,
+    log_without_waiting,
+    refuse_options,
+    run_server,
+)
+from gaia.cli.terminal import USAGE, CommandFailed
 from gaia.cli.trusting import load_to_start
+from gaia.mcp.errors import ConfigError
 from gaia.mcp.gateway.operations.client_config import FILES, ClientProgram, config_for_stdio, config_for_url
-from gaia.serving.options import HttpOptions
+from gaia.serving.options import HttpOptions, UnsafeOptions
 
 if TYPE_CHECKING:
-    from gaia.cli.gateway_sources import GatewaySources
+    from gaia.mcp.client.config import MCPConfig
+    from gaia.mcp.gateway import Gateway
+    from gaia.mcp.gateway.access.clients_file import ClientsFile
+    from gaia.mcp.gateway.operations.reloader import Source
 
 DEFAULT_PORT = 8765
 _MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
 """Of the extra, but for uvloop, which uvicorn can do without."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 
-_SUMMARY = "Put all servers that are not disabled behind one MCP endpoint, until the process is told to end."
-_HELP = f"""{_SUMMARY}
-
-\b
-Examples:
-  gaia mcp gateway
-  gaia mcp gateway --stdio --config team.json
-  gaia mcp gateway --print-client-config claude
-  gaia mcp gateway --host 0.0.0.0 --clients clients.json --audit audit.jsonl
-  gaia mcp gateway add-client ci --clients clients.json
-"""
-
-app = typer.Typer(
-    invoke_without_command=True, add_completion=False, rich_markup_mode=None, help=_HELP, short_help=_SUMMARY
-)
+app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
 ClientsOption = Annotated[
     Path | None, typer.Option("--clients", metavar="PATH", help="Who may use the gateway, see add-client.")
@@ -126,7 +125,6 @@ _HTTP_ONLY = frozenset(
 )
 
 
-@app.callback()
 @with_options("trust", "config", "trace", "debug", http=gateway_http_options)
 def gateway(
     options: Options,
@@ -149,17 +147,20 @@ def gateway(
     ] = None,
     print_client_config: PrintOption = None,
 ) -> None:
-    """The gateway itself, where no other command follows."""
+    """Put all servers that are not disabled behind one MCP endpoint, until the process is told to end.
+
+    Examples:
+      gaia mcp gateway
+      gaia mcp gateway --stdio --config team.json
+      gaia mcp gateway --print-client-config claude
+      gaia mcp gateway --host 0.0.0.0 --clients clients.json --audit audit.jsonl
+      gaia mcp gateway add-client ci --clients clients.json
+    """
     if options.subcommand is not None:
         return
-    if stdio and (without_effect := sorted(_HTTP_ONLY & options.given)):
-        names = ", ".join(f"--{one.replace('_', '-')}" for one in without_effect)
-        raise CommandFailed(
-            f"{names}: for a gateway over HTTP only, and --stdio uses standard input and output",
-            exit_code=USAGE,
-            hint="Leave this or --stdio out.",
-            error_type="usage",
-        )
+    if stdio:
+        why = "for a gateway over HTTP only, and --stdio uses standard input and output"
+        refuse_options(_HTTP_ONLY, options, why, "Leave this or --stdio out.")
     if print_client_config is not None:
         _print_client_config(
             print_client_config, http, options, stdio=stdio, with_token=clients is not None, audit=audit
@@ -167,15 +168,12 @@ def gateway(
         return
 
     def run() -> None:
-        from gaia.cli.service_log import log_without_waiting
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         require(*_MODULES, extra="gateway")
         log_without_waiting()
         with contextlib.ExitStack() as held:
             with _collector_paused():
-                from gaia.cli.gateway_sources import GatewaySources
-
                 config = load_to_start(options)
                 sources = GatewaySources(options, config, clients, is_local=http.is_loopback)
                 if any("command" in server for server in config.get_servers().values()):
@@ -246,7 +244,7 @@ def _print_client_config(
     with_token: bool,
     audit: Path | None,
 ) -> None:
-    terminal.say(f"For {FILES[program]}:", "dim", console=terminal.err())
+    terminal.note(f"For {FILES[program]}:", "dim")
     if stdio:
         config = [] if options.config_file is None else ["--config", str(options.config_file.absolute())]
         if audit is not None:
@@ -278,6 +276,10 @@ def add_client(
     """Add a client to the file of a gateway, and print its token, which is kept nowhere.
 
     A gateway that runs takes the change over within seconds.
+
+    Examples:
+      gaia mcp gateway add-client ci
+      gaia mcp gateway add-client ci --clients team/clients.json --profile read-only
     """
     from gaia.mcp.gateway.access.clients_file import add_client as add
 
@@ -285,16 +287,82 @@ def add_client(
     if options.json:
         terminal.print_json({"client": name, "profile": profile, "file": str(clients), "token": token})
         return
-    terminal.say(f"The token of {name!r}, which is shown only now:", console=terminal.err())
+    terminal.note(f"The token of {name!r}, which is shown only now:")
     terminal.say(token)
     say = f"{clients} has its hash. The client sends it as: Authorization: Bearer <token>"
-    terminal.say(say, "dim", console=terminal.err())
+    terminal.note(say, "dim")
 
 
-add_command(
-    app,
-    "add-client",
-    add_client,
-    "gaia mcp gateway add-client ci",
-    "gaia mcp gateway add-client ci --clients team/clients.json --profile read-only",
-)
+app.callback(**help_of(gateway))(gateway)
+add_command(app, "add-client", add_client)
+
+_APPLY_SECONDS = 60.0
+"""For servers to be replaced, before the files are looked at again; the change goes on in the background."""
+
+
+class GatewaySources:
+    """The files that a gateway runs with, and how they are read again: the servers and the clients."""
+
+    def __init__(self, options: Options, config: MCPConfig, clients_file: Path | None, *, is_local: bool) -> None:
+        """`is_local` says that only this machine can reach the gateway.
+
+        Raises ConfigError for a file of clients that cannot be used, and `UnsafeOptions`.
+        """
+        self._options = options
+        self._clients_file = clients_file
+        self._is_local = is_local
+        self.config = config
+        self.clients = self._read_clients()
+
+    def of(self, gateway: Gateway) -> list[Source]:
+        """What is read again while `gateway` runs."""
+        from gaia.mcp.gateway.operations.reloader import Source
+
+        sources = [Source(lambda: _files_of(self.config), lambda: self._load_servers(gateway))]
+        if (file := self._clients_file) is not None:
+            sources.append(Source(lambda: [file], lambda: self._load_clients(gateway)))
+        return sources
+
+    def _load_servers(self, gateway: Gateway) -> Callable[[], Any]:
+        from gaia.mcp.client.config import MCPConfig
+
+        config = MCPConfig(self._options.config_file, trust_local=False, create=False)
+        if config.untrusted is not None:
+            raise ConfigError(f"{config.untrusted.path} has changed and is not trusted; run `gaia mcp trust` there")
+        problems = [
+            problem for name, problem in config.problems.items() if config.get_server(name).get("disabled") is not True
+        ]
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+        def apply() -> Any:
+            self.config = config
+            return gateway.manager.apply(config, timeout=_APPLY_SECONDS)
+
+        return apply
+
+    def _load_clients(self, gateway: Gateway) -> Callable[[], Any]:
+        clients = self._read_clients()
+        assert clients is not None, "there is a file"
+        return lambda: gateway.change_clients_soon(clients)
+
+    def _read_clients(self) -> ClientsFile | None:
+        from gaia.mcp.gateway.access.clients_file import read_clients_file
+
+        clients = None if self._clients_file is None else read_clients_file(self._clients_file)
+        if not self._is_local:
+            if clients is None:
+                raise UnsafeOptions("the gateway can be reached from other machines: say with --clients who may use it")
+            if clients.anonymous is not None:
+                raise UnsafeOptions(
+                    f"the gateway can be reached from other machines, and {self._clients_file} lets in requests "
+                    "without a token: add a client, or take out `anonymous`"
+                )
+        return clients
+
+
+def _files_of(config: MCPConfig) -> list[Path]:
+    """Those that were read, and those that would be if they were there."""
+    report = config.load_report
+    found = [config.config_file, *(report[key]["path"] for key in ("global", "local") if key in report)]
+    return list(dict.fromkeys(Path(file) for file in found if file is not None))

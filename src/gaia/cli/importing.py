@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import Options, with_options
+from gaia.cli.terminal import FAILED, USAGE, CommandFailed, unknown_name, usage_error
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.untrusted_text import escaped_line
 
@@ -44,9 +44,14 @@ def import_servers(
     user; their commands are shown and asked about, because they may have come with a download. Servers that exist here
     already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those programs ask for, the value is
     expected in the environment variable MCP_INPUT_ID.
+
+    Examples:
+      gaia mcp import --dry-run
+      gaia mcp import --from claude-desktop
+      gaia mcp import --file team/mcp.json time git
     """
     if program is not None and file is not None:
-        raise CommandFailed("give either --from or --file", exit_code=USAGE, error_type="usage")
+        raise usage_error("give either --from or --file")
     servers = options.load_config(create=True)
     found, looked_in, broken = _search(program, file)
     known = {candidate.name for candidate in found}
@@ -88,7 +93,7 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
                 raise
             broken.append(error.message)
         if here is None and file is not None:
-            raise CommandFailed(f"{file} does not exist", exit_code=USAGE, error_type="usage")
+            raise usage_error(f"{file} does not exist")
         looked_in.append({"file": str(place.file), "exists": here is not None})
         found.extend(here or ())
     return found, looked_in, broken
@@ -138,11 +143,10 @@ def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
     Raises CommandFailed if there is no terminal to ask at.
     """
     if options.json or not terminal.can_ask():
-        raise CommandFailed(
+        raise usage_error(
             "servers of the files in this directory are only imported after they were looked at; nothing was imported",
-            exit_code=USAGE,
-            hint="Look at them with --dry-run, then repeat this with --yes.",
-            error_type="untrusted",
+            "Look at them with --dry-run, then repeat this with --yes.",
+            "untrusted",
             servers={row["name"]: row["description"] for row in new},
         )
     console = terminal.err()
@@ -173,7 +177,7 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
     if any(row["status"] in ("imported", "replaced") for row in rows):
         terminal.say(f"Saved in {servers.config_file}")
     for message in broken:
-        terminal.say(f"Error: {message}", "red", console=terminal.err())
+        terminal.note(f"Error: {message}", "red")
     if not rows and not broken:
         terminal.say("There is nothing to import. These files were looked for:")
         for each in looked_in:

@@ -12,12 +12,12 @@ import typer
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.cluster import RayOption, list_placed
-from gaia.cli.command_errors import unknown_name
 from gaia.cli.offerings import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
 from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, rows_of
 from gaia.cli.servers import complete_name, connected, files_of, waiting_for
+from gaia.cli.terminal import unknown_name
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
 
@@ -67,6 +67,12 @@ def list_servers(
     within five seconds (--timeout) is shown as starting. The exit status says nothing about the servers: it is 0 if
     there is a list. With the URL of a gateway, the list is about its servers, and none is started;
     with --ray about the servers that all programs have placed on that cluster.
+
+    Examples:
+      gaia mcp list
+      gaia mcp list --no-connect --json
+      gaia mcp list http://127.0.0.1:8765/mcp
+      gaia mcp list --ray 10.0.0.1:6379
     """
     if ray is not None:
         if url is not None:
@@ -238,6 +244,10 @@ def list_tools(
     """List the tools of one server: description and parameters. Tools that its filters deny are not shown.
 
     Those that wait for approval are marked. Of long descriptions the beginning is shown; name a tool to see all of it.
+
+    Examples:
+      gaia mcp tools time
+      gaia mcp tools time get_current_time
     """
     with connected(name, options) as client:
         tools, problem = client.list_tools(), client.last_error

@@ -1,28 +1,105 @@
-"""The `gaia` command."""
+"""The `gaia` command, and the groups `gaia mcp` and `gaia api`.
+
+A command is imported when it is run, or listed with the help: each needs modules of its own, and a server that is
+started with one command would keep the modules of all.
+"""
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import signal
 import sys
+import traceback
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperGroup
 
 from gaia import __version__
-from gaia.cli import time_limit
-from gaia.cli.command_errors import INTERRUPTED, CommandFailed, report
-from gaia.cli.lazy_group import LazyGroup, LazySubgroup, Offers
-from gaia.cli.options import Options
+from gaia.cli import terminal, time_limit
+from gaia.cli.options import Options, add_command, with_options
+from gaia.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandFailed
 from gaia.cli.time_limit import OutOfTime
-from gaia.mcp.errors import MCPError
+from gaia.mcp.errors import ConfigError, MCPError
+from gaia.runtime.untrusted_text import clean
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports each of its commands on first use."""
+
+    places: ClassVar[Mapping[str, str]]
+    """The subclass says in which module and function each command is, in the order of the help. ``app`` is a group."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.commands = _Commands(self.places)  # type: ignore[assignment]  # a dict to which nothing is added
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands of one group by their names. Each is loaded once."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            module, _, function = self._places[name].partition(":")
+            found = getattr(importlib.import_module(module), function)
+            if not isinstance(found, typer.Typer):
+                command, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+                add_command(found, name, command)
+            self._loaded[name] = typer.main.get_command(found)
+            self._loaded[name].name = name
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+class McpGroup(LazyGroup):
+    """The commands of ``gaia mcp``."""
+
+    places: ClassVar[Mapping[str, str]] = {
+        "add": "gaia.cli.configuring:add_app",
+        "remove": "gaia.cli.configuring:remove",
+        "enable": "gaia.cli.configuring:enable",
+        "disable": "gaia.cli.configuring:disable",
+        "list": "gaia.cli.listing:list_servers",
+        "placement": "gaia.cli.cluster:placement",
+        "tools": "gaia.cli.listing:list_tools",
+        "call": "gaia.cli.calling:call",
+        "resources": "gaia.cli.resources_and_prompts:list_resources",
+        "read": "gaia.cli.resources_and_prompts:read_resource",
+        "prompts": "gaia.cli.resources_and_prompts:list_prompts",
+        "prompt": "gaia.cli.resources_and_prompts:get_prompt",
+        "login": "gaia.cli.authorizing:login",
+        "logout": "gaia.cli.authorizing:logout",
+        "approve": "gaia.cli.approving:approve",
+        "trust": "gaia.cli.trusting:trust_project",
+        "test-client": "gaia.cli.doctor:test_client",
+        "doctor": "gaia.cli.doctor:doctor",
+        "watch": "gaia.cli.watch:watch",
+        "dashboard": "gaia.cli.dashboard:dashboard",
+        "import": "gaia.cli.importing:import_servers",
+        "serve": "gaia.cli.serve:serve",
+        "gateway": "gaia.cli.gateway:app",
+        "bridge": "gaia.cli.serve:bridge",
+        "bench": "gaia.cli.bench:bench",
+        "demo": "gaia.cli.demo:demo",
+    }
 
 
 class RootGroup(LazyGroup):
     """Turns what a command raises into an exit status and a sentence."""
 
-    offers: ClassVar[Offers] = {"mcp": LazySubgroup("gaia.cli.mcp_commands"), "api": LazySubgroup("gaia.cli.api")}
+    places: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serve:app"}
 
     def invoke(self, ctx: Any) -> Any:
         options = ctx.ensure_object(Options)
@@ -40,8 +117,36 @@ class RootGroup(LazyGroup):
             time_limit.end()
 
 
+def report(error: CommandFailed | MCPError, options: Options) -> int:
+    """Tell the user why the command failed; returns the exit status."""
+    if options.debug:
+        # Messages may repeat what a server has said.
+        sys.stderr.write(clean("".join(traceback.format_exception(error))))
+    terminal.note(f"Error: {error.message}", "red")
+    document: dict[str, Any] = {"error": error.message}
+    if isinstance(error, CommandFailed):
+        exit_code = error.exit_code
+        document |= error.facts
+        if error.hint is not None:
+            document["hint"] = error.hint
+            terminal.note(error.hint)
+    else:
+        exit_code = USAGE if isinstance(error, ConfigError) else FAILED
+        document["error_type"] = error.error_type
+    if options.json:
+        terminal.print_json(document)
+    return exit_code
+
+
 # Plain help is twice as fast as rich's panels, and examples in it need no escaping.
 app = typer.Typer(cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+mcp_app = typer.Typer(cls=McpGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@mcp_app.callback()
+@with_options("trust", "config", "as_json", "trace", "debug")
+def mcp(options: Options) -> None:
+    """Look after the configured MCP servers, and call their tools."""
 
 
 def _print_version(wanted: bool) -> None:

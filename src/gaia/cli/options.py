@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gaia.cli import time_limit
+from gaia.cli import terminal, time_limit
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -112,7 +112,7 @@ class Options:
         if self.config_file is not None and not self.config_file.exists():
             from gaia.mcp.config.config_files import load_named
 
-            # This has the words for it, and knows which file need not exist.
+            # It has the words for it, and knows which file need not exist.
             load_named(self.config_file, create=False)
 
     def load_config(self, *, create: bool = False) -> MCPConfig:
@@ -130,25 +130,22 @@ class Options:
 
 def say_warnings(servers: MCPConfig) -> None:
     """What is most likely a mistake in the files, on standard error: every command that reads them says so."""
-    if servers.warnings:
-        from gaia.cli import terminal
-
-        for warning in servers.warnings:
-            terminal.say(f"Warning: {warning}", "yellow", console=terminal.err())
+    for warning in servers.warnings:
+        terminal.note(f"Warning: {warning}", "yellow")
 
 
 def add_command(
-    group: typer.Typer,
-    name: str,
-    command: Callable[..., None],
-    *examples: str,
-    cls: type[TyperCommand] | None = None,
+    group: typer.Typer, name: str, command: Callable[..., None], cls: type[TyperCommand] | None = None
 ) -> None:
-    """Add a command to a group. Its help is its docstring, and the examples."""
+    """Add a command to a group."""
+    group.command(name, cls=cls, **help_of(command))(command)
+
+
+def help_of(command: Callable[..., None]) -> dict[str, Any]:
+    """The help of a command is its docstring; in the list of commands the first line is shown whole."""
+    text = inspect.getdoc(command) or ""
     # After a line with a backspace alone, the paragraph is shown as it is.
-    lines = [inspect.getdoc(command) or "", "", "\b", "Examples:", *(f"  {example}" for example in examples)]
-    # In the list of commands the first line is shown whole.
-    group.command(name, cls=cls, help="\n".join(lines), short_help=lines[0].splitlines()[0])(command)
+    return {"help": text.replace("\n\nExamples:\n", "\n\n\b\nExamples:\n"), "short_help": text.partition("\n")[0]}
 
 
 def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

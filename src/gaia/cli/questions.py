@@ -7,12 +7,14 @@ runs on a thread of its own meanwhile.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gaia.cli import terminal
 from gaia.cli.options import Options
@@ -126,8 +128,6 @@ class Questions:
 
     def _serve(self, quiet: Callable[[], contextlib.AbstractContextManager[object]]) -> bool:
         """Ask the person until the request has ended; False if its time has passed before."""
-        from gaia.cli.forms import fill_in
-
         while True:
             try:
                 question = get_within(self._waiting, self._deadline - time.monotonic())
@@ -154,3 +154,200 @@ class Questions:
                 question = self._waiting.get_nowait()
                 if question is not None:
                     question[1].set_result(question[0].cancel())
+
+
+_MAX_MESSAGE = 4000
+"""Characters of the server's message."""
+
+_MAX_NAMED, _MAX_TEXT = 20, 300
+"""Fields that are named before the form; characters of a description, of a title and of a default."""
+
+_MAX_CHOICES = 50
+"""Choices that are listed; others are still accepted."""
+
+_TRUTH = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+
+class _Choice(NamedTuple):
+    value: Any
+    title: str
+
+
+def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
+    """Ask the person at the terminal: first whether they want to answer, then field by field.
+
+    What a field does not permit is asked again. The end of the input (Ctrl-D) within the form is "cancel".
+    """
+    from gaia.runtime.untrusted_text import escaped
+
+    console = terminal.err()
+    terminal.say(f"The server {request.server!r} asks:", "bold", console=console)
+    message = escaped(request.message)
+    for line in (message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…").splitlines():
+        _show(line)
+    properties = request.requested_schema.get("properties")
+    fields = properties if isinstance(properties, Mapping) else {}
+    named = [_shortened(name) for name in list(fields)[:_MAX_NAMED]]
+    if len(fields) > _MAX_NAMED:
+        named.append(f"and {len(fields) - _MAX_NAMED} more")
+    wanted = f" It wants to know: {', '.join(named)}." if fields else ""
+    if not terminal.yes(f"Answer it?{wanted}"):
+        return request.decline()
+    while True:
+        content = _answers(request.requested_schema, fields)
+        if content is None:
+            return request.cancel()
+        try:
+            return request.accept(content)
+        except ValueError as error:
+            # What is wrong with the form as a whole.
+            terminal.say(str(error), "red", console=console)
+
+
+def _answers(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What was typed for each field; None if the person left."""
+    required = schema.get("required")
+    content: dict[str, Any] = {}
+    for name, field in fields.items():
+        known = field if isinstance(field, Mapping) else {}
+        answered, value = _ask(name, known, required=isinstance(required, list) and name in required)
+        if not answered:
+            return None
+        if value is not None:
+            content[name] = value
+    return content
+
+
+def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, Any]:
+    """Whether the person answered, and the value; None for a field that is left out."""
+    console = terminal.err()
+    choices = _choices(field)
+    if description := field.get("description"):
+        _show(_shortened(description), "dim")
+    for number, choice in enumerate(choices[:_MAX_CHOICES], 1):
+        _show(f"{number}. {_shortened(choice.title)}")
+    if len(choices) > _MAX_CHOICES:
+        _show(f"… and {len(choices) - _MAX_CHOICES} more")
+    while True:
+        typed = terminal.ask(f"{_label(name, field, required=required)}:")
+        if typed is None:
+            return False, None
+        if not typed.strip():
+            if "default" in field or not required:
+                # The default is filled in when the form is sent.
+                return True, None
+            terminal.say("It has to be answered; Ctrl-D leaves the form.", "red", console=console)
+            continue
+        try:
+            return True, _value(typed, field, choices)
+        except ValueError as error:
+            terminal.say(str(error), "red", console=console)
+
+
+def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:
+    title = field.get("title")
+    shown = (
+        f"{_shortened(title)} ({_shortened(name)})" if isinstance(title, str) and title != name else _shortened(name)
+    )
+    form = field.get("format")
+    facts = [_shortened(field.get("type", "string")) + (f", {_shortened(form)}" if isinstance(form, str) else "")]
+    if field.get("type") == "array":
+        facts.append("several with commas between them")
+    if field.get("type") == "boolean":
+        facts.append("y or n")
+    if "default" in field:
+        facts.append(f"Enter for {_shortened(json.dumps(field['default'], ensure_ascii=False))}")
+    elif not required:
+        facts.append("may be left empty")
+    return f"    {shown} [{'; '.join(facts)}]"
+
+
+def _show(line: str, style: str = "") -> None:
+    """Show a line of the server's, indented where it is wrapped too."""
+    from rich.padding import Padding
+
+    terminal.show(Padding(terminal.text(line, style), (0, 0, 0, 4), expand=False), console=terminal.err())
+
+
+def _shortened(text: object) -> str:
+    line = one_line(text)
+    return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"
+
+
+def _choices(field: Mapping[str, Any]) -> list[_Choice]:
+    """The values to choose from: ``enum`` with ``enumNames``, or ``oneOf`` (``anyOf``) with ``const`` and ``title``."""
+    items = field.get("items") if field.get("type") == "array" else field
+    if not isinstance(items, Mapping):
+        return []
+    if isinstance(values := items.get("enum"), list):
+        names = items.get("enumNames")
+        titles = names if isinstance(names, list) and len(names) == len(values) else values
+        return [_Choice(value, str(title)) for value, title in zip(values, titles, strict=True)]
+    options = items.get("oneOf", items.get("anyOf"))
+    return [
+        _Choice(option["const"], str(option.get("title", option["const"])))
+        for option in (options if isinstance(options, list) else [])
+        if isinstance(option, Mapping) and "const" in option
+    ]
+
+
+def _value(typed: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
+    """What was typed as a value of the field. Raises ValueError, for the person, if it is none."""
+    from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
+
+    if field.get("type") == "array":
+        words = [word.strip() for word in typed.split(",") if word.strip()]
+        value: Any = [_one(word, {"type": "string"}, choices) for word in words]
+    else:
+        value = _one(typed if field.get("type") == "string" else typed.strip(), field, choices)
+    try:
+        problems = JsonSchema(dict(field)).problems(value)
+    except SchemaUnusable:
+        # The server checks it, too.
+        problems = []
+    if problems:
+        raise ValueError("; ".join(problems))
+    return value
+
+
+def _one(word: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
+    if choices:
+        return _chosen(word.strip(), choices)
+    match field.get("type", "string"):
+        case "string":
+            return word
+        case "boolean":
+            if (truth := _TRUTH.get(word.casefold())) is None:
+                raise ValueError(f"{word!r} is neither yes nor no")
+            return truth
+        case "integer" | "number":
+            return _number(word)
+        case _:
+            try:
+                return json.loads(word)
+            except (ValueError, RecursionError):
+                return word
+
+
+def _number(word: str) -> Any:
+    try:
+        value = json.loads(word, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        value = None
+    # Python reads 1e999 as infinity, which no server can be sent.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
+        raise ValueError(f"{word!r} is no number")
+    return value
+
+
+def _chosen(word: str, choices: list[_Choice]) -> Any:
+    """By its value, its title, or its number in the list."""
+    for choice in choices:
+        if word == str(choice.value):
+            return choice.value
+    for choice in choices:
+        if word.casefold() == choice.title.casefold():
+            return choice.value
+    if word.isascii() and word.isdecimal() and 1 <= int(word[:9]) <= len(choices):
+        return choices[int(word[:9]) - 1].value
+    raise ValueError(f"{word!r} is not one of the choices")

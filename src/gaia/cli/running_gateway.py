@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gaia.cli.command_errors import USAGE, CommandFailed
+from gaia.cli.terminal import CommandFailed, usage_error
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _get(url: str, token: str | None, seconds: float) -> tuple[int, bytes]:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname, parts.port, timeout=seconds)
     except ValueError as error:
-        raise CommandFailed(f"{url!r} is no URL of a gateway: {error}", exit_code=USAGE, error_type="usage") from error
+        raise usage_error(f"{url!r} is no URL of a gateway: {error}") from error
     with contextlib.closing(connection):
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         # The endpoint is at /mcp, perhaps below the path of a proxy or of an application, and /status beside it.

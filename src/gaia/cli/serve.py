@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import Options, with_options
-from gaia.cli.serve_options import HTTP_ONLY, ThreadsOption, announce, http_options, load, run_server
+from gaia.cli.options import Options, add_command, with_options
+from gaia.cli.serving import HTTP_ONLY, ThreadsOption, announce, http_options, load, refuse_options, run_server
+from gaia.cli.terminal import USAGE, CommandFailed
 from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
     from gaia.agents.base import MCPAgent
-    from gaia.mcp.server.offering import Offering
+    from gaia.agents.base.mcp_context import ServableAgent
 
 
 class Transport(StrEnum):
@@ -40,6 +40,10 @@ def serve(
     """Serve an agent to MCP clients, until the client goes away (stdio) or the process is told to end (HTTP).
 
     The class is looked for in the working directory too, and is called without arguments.
+
+    Examples:
+      gaia mcp serve my_package.agents:NotesAgent
+      GAIA_SERVE_TOKEN=... gaia mcp serve my_package.agents:NotesAgent --transport http --port 8000
     """
     _run(lambda: load_mcp_agent(target), transport, http, threads, options)
 
@@ -58,6 +62,9 @@ def bridge(
     """Serve several agents to MCP clients at one endpoint: tools are named NAMESPACE_tool.
 
     A namespace that is not given is made of the class: code for CodeAgent.
+
+    Examples:
+      gaia mcp bridge my_package.agents:NotesAgent code=my_package.agents:CodeAgent
     """
     _run(lambda: _bridge(targets), transport, http, threads, options)
 
@@ -69,19 +76,15 @@ def load_mcp_agent(target: str) -> MCPAgent:
     return load(target, MCPAgent)  # type: ignore[type-abstract]
 
 
-def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, threads: int, options: Options) -> None:
-    without_effect = sorted(HTTP_ONLY & options.given)
-    if transport is Transport.STDIO and without_effect:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
-        raise CommandFailed(
-            f"{names}: for a server over HTTP only, and this one would use standard input and output",
-            exit_code=USAGE,
-            hint="Add --transport http, or leave this out.",
-            error_type="usage",
-        )
+def _run(
+    make: Callable[[], ServableAgent], transport: Transport, http: HttpOptions, threads: int, options: Options
+) -> None:
+    if transport is Transport.STDIO:
+        why = "for a server over HTTP only, and this one would use standard input and output"
+        refuse_options(HTTP_ONLY, options, why, "Add --transport http, or leave this out.")
 
     def run() -> None:
-        from gaia.serving.extra import require
+        from gaia.serving.loading import require
 
         if transport is Transport.STDIO:
             require("mcp", "jsonschema")
@@ -98,10 +101,10 @@ def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, 
     run_server(run, options)
 
 
-def _bridge(targets: list[str]) -> Offering:
+def _bridge(targets: list[str]) -> ServableAgent:
     from gaia.mcp.mcp_bridge import MCPBridge, namespace_of
 
-    agents: dict[str, Offering] = {}
+    agents: dict[str, ServableAgent] = {}
     for target in targets:
         namespace, separator, rest = target.rpartition("=")
         agent = load_mcp_agent(rest)
@@ -115,3 +118,47 @@ def _bridge(targets: list[str]) -> Offering:
         return MCPBridge(agents)
     except ValueError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.callback()
+def api() -> None:
+    """Serve agents as models behind OpenAI's API."""
+
+
+@with_options("trace", "debug", http=http_options)
+def serve_api(
+    options: Options,
+    targets: Annotated[list[str], typer.Argument(metavar="PACKAGE.MODULE:AGENT...", help="The agents' classes.")],
+    http: HttpOptions,
+    threads: ThreadsOption = 32,
+) -> None:
+    """Serve agents as models: /v1/models and /v1/chat/completions, until the process is told to end.
+
+    The classes are looked for in the working directory too, and are called without arguments.
+
+    Examples:
+      gaia api serve my_package.agents:NotesAgent
+      GAIA_SERVE_TOKEN=... gaia api serve my_package.agents:NotesAgent my_package.agents:CodeAgent --port 8001
+    """
+
+    def run() -> None:
+        from gaia.agents.base import ApiAgent
+        from gaia.serving.loading import require
+
+        require("starlette", "uvicorn")
+        from gaia.api.app import serve
+
+        http.check()
+        agents = [load(target, ApiAgent) for target in targets]  # type: ignore[type-abstract]
+        names = [agent.get_model_id() for agent in agents]
+        if len(set(names)) < len(names):
+            raise CommandFailed(f"two agents are the same model: {', '.join(sorted(names))}", exit_code=USAGE)
+        serve(agents, http, announce("API endpoint"), max_threads=threads)
+
+    run_server(run, options)
+
+
+add_command(app, "serve", serve_api)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli import terminal, time_limit
-from gaia.cli.command_errors import CommandFailed, unknown_name
 from gaia.cli.options import Options
 from gaia.cli.questions import Questions
+from gaia.cli.terminal import CommandFailed, unknown_name
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line

@@ -1,4 +1,4 @@
-"""How commands write: text for people that is safe to show on a terminal, and JSON for programs.
+"""How commands write: text for people that is safe to show on a terminal, JSON for programs, and how they fail.
 
 Names, descriptions, results and errors come from other people's servers. Nothing of that is trusted: terminal sequences
 and control characters are removed, and rich never parses it as markup, because it is always wrapped in `Text`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from gaia.cli import time_limit
@@ -60,6 +61,11 @@ def say(words: object, style: str = "", *, console: Console | None = None) -> No
     show(text(shown, style), console=console, wrap="; run: " not in shown)
 
 
+def note(words: object, style: str = "") -> None:
+    """`say` it on standard error."""
+    say(words, style, console=err())
+
+
 def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:
     """Print the one result of a command: `document` for programs, or `words` for people."""
     if as_json:
@@ -107,3 +113,41 @@ def _console(*, stderr: bool) -> Console:
     # rich keeps bold and dim under NO_COLOR; without a colour system it writes no sequences at all.
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(stderr=stderr, width=wide, color_system=colours, highlight=False)
+
+
+FAILED = 1
+"""What was asked for was tried and did not succeed: a server failed, a tool reported an error."""
+
+USAGE = 2
+"""It could not even be tried: a wrong command line, an unknown name, an unusable configuration."""
+
+INTERRUPTED = 130
+"""Ctrl-C; the status that shells give for SIGINT."""
+
+
+class CommandFailed(Exception):
+    """Ends the command with `message`. `hint` says what to do about it; `facts` are for ``--json``."""
+
+    def __init__(self, message: str, *, exit_code: int = FAILED, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+        self.hint = hint
+        self.facts = facts
+
+
+def usage_error(message: str, hint: str | None = None, error_type: str = "usage", **facts: Any) -> CommandFailed:
+    """The failure of a command that could not even be tried; see `USAGE`."""
+    return CommandFailed(message, exit_code=USAGE, hint=hint, error_type=error_type, **facts)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], *, place: str = "") -> CommandFailed:
+    """The failure for a name that does not exist: says which ones do, and which one was probably meant."""
+    names = sorted(known)
+    message = f"there is no {kind} named {name!r}{place}"
+    import difflib  # only what is misspelt needs it
+
+    if close := difflib.get_close_matches(name, names, n=1):
+        message += f"; did you mean {close[0]!r}?"
+    hint = f"Known names: {', '.join(names)}" if names else f"There are no {kind}s at all."
+    return usage_error(message, hint, f"unknown_{kind}", known=names)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.options import Options, say_warnings, with_options
 from gaia.cli.rendering import difference_text
+from gaia.cli.terminal import FAILED, USAGE, CommandFailed, usage_error
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ def trust_project(
 
     Shows what they run, and what has changed since the file was trusted. It is trusted as it is: a change of it
     is asked about again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
+
+    Examples:
+      gaia mcp trust
+      gaia mcp trust --list
+      gaia mcp trust --revoke ~/some/project
     """
     if (show and (revoke or assume_yes or path is not None)) or (revoke and assume_yes):
-        raise CommandFailed(
-            "--list goes alone, and --revoke not together with --yes", exit_code=USAGE, error_type="usage"
-        )
+        raise usage_error("--list goes alone, and --revoke not together with --yes")
     if options.config_file is not None:
-        raise CommandFailed(
-            "--config: a file that it names needs no trust",
-            exit_code=USAGE,
-            hint="`gaia mcp trust PATH` is about the file of a project.",
-            error_type="usage",
+        raise usage_error(
+            "--config: a file that it names needs no trust", "`gaia mcp trust PATH` is about the file of a project."
         )
     if show:
         _list(options)
@@ -82,7 +82,7 @@ def trust_project(
     from gaia.mcp.config.trust import TrustStore
 
     if not file.exists():
-        raise CommandFailed(f"{file} does not exist", exit_code=USAGE, error_type="usage")
+        raise usage_error(f"{file} does not exist")
     project = read_project(file)
     trusted = TrustStore().trusted_files().get(file) == project.sha256
     if not trusted:
@@ -113,7 +113,7 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     """What the servers run; of a file that was trusted before, what has changed about that. On standard error."""
-    from gaia.mcp.config.difference import text_difference
+    from gaia.mcp.config.trust import text_difference
     from gaia.runtime.untrusted_text import escaped_line
 
     console = terminal.err()

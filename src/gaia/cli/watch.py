@@ -50,6 +50,11 @@ def watch(
     JSON object. Where standard output is no terminal, it is --once.
 
     With the URL of a gateway, its servers are shown, with the latencies of its calls, and none is started or stopped.
+
+    Examples:
+      gaia mcp watch
+      gaia mcp watch --once
+      gaia mcp watch http://127.0.0.1:8765/mcp
     """
     if url is not None:
         _watch_gateway(url, token, interval, options, once=once or not (options.json or sys.stdout.isatty()))

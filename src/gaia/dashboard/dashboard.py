@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.serving.extra import require
+from gaia.serving.loading import require
 from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
     from gaia.dashboard.app import DashboardApp
-    from gaia.dashboard.gateway_watch import GatewayWatch
+    from gaia.dashboard.servers import GatewayWatch
     from gaia.serving.http import BackgroundServer
 
 DEFAULT_PORT = 8484

@@ -34,11 +34,9 @@ from gaia.http.waits import (
     Wait,
     time_of,
 )
-from gaia.runtime.daemon_pool import DaemonPool
-from gaia.runtime.engine_thread import EngineThread
-from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.locks import Latch, reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.threads import DaemonPool, EngineThread
 
 logger = get_logger(__name__)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gaia.http.errors import TimedOut
 
 if TYPE_CHECKING:
-    from gaia.runtime.daemon_pool import DaemonPool
+    from gaia.runtime.threads import DaemonPool
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaia.mcp.authorization.config import AuthorizationRequest
     from gaia.mcp.client.config import MCPConfig
-    from gaia.mcp.client.config_changes import AppliedConfig
+    from gaia.mcp.client.configured_servers import AppliedConfig
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
     from gaia.mcp.client.pinned_client import PinnedClient
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
         UrlElicitationRequired,
     )
     from gaia.mcp.mixin import MCPClientMixin
-    from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest
-    from gaia.mcp.protocol.sampling import SamplingRequest
+    from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, SamplingRequest
     from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.supervision.context import RecyclingLimits
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
         Event,
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.supervision.policy import RestartPolicy
-    from gaia.mcp.supervision.recycling_limits import RecyclingLimits
     from gaia.mcp.supervision.spare import StandbyStatus
     from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
     from gaia.mcp.tools.tool import MCPTool
@@ -153,7 +152,7 @@ __all__ = [
 
 _HOMES = {
     "AnswerLost": "gaia.mcp.errors",
-    "AppliedConfig": "gaia.mcp.client.config_changes",
+    "AppliedConfig": "gaia.mcp.client.configured_servers",
     "AudioContent": "gaia.mcp.tools.tool_result",
     "AuthorizationRequest": "gaia.mcp.authorization.config",
     "CallCancelled": "gaia.mcp.errors",
@@ -162,9 +161,9 @@ _HOMES = {
     "ConfigError": "gaia.mcp.errors",
     "ContentBlock": "gaia.mcp.tools.tool_result",
     "Delivery": "gaia.mcp.errors",
-    "ElicitationAnswer": "gaia.mcp.protocol.elicitation",
+    "ElicitationAnswer": "gaia.mcp.protocol.server_questions",
     "ElicitationCompleted": "gaia.mcp.supervision.events",
-    "ElicitationRequest": "gaia.mcp.protocol.elicitation",
+    "ElicitationRequest": "gaia.mcp.protocol.server_questions",
     "EmbeddedResource": "gaia.mcp.tools.tool_result",
     "Event": "gaia.mcp.supervision.events",
     "EventsDropped": "gaia.mcp.supervision.events",
@@ -193,12 +192,12 @@ _HOMES = {
     "ResourceLink": "gaia.mcp.tools.tool_result",
     "ResourceUpdated": "gaia.mcp.supervision.events",
     "ResourcesChanged": "gaia.mcp.supervision.events",
-    "RecyclingLimits": "gaia.mcp.supervision.recycling_limits",
+    "RecyclingLimits": "gaia.mcp.supervision.context",
     "ReplicaChanged": "gaia.mcp.supervision.events",
     "ReplicaStatus": "gaia.mcp.supervision.status",
     "RestartPolicy": "gaia.mcp.supervision.policy",
     "Restarted": "gaia.mcp.supervision.events",
-    "SamplingRequest": "gaia.mcp.protocol.sampling",
+    "SamplingRequest": "gaia.mcp.protocol.server_questions",
     "ServerCrashed": "gaia.mcp.errors",
     "ServerLog": "gaia.mcp.supervision.events",
     "ServerState": "gaia.mcp.supervision.events",

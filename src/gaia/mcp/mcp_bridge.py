@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import methodcaller
 from typing import Any
 
-from gaia.mcp.server.offering import Offering
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.agents.base.mcp_context import ServableAgent
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 
-_Listing = Callable[[Offering], list[dict[str, Any]]]
+_Listing = Callable[[ServableAgent], list[dict[str, Any]]]
 _tools: _Listing = methodcaller("get_mcp_tool_definitions")
 _prompts: _Listing = methodcaller("get_mcp_prompts")
 
@@ -32,7 +31,9 @@ class MCPBridge:
     tool of the same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
     """
 
-    def __init__(self, agents: Mapping[str, Offering], *, name: str = "GAIA bridge", version: str = "2.0.0") -> None:
+    def __init__(
+        self, agents: Mapping[str, ServableAgent], *, name: str = "GAIA bridge", version: str = "2.0.0"
+    ) -> None:
         for namespace in agents:
             if not re.fullmatch(r"[A-Za-z0-9_-]+", namespace):
                 raise ValueError(f"{namespace!r} cannot be a namespace: use ASCII letters, digits, '_' and '-'")
@@ -110,14 +111,14 @@ class MCPBridge:
 
         return remove
 
-    def _find(self, listing: _Listing, kind: str, name: str) -> tuple[Offering, str]:
+    def _find(self, listing: _Listing, kind: str, name: str) -> tuple[ServableAgent, str]:
         """The agent that lists this namespaced name, and the agent's own name for it."""
         for namespaced, agent, definition in self._named(listing):
             if namespaced == name:
                 return agent, definition["name"]
         raise ValueError(f"Unknown {kind}: {name}")
 
-    def _named(self, listing: _Listing) -> Iterator[tuple[str, Offering, dict[str, Any]]]:
+    def _named(self, listing: _Listing) -> Iterator[tuple[str, ServableAgent, dict[str, Any]]]:
         """Each definition with its namespaced name and its agent. One agent's failure does not hide the others."""
         for namespace, agent in self._agents.items():
             try:

@@ -24,13 +24,21 @@ from typing import TYPE_CHECKING, Any
 
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
-from gaia.mcp.agent_servers import AgentServers, check_entry, checked, put_over_files
+from gaia.mcp.agent_tools import (
+    AgentServers,
+    Registry,
+    check_entry,
+    checked,
+    connected_line,
+    definitions_of,
+    load_summary,
+    put_over_files,
+    server_order,
+)
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.readiness import LOADING_SECONDS, require_wait
 from gaia.mcp.errors import ConfigError, ServerUnavailable
-from gaia.mcp.load_summary import connected_line, load_summary
-from gaia.mcp.registration import Registry, definitions_of, server_order
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter

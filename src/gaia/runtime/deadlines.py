@@ -19,10 +19,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gaia.runtime.clock import Clock, SystemClock
-from gaia.runtime.engine_thread import EngineThread
-from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

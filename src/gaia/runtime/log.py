@@ -26,6 +26,7 @@ from typing import Any, Protocol, TextIO
 
 from gaia.runtime.handover import Handover, on_engine_thread
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.untrusted_text import clean
 
 
 class EventLogger:
@@ -165,6 +166,22 @@ def _mask_record(record: logging.LogRecord) -> bool:
     if owners := [owner for known in _owners if (owner := known()) is not None]:
         record.msg, record.args = _masked(record.getMessage(), owners), None
     return True
+
+
+def exception_text(error: BaseException) -> str:
+    """`repr` of an exception, for log events and error messages. Never raises."""
+    try:
+        return repr(error)
+    except BaseException:  # noqa: BLE001 - code of the application may raise anything
+        return f"{type(error).__name__}, which cannot be shown"
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an exception, for the field ``exception`` of a log event. Never raises."""
+    try:
+        return clean("".join(traceback.format_exception(error))).rstrip()
+    except BaseException:  # noqa: BLE001 - as above
+        return f"{type(error).__name__}, whose traceback cannot be shown"
 
 
 def get_logger(name: str) -> EventLogger:

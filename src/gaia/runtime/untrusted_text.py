@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Patterns are compiled when first used (`re` caches them): most programs that import this module never use them.
 # Each is linear: what may be long is either possessive, or ends where the next match could begin.
@@ -108,3 +109,20 @@ def _script(character: str) -> str | None:
 def _is_invisible(character: str) -> bool:
     # Not printable are controls, formats, surrogates, private use, unassigned, and all blanks but the space.
     return not character.isprintable() or re.match(f"[{_DEFAULT_IGNORABLE}{_BLANK_PATTERN}]", character) is not None
+
+
+def consists_of(text: str, parts: Sequence[str]) -> bool:
+    """Whether `text` begins with the first part, ends with the last, and has the others in their order between them.
+
+    Anything may be between two parts. There are at least two, which may be empty, and they do not overlap.
+    """
+    first, *between, last = parts
+    if not (text.startswith(first) and text.endswith(last)):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for part in between:
+        found = text.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return position <= end

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
-from gaia.serving.guards import Refused
-
-Headers = Sequence[tuple[bytes, bytes]]
-"""Names in lower case."""
+from gaia.serving.guards import Headers, Refused
 
 UNCHECKED_BYTES = 64 * 1024
 """Of the body of a request. Before more of it is read, `DirectHandler.refusal` says whether its client may send any:

@@ -18,13 +18,10 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
-from gaia.serving.client_address import ClientAddress
-from gaia.serving.cors import Cors
+from gaia.runtime.log import exception_text, get_logger
 from gaia.serving.direct_connections import DirectConnections
-from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
-from gaia.serving.guards import Guard, Refused
+from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler
+from gaia.serving.guards import ClientAddress, Cors, Guard, Headers, Refused
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 

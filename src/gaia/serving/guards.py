@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import hmac
+import ipaddress
 import json
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from gaia.serving.options import HttpOptions
@@ -18,6 +19,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Of a request or a response; names in lower case."""
 
 HEALTH = "/health"
 
@@ -187,3 +191,90 @@ async def _answer(send: Send, status: int, body: dict[str, Any], *headers: tuple
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": content})
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class ClientAddress:
+    """Reads the header X-Forwarded-For of trusted proxies. Immutable."""
+
+    def __init__(self, trusted: Iterable[str]) -> None:
+        """`trusted` are addresses and networks of proxies, such as ``10.0.0.0/8``. Raises ValueError."""
+        self._networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
+
+    def trusts(self, peer: str | None) -> bool:
+        """Whether what `peer` says of its clients counts."""
+        if not self._networks or peer is None:
+            return False
+        found = _address(peer)
+        return found is not None and any(found in network for network in self._networks)
+
+    def behind(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
+        """Whose request it is that `peer`, a trusted proxy, has passed on. Names of `headers` are in lower case.
+
+        Each proxy appends the address that it was reached from, so the client is the last one that is no trusted proxy.
+        What stands before that address, anybody may have written. What is no address was hidden by the proxy behind it.
+        """
+        client = peer
+        given = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
+        for each in reversed(given.split(",")):
+            found = _address(each.strip())
+            if found is None:
+                break
+            client = str(found)
+            if not self.trusts(client):
+                break
+        return client
+
+
+def _address(text: str) -> _Address | None:
+    """Some proxies append the port."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
+
+
+_EXPOSED = ("mcp-session-id", "mcp-protocol-version")
+
+
+class Cors:
+    """Immutable."""
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        self._origins = tuple(origins)
+        self._allowed = {origin.encode() for origin in self._origins}
+        self._expose = (b"access-control-expose-headers", ", ".join(_EXPOSED).encode())
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any origin is allowed."""
+        return bool(self._origins)
+
+    def headers(self, request: Mapping[bytes, bytes]) -> Headers:
+        """What is added to the response to a request with these headers, whose names are in lower case."""
+        origin = request.get(b"origin")
+        if origin is None or origin not in self._allowed:
+            return ()
+        return ((b"access-control-allow-origin", origin), self._expose, (b"vary", b"Origin"))
+
+    def around(self, app: Any) -> Any:
+        """The same for an ASGI application; also answers what browsers ask before some requests."""
+        if not self._origins:
+            return app
+        from starlette.middleware.cors import CORSMiddleware
+
+        return CORSMiddleware(
+            app,
+            allow_origins=self._origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED,
+        )

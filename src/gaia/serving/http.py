@@ -14,9 +14,8 @@ from typing import cast
 
 import uvicorn
 
-from gaia.serving.cors import Cors
 from gaia.serving.direct_handler import DirectHandler
-from gaia.serving.guards import App, Guard, Receive
+from gaia.serving.guards import App, Cors, Guard, Receive
 from gaia.serving.options import HttpOptions
 
 _STOP_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""Loads the agent that a text such as ``package.module:AgentClass`` names."""
+"""Loads an agent by a text such as ``package.module:AgentClass``; checks that the packages for serving are there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
+
+from gaia.runtime.extras import missing
 
 AgentT = TypeVar("AgentT")
 
@@ -40,3 +42,14 @@ def load_agent(target: str, base: type[AgentT]) -> AgentT:
     if not isinstance(agent, base):
         raise AgentNotLoaded(f"{target!r} is no {base.__name__}, but of type {type(agent).__name__}")
     return agent
+
+
+class ServingUnavailable(ImportError):
+    """A package of an extra is missing, or of a version that cannot be used; the message says how to install it."""
+
+
+def require(*packages: str, extra: str = "serve") -> None:
+    """Raise `ServingUnavailable` unless all `packages`, which ``gaia-mcp[<extra>]`` has, are installed."""
+    if (lack := missing(extra, *packages)) is not None:
+        what = "Serving" if extra == "serve" else f"The {extra}"
+        raise ServingUnavailable(f"{what} needs {lack}")

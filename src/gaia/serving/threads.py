@@ -12,7 +12,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
+from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 ResultT = TypeVar("ResultT")
 

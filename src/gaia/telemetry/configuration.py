@@ -190,7 +190,7 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
     from gaia.telemetry.exporters import JsonLinesExporter
 
     if traces == "console":
-        from gaia.telemetry.trace_tree import TraceTree
+        from gaia.telemetry.exporters import TraceTree
 
         # Standard output belongs to results and to protocols.
         return TraceTree(sys.stderr)

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import msgspec
 import orjson
 
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.telemetry import masking
 from gaia.telemetry.masking import MAX_CHARACTERS
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from gaia.runtime.locks import reentrant_lock
@@ -66,3 +71,134 @@ def readable_line(span: ReadableSpan, *, with_ids: bool = True) -> str:
     parts += [f"{key}={value!r}" for key, value in (span.attributes or {}).items()]
     parts += [f"[{event.name}]" for event in span.events]
     return escaped("  ".join(parts).replace("\n", "\\n")) + "\n"
+
+
+_MAX_SPANS = 1000
+"""Spans of one trace that are kept; with more, those that have ended are written before the trace is complete."""
+
+_MAX_TRACES = 1000
+"""Traces that are kept; with more, the oldest is written before it is complete."""
+
+_MIN_WIDTH = 40
+"""Columns for the text of a span, however deep it is in the tree."""
+
+
+class _Glyphs(NamedTuple):
+    child: str
+    last: str
+    beside: str
+
+
+_LINES = _Glyphs("├─ ", "└─ ", "│  ")
+_ASCII = _Glyphs("|- ", "`- ", "|  ")
+
+
+class _Trace:
+    def __init__(self) -> None:
+        self.open = 0
+        """How many of its spans have not ended."""
+        self.ended: list[ReadableSpan] = []
+
+
+class TraceTree(SpanProcessor):
+    """Writes each trace when the last of its open spans has ended. Thread-safe.
+
+    On a terminal long lines are folded; elsewhere each span is one line.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = reentrant_lock()
+        """Owns `_traces`."""
+        self._traces: dict[int, _Trace] = {}
+        try:
+            "".join(_LINES).encode(out.encoding or "utf-8")
+        except (UnicodeEncodeError, LookupError):
+            self._glyphs = _ASCII
+        else:
+            self._glyphs = _LINES
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002 - the SDK's name
+        context = span.get_span_context()
+        if context is None:
+            return
+        overdue: list[ReadableSpan] = []
+        with self._lock:
+            if context.trace_id not in self._traces and len(self._traces) >= _MAX_TRACES:
+                overdue = self._traces.pop(next(iter(self._traces))).ended
+            self._traces.setdefault(context.trace_id, _Trace()).open += 1
+        self._write(overdue)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        context = span.get_span_context()
+        if context is None:
+            return
+        with self._lock:
+            # It is gone if the trace was written before it was complete.
+            trace = self._traces.setdefault(context.trace_id, _Trace())
+            trace.open -= 1
+            if context.trace_flags.sampled:
+                trace.ended.append(span)
+            complete = trace.open <= 0
+            if not complete and len(trace.ended) < _MAX_SPANS:
+                return
+            ended, trace.ended = trace.ended, []
+            if complete:
+                del self._traces[context.trace_id]
+        self._write(ended)
+
+    def shutdown(self) -> None:
+        self.force_flush()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the SDK's name
+        """Write the spans that have ended, of traces that are not complete, too."""
+        with self._lock:
+            waiting = [trace.ended for trace in self._traces.values()]
+            for trace in self._traces.values():
+                trace.ended = []
+        for ended in waiting:
+            self._write(ended)
+        return True
+
+    def _write(self, spans: list[ReadableSpan]) -> None:
+        if not spans:
+            return
+        # A closed or full standard error must not disturb what is traced.
+        with contextlib.suppress(OSError, ValueError):
+            width = shutil.get_terminal_size().columns if self._out.isatty() else None
+            self._out.write("".join(f"{line}\n" for line in tree_lines(spans, self._glyphs, width)))
+            self._out.flush()
+
+
+def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: int | None = None) -> Iterator[str]:
+    """The lines of one trace, each part in the order of their starts; folded if `width`, in columns, is given.
+
+    Spans whose parent is not among `spans` stand at the left, with the ids of their trace and parent.
+    """
+    ordered = sorted(spans, key=lambda span: span.start_time or 0)
+    known = {span.context.span_id for span in ordered if span.context is not None}
+    roots: list[ReadableSpan] = []
+    children: dict[int, list[ReadableSpan]] = {}
+    for span in ordered:
+        if span.parent is not None and span.parent.span_id in known:
+            children.setdefault(span.parent.span_id, []).append(span)
+        else:
+            roots.append(span)
+    # Spans can be nested more deeply than functions.
+    waiting = [(span, "", "") for span in reversed(roots)]
+    while waiting:
+        span, here, below = waiting.pop()
+        parts = children.get(span.context.span_id, []) if span.context is not None else []
+        text = readable_line(span, with_ids=not here).rstrip("\n")
+        rest = below + (glyphs.beside if parts else "   ")
+        lines = [text] if width is None else _folded(text, width - len(rest))
+        yield here + lines[0]
+        for line in lines[1:]:
+            yield rest + line
+        for number, part in enumerate(reversed(parts)):
+            glyph, bar = (glyphs.last, "   ") if number == 0 else (glyphs.child, glyphs.beside)
+            waiting.append((part, below + glyph, below + bar))
+
+
+def _folded(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, _MIN_WIDTH), subsequent_indent="  ", break_on_hyphens=False)

@@ -14,9 +14,8 @@ from opentelemetry import metrics as api
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import WeakObjects
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.telemetry.attributes import SERVER_NAME
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)

@@ -23,9 +23,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.handover import Handover, on_engine_thread
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, propagation
 

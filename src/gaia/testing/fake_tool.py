@@ -14,7 +14,7 @@ import msgspec
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPContext, MCPRequestCancelled
 from gaia.agents.base.tool_schema import schema_of
 from gaia.mcp.errors import JsonRpcError
-from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import exception_text
 
 Json = dict[str, Any]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from gaia.mcp.config.difference import difference
-from gaia.runtime.fixed_parts import consists_of
+from gaia.mcp.config.trust import difference
 from gaia.runtime.redaction import MASK
+from gaia.runtime.untrusted_text import consists_of
 from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
 
 _COMPARED = 500

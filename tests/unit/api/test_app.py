@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from gaia.agents.base import ApiAgent
-from gaia.agents.base.llm_errors import LLMNotConfigured, LLMOverloaded
+from gaia.agents.base.llm import LLMNotConfigured, LLMOverloaded
 from gaia.api import app as app_module
 from gaia.api.app import create_app
 from gaia.runtime.cancellation import current_scope

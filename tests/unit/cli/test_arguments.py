@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gaia.cli import arguments
-from gaia.cli.command_errors import USAGE, CommandFailed
+from gaia.cli.terminal import USAGE, CommandFailed
 
 
 def resolve(schema: dict[str, Any], *words: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.tools.pinning.lock_file import Pin, pins_in
+from gaia.mcp.tools.pins import Pin, pins_in
 
 
 @pytest.fixture

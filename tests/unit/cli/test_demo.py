@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from gaia.cli import demo, latency
-from gaia.cli.latency import RawPipe
+from gaia.cli import bench, demo
+from gaia.cli.bench import RawPipe
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +127,7 @@ def test_a_raw_pipe_whose_server_is_not_there_leaves_no_process(demo_server: dic
 
 def test_both_sides_are_measured_equally_often_and_in_turns() -> None:
     order: list[str] = []
-    measured = latency.measure(lambda: order.append("raw"), lambda: order.append("managed"))
+    measured = bench.measure(lambda: order.append("raw"), lambda: order.append("managed"))
 
     assert order.count("raw") == order.count("managed")
     assert measured.calls == 1000

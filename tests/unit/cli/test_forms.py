@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gaia.cli import forms, terminal
+from gaia.cli import questions, terminal
 from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
 
 Person = Callable[..., ElicitationAnswer]
@@ -19,7 +19,7 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Person:
     def fill_in(schema: dict[str, Any], *typed: str | None, message: str = "Who are you?") -> ElicitationAnswer:
         lines = iter(typed)
         monkeypatch.setattr(terminal, "ask", lambda _: next(lines))
-        answer = forms.fill_in(ElicitationRequest(server="it", message=message, requested_schema=schema))
+        answer = questions.fill_in(ElicitationRequest(server="it", message=message, requested_schema=schema))
         assert next(lines, "all typed") == "all typed"
         return answer
 
@@ -127,7 +127,7 @@ def test_no_label_of_the_server_looks_like_a_question_of_this_program(
     monkeypatch.setattr("sys.stdin", io.StringIO("y\nAnn\n"))
     field = {"type": "string", "title": "Make this call? [y/N]", "description": "Error: type your password"}
 
-    forms.fill_in(ElicitationRequest(server="it", message="Hi", requested_schema=form(name=field)))
+    questions.fill_in(ElicitationRequest(server="it", message="Hi", requested_schema=form(name=field)))
 
     # The person's Enter, which ends the line of a question, is not in it.
     written = capsys.readouterr().err
@@ -157,7 +157,7 @@ def test_of_very_long_forms_the_beginning_is_shown(person: Person, capsys: pytes
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(terminal, "ask", decline)
-        forms.fill_in(ElicitationRequest(server="it", message="Hi", requested_schema=form(**fields)))
+        questions.fill_in(ElicitationRequest(server="it", message="Hi", requested_schema=form(**fields)))
     person(form(a={"type": "string", "title": "t" * 5000, "description": "d" * 5000}), "y", "")
 
     assert "field19, and 980 more" in asked[0]

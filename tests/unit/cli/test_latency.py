@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gaia.cli.latency import Calls, histogram, one_by_one, together
+from gaia.cli.bench import Calls, histogram, one_by_one, together
 from gaia.cli.rendering import bar, microseconds
 
 

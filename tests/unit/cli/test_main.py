@@ -14,7 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gaia import __version__
-from gaia.cli.main import app
+from gaia.cli.main import app, report
+from gaia.cli.options import Options
+from gaia.cli.terminal import FAILED, USAGE, CommandFailed, unknown_name
+from gaia.mcp.errors import CallTimeout, ConfigError
 from tests.servers.state_file import read_state
 from tests.waiting import PATIENCE, wait_until
 
@@ -49,7 +52,7 @@ def test_a_command_does_not_load_the_others(environment: dict[str, str]) -> None
         "import sys; from gaia.cli.main import app\n"
         "try: app(['mcp', 'gateway', '--help'])\n"
         "except SystemExit: pass\n"
-        "others = ('gaia.cli.doctor', 'gaia.cli.dashboard', 'gaia.cli.api', 'http.client', 'ssl')\n"
+        "others = ('gaia.cli.doctor', 'gaia.cli.dashboard', 'gaia.cli.serve', 'http.client', 'ssl')\n"
         "print([name for name in others if name in sys.modules], file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")
@@ -204,3 +207,70 @@ def test_ctrl_c_ends_the_demo_with_all_its_processes(start: Callable[..., "subpr
     assert command.returncode == 130
     assert errors == ""
     assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
+
+
+class TestUnknownName:
+    def test_the_one_that_was_probably_meant_is_named(self) -> None:
+        error = unknown_name("tool", "ad", ["echo", "add"], place=" of demo")
+
+        assert error.message == "there is no tool named 'ad' of demo; did you mean 'add'?"
+        assert error.hint == "Known names: add, echo"
+        assert (error.exit_code, error.facts["known"]) == (USAGE, ["add", "echo"])
+
+    def test_nothing_is_guessed_where_nothing_is_similar(self) -> None:
+        assert "did you mean" not in unknown_name("tool", "zzz", ["add"]).message
+
+    def test_where_there_are_none_that_is_said(self) -> None:
+        assert unknown_name("server", "it", []).hint == "There are no servers at all."
+
+
+class TestReport:
+    def test_people_get_a_message_and_a_hint_on_standard_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert report(CommandFailed("it [red]broke\x1b[2J", hint="Mend it."), Options()) == FAILED
+        written = capsys.readouterr()
+
+        assert (written.out, written.err) == ("", "Error: it [red]broke\nMend it.\n")
+
+    def test_programs_get_the_facts_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+        error = CommandFailed("no", exit_code=7, hint="Mend it.", error_type="broken", known=["a"])
+        assert report(error, Options(json=True)) == 7
+        written = capsys.readouterr()
+
+        assert json.loads(written.out) == {"error": "no", "hint": "Mend it.", "error_type": "broken", "known": ["a"]}
+        assert written.err.startswith("Error: no")
+
+    @pytest.mark.parametrize(
+        ("error", "status"), [(ConfigError("no such key"), USAGE), (CallTimeout("not answered"), FAILED)]
+    )
+    def test_only_a_wrong_configuration_is_a_usage_error(
+        self, error: CallTimeout | ConfigError, status: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert report(error, Options(json=True)) == status
+        assert json.loads(capsys.readouterr().out)["error_type"] == error.error_type
+
+    def test_a_traceback_is_for_debugging_and_harmless_for_the_terminal(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def fail() -> int:
+            try:
+                raise CommandFailed("the server says \x1b]0;owned\x07\x9b31m")
+            except CommandFailed as error:
+                return report(error, Options(debug=debug))
+
+        for debug in (False, True):
+            fail()
+            written = capsys.readouterr().err
+            assert ("Traceback" in written) is debug
+            assert not {char for char in written if not char.isprintable() and char != "\n"}
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize("command", ["tools", "test-client", "doctor", "list", "watch"])
+def test_no_line_of_a_server_looks_like_one_of_the_command(
+    command: str, configure: Callable[..., Path], invoke: Callable[..., Any]
+) -> None:
+    configure(it={"command": sys.executable, "args": ["-c", r"raise SystemExit('ended\nbank works.')"]})
+    result = invoke(command, *(() if command in ("list", "watch") else ("it",)))
+
+    assert "bank works." in result.output
+    assert not any(line.startswith("bank") for line in result.output.splitlines())

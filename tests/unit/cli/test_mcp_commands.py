@@ -1,16 +1,18 @@
-"""The group `gaia mcp`: its commands, their help, and options that may stand before or after a command's name."""
+"""The groups of commands: lazy imports, the help, and options that may stand before or after a command's name."""
 
 import json
 import shlex
+import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from gaia.cli.main import app
+from gaia.cli.main import LazyGroup, app
 from gaia.cli.options import Options
 
 COMMANDS = ("add", "remove", "enable", "disable", "list", "tools", "call", "resources", "read", "prompts", "prompt")
@@ -95,3 +97,47 @@ def test_the_option_after_the_command_wins(tmp_path: Path, invoke: Callable[...,
     (tmp_path / "b.json").write_text('{"mcpServers": {"b": {"command": "x"}}}')
 
     assert "b " in invoke("--config", "a.json", "list", "--no-connect", "--config", "b.json").stdout
+
+
+class TestLazyGroups:
+    @pytest.fixture
+    def group(self, monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+        def one(loud: bool = False) -> None:
+            """Say one."""
+            typer.echo("ONE" if loud else "one")
+
+        module: Any = types.ModuleType("commands_of_a_test")
+        module.one = one
+        module.app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        module.app.callback()(lambda: None)
+        module.app.command("two")(lambda: typer.echo("two"))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+        class Group(LazyGroup):
+            places: ClassVar[dict[str, str]] = {
+                "one": "commands_of_a_test:one",
+                "lost": "commands_that_are_missing:lost",
+                "more": "commands_of_a_test:app",
+            }
+
+        group = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None)
+        group.callback()(lambda: None)
+        return group
+
+    @pytest.mark.parametrize(("words", "said"), [(["one", "--loud"], "ONE\n"), (["more", "two"], "two\n")])
+    def test_only_the_command_that_runs_is_imported(self, group: typer.Typer, words: list[str], said: str) -> None:
+        result = CliRunner().invoke(group, words)
+
+        assert (result.stdout, result.exit_code) == (said, 0)
+
+    def test_a_misspelt_command_is_refused_without_an_import(self, group: typer.Typer) -> None:
+        result = CliRunner().invoke(group, ["onee"])
+
+        assert result.exit_code == 2
+        assert "'one'" in result.output
+
+    def test_a_command_is_loaded_once(self, group: typer.Typer) -> None:
+        commands = typer.main.get_command(group).commands  # type: ignore[attr-defined]
+
+        assert len(commands) == 3
+        assert commands["one"] is commands["one"]

@@ -1,9 +1,12 @@
 """What servers offer, as text for people: hostile and malformed texts do no harm."""
 
+from typing import Any
+
 import pytest
 from rich.console import RenderableType
 
 from gaia.cli import offerings, terminal
+from gaia.cli.offerings import readable, readable_resource
 from gaia.mcp.tools.tool import MCPTool
 
 HOSTILE = "[red]\x1b[2Jname[/red]\nsecond \u202e"
@@ -75,3 +78,21 @@ def test_prompts_have_their_arguments_below_them(capsys: pytest.CaptureFixture[s
     shown = lines(offerings.prompt_sections([{"name": "greet", "arguments": arguments}, {"name": HOSTILE}]), capsys)
 
     assert shown == ["greet", "    who  required  A name.", "    how  optional", "", HARMLESS]
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"uri": "a:b", "text": "inside"}, "inside"),
+        ({"uri": "a:b", "blob": "AAAA", "mimeType": "image/png"}, "[data, image/png, 3 bytes]"),
+        ({"uri": "a:b", "blob": "AA=="}, "[data, of unknown type, 1 bytes]"),
+        ({"uri": "a:b"}, '{"uri": "a:b"}'),
+        (5, "5"),
+    ],
+)
+def test_contents_of_resources_are_text_or_named(content: Any, shown: str) -> None:
+    assert readable_resource(content) == shown
+
+
+def test_bytes_of_blocks_are_counted() -> None:
+    assert readable({"type": "image", "data": "AAA=", "mimeType": "image/png"}) == "[image, image/png, 2 bytes]"

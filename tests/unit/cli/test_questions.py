@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gaia.cli import forms, terminal
+from gaia.cli import terminal
 from gaia.cli.options import Options
 from gaia.cli.questions import Questions
 from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
@@ -35,7 +35,7 @@ class TestWithAPerson:
             asked_by.append(threading.current_thread())
             return request.accept({})
 
-        monkeypatch.setattr(forms, "fill_in", fill_in)
+        monkeypatch.setattr("gaia.cli.questions.fill_in", fill_in)
         pauses = []
 
         @contextlib.contextmanager
@@ -105,7 +105,7 @@ class TestWithAPerson:
         def interrupted(_: ElicitationRequest) -> ElicitationAnswer:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(forms, "fill_in", interrupted)
+        monkeypatch.setattr("gaia.cli.questions.fill_in", interrupted)
         outcomes = []
 
         def request(_: float | None) -> None:

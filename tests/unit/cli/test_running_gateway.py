@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import msgspec
 import pytest
 
-from gaia.cli.command_errors import CommandFailed
 from gaia.cli.running_gateway import fetch_status, rows_of, summary_of
+from gaia.cli.terminal import CommandFailed
 from gaia.mcp.supervision.events import ServerState
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options
 from gaia.cli.servers import complete_name, connected, entry_of, make_client, waiting_for
+from gaia.cli.terminal import USAGE, CommandFailed
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError

@@ -161,12 +161,12 @@ import os, signal, sys, threading
 from gaia.agents.base.registry import ToolRegistry, _lock
 from gaia.runtime import log
 from gaia.runtime.locks import reentrant_lock
-from gaia.mcp import registration
+from gaia.mcp import agent_tools
 from gaia.mcp.client import MCPClientManager
 
 registry, manager = ToolRegistry({}), MCPClientManager()
-tools = registration.RegisteredTools()
-of_module = (log._registration, registration._lock, manager._registry._lock, manager.config._lock)
+tools = agent_tools.RegisteredTools()
+of_module = (log._registration, agent_tools._lock, manager._registry._lock, manager.config._lock)
 held, go_on = threading.Event(), threading.Event()
 
 def hold():

@@ -21,9 +21,10 @@ from opentelemetry import trace
 from gaia.mcp import MCPClient
 from gaia.runtime import handover as handover_module
 from gaia.runtime import log
-from gaia.runtime.engine_thread import EngineThread
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.threads import EngineThread
 from tests.tracing import Tracing
+from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
@@ -84,7 +85,7 @@ class TestWithoutConfiguration:
         script = """
 from gaia.runtime import handover as handover_module
 from gaia.runtime import log
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 log.configure(level=0)
 log.get_logger("gaia.test").error("event", field=1)
 log.configure(level=0, json=True)
@@ -109,7 +110,7 @@ print("structlog" in sys.modules, "opentelemetry" in sys.modules)
         script = """
 import logging, sys
 from gaia.runtime import log
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 
 class Owner:
     def redact(self, text):
@@ -254,7 +255,7 @@ class TestDebug:
         script = """
 from gaia.runtime import handover as handover_module
 from gaia.runtime import log
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 log.enable_debug()
 log.get_logger("gaia.test").debug("detail", number=1)
 """
@@ -268,7 +269,7 @@ log.get_logger("gaia.test").debug("detail", number=1)
 import io, logging
 from gaia.runtime import handover as handover_module
 from gaia.runtime import log
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 stream = io.StringIO()
 {configured}.addHandler(logging.StreamHandler(stream))
 log.enable_debug()
@@ -453,10 +454,28 @@ class TestEngineThreads:
     def test_a_program_that_ends_at_once_shows_them(self) -> None:
         script = """
 from gaia.runtime import log
-from gaia.runtime.engine_thread import EngineThread
+from gaia.runtime.threads import EngineThread
 log.configure(json=True)
 thread = EngineThread(lambda: [log.get_logger("gaia.test").error("event", field=n) for n in range(100)], "test")
 thread.start()
 thread.join()
 """
         assert run(script)[1].count(b"\n") == 100
+
+
+def test_a_traceback_has_nothing_that_a_terminal_acts_on() -> None:
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError as error:
+        trace = traceback_text(error)
+    assert trace.endswith("ValueError: red")
+    assert "Traceback" in trace
+
+
+def test_an_exception_is_shown_as_python_does() -> None:
+    assert exception_text(ValueError("no")) == "ValueError('no')"
+
+
+def test_an_exception_that_cannot_be_shown_is_named() -> None:
+    assert "Unspeakable" in exception_text(Unspeakable())
+    assert "Unspeakable" in traceback_text(Unspeakable())

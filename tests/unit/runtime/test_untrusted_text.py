@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.runtime.untrusted_text import clean, escaped, escaped_line, indented, one_line
+from gaia.runtime.untrusted_text import clean, consists_of, escaped, escaped_line, indented, one_line
 
 UNSEEN = "\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5\u180b\u00ad\ufe00\ufe0e\ufe0f\U000e0100\U000e01ef\U0001d173\u2065"
 """Letters, marks and others that are not drawn, although their categories are those of characters that are."""
@@ -96,3 +96,22 @@ class TestEscapedLine:
     @given(st.text(st.characters()))
     def test_all_of_it_can_be_seen(self, text: str) -> None:
         assert escaped_line(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("parts", "text", "expected"),
+    [
+        (["a", "b"], "ab", True),
+        (["a", "b"], "a-b", True),
+        (["a", "b"], "b-a", False),
+        (["", ""], "anything", True),
+        (["ab", "ba"], "aba", False),
+        (["a", "b", "c"], "a-b-c", True),
+        (["a", "b", "c"], "a-c", False),
+        (["a", "x", "y", "c"], "a-y-x-c", False),
+        (["a", "bc", "cd"], "a-bcd", False),
+        (["a", "", "a"], "a", False),
+    ],
+)
+def test_the_parts_stand_in_their_order_and_do_not_overlap(parts: list[str], text: str, expected: bool) -> None:
+    assert consists_of(text, parts) is expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.serving.client_address import ClientAddress
+from gaia.serving.guards import ClientAddress
 
 PROXIES = ClientAddress(["10.0.0.0/8", "127.0.0.1", "2001:db8::/32"])
 

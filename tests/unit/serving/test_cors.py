@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.serving.cors import Cors
+from gaia.serving.guards import Cors
 
 PAGE = b"https://app.example"
 

@@ -15,10 +15,9 @@ import uvicorn
 from hypothesis import given, strategies
 from uvicorn.server import ServerState
 
-from gaia.serving.cors import Cors
 from gaia.serving.direct_handler import UNCHECKED_BYTES, Responder
 from gaia.serving.direct_http import DirectProtocol, direct_protocol
-from gaia.serving.guards import Guard, Refused
+from gaia.serving.guards import Cors, Guard, Refused
 from gaia.serving.open_connections import Waiting
 from gaia.serving.options import HttpOptions
 from tests.waiting import PATIENCE

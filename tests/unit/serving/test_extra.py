@@ -13,7 +13,7 @@ import pytest
 from gaia.api import serve_api
 from gaia.mcp.server import serve_http, serve_stdio
 from gaia.runtime.extras import install_command
-from gaia.serving.extra import ServingUnavailable
+from gaia.serving.loading import ServingUnavailable
 from tests.serving.agents import QuietAgent
 from tests.waiting import PATIENCE
 

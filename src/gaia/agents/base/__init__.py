@@ -1,11 +1,9 @@
 """The base classes of agents, and what their users name."""
 
-from gaia.agents.base.agent import Agent
+from gaia.agents.base.agent import Agent, ApiAgent
 from gaia.agents.base.agent_result import AgentResult
-from gaia.agents.base.api_agent import ApiAgent
 from gaia.agents.base.confirmation import ConfirmationRequest
-from gaia.agents.base.llm import LLMSettings
-from gaia.agents.base.llm_errors import LLMError
+from gaia.agents.base.llm import LLMError, LLMSettings
 from gaia.agents.base.mcp_agent import MCPAgent
 
 __all__ = ["Agent", "AgentResult", "ApiAgent", "ConfirmationRequest", "LLMError", "LLMSettings", "MCPAgent"]

@@ -124,7 +124,7 @@ class Agent(ABC):
         agent's. Tool failures, refused calls and malformed ones go back to the model. May be called from several
         threads at once.
 
-        Raises `gaia.agents.base.llm_errors.LLMError`: at once if no endpoint is configured, and if the endpoint fails;
+        Raises `gaia.agents.base.llm.LLMError`: at once if no endpoint is configured, and if the endpoint fails;
         its ``result`` has what was done until then. On Ctrl-C all calls under way are cancelled before
         KeyboardInterrupt passes on.
         """
@@ -253,3 +253,20 @@ def _unexpected(cls: type[Agent], arguments: Iterable[str]) -> str:
     if _MIXIN_ARGUMENTS.isdisjoint(arguments) and not any(name in hint for name in _MIXIN_ARGUMENTS):
         return message
     return f"{message} (MCPClientMixin takes them: class {cls.__name__}(Agent, MCPClientMixin))"
+
+
+class ApiAgent(Agent):
+    """Base class for agents that appear as a model; both methods have defaults."""
+
+    def get_model_id(self) -> str:
+        """The model's name in the API: ``gaia-code`` for a class named ``CodeAgent``."""
+        name = type(self).__name__
+        return f"gaia-{(name.removesuffix('Agent') or name).lower()}"
+
+    def get_model_info(self) -> dict[str, Any]:
+        """The limits in tokens, and what the agent is for."""
+        return {
+            "max_input_tokens": 8192,
+            "max_output_tokens": 4096,
+            "description": f"GAIA {type(self).__name__}",
+        }

@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gaia.agents.base.tools import get_tool_display_name
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

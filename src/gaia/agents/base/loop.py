@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import json
+import queue
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.agents.base import agent_spans
 from gaia.agents.base.agent_result import AgentResult, Outcome, Step, StopReason, ToolCall, Usage
-from gaia.agents.base.background import Done, Say, WorkCancelled, work
 from gaia.agents.base.chat import ChatModel, Completion, Message, RequestedCall
 from gaia.agents.base.console import Console
-from gaia.agents.base.llm_errors import LLMError
+from gaia.agents.base.llm import LLMError
 from gaia.agents.base.result_budget import ResultBudget, text_of_result
 from gaia.agents.base.tool_executor import CallNotMade, PreparedCall, ToolExecutor, error_result, parse_arguments
 from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definition
 from gaia.agents.base.tools import viewed_through
 from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.threads import DaemonPool
 
 _CANCELLED = "The run was cancelled before the call was answered."
 _FINAL_REASONS: Mapping[str | None, StopReason] = {"length": "length", "content_filter": "content_filter"}
@@ -230,3 +234,64 @@ def _outcome_of(value: Any) -> Outcome:
         return "success"
     data = value.get("data")
     return "cancelled" if isinstance(data, Mapping) and data.get("error_type") == "cancelled" else "error"
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+Say = Callable[[str], None]
+"""Given to a job, to report a text before it is done."""
+
+
+class WorkCancelled(Exception):
+    """The scope of the work was cancelled. Jobs that have begun may still be running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Key, Value]):
+    """The end of a job: `value` is what it returned, unless `error` is what it raised."""
+
+    key: Key
+    value: Value
+    error: BaseException | None
+    duration: float
+    """Seconds."""
+
+
+def work(
+    jobs: Mapping[Key, Callable[[Say], Value]], *, scope: CancelScope, name: str, limit: int
+) -> Iterator[str | Done[Key, Value]]:
+    """Run the jobs, at most `limit` at once, and yield the texts that they say and their ends, in order.
+
+    Each runs in a copy of the caller's context. Raises `WorkCancelled` as soon as `scope` is cancelled; jobs that have
+    not begun by then never do. Raises RuntimeError if the system starts no thread for them.
+    """
+    events: queue.SimpleQueue[str | Done[Key, Value] | None] = queue.SimpleQueue()
+
+    def run(key: Key, job: Callable[[Say], Value]) -> None:
+        if scope.cancelled:
+            return
+        started = time.monotonic()
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = job(events.put)
+        except BaseException as caught:  # noqa: BLE001 - it is raised again where the results are read
+            error = caught
+        events.put(Done(key, value, error, time.monotonic() - started))
+
+    pool = DaemonPool(name, limit)
+    forget = scope.on_cancel(lambda: events.put(None))
+    try:
+        for key, job in jobs.items():
+            pool.submit(functools.partial(contextvars.copy_context().run, run, key, job))
+        unfinished = len(jobs)
+        while unfinished:
+            event = events.get()
+            if event is None:
+                raise WorkCancelled
+            unfinished -= isinstance(event, Done)
+            yield event
+    finally:
+        forget()
+        pool.close()

@@ -15,8 +15,7 @@ from gaia.agents.base.confirmation import ConfirmationGate
 from gaia.agents.base.console import Console
 from gaia.agents.base.tool_schema import api_names, takes_any_keyword
 from gaia.agents.base.tools import AmbiguousToolName, Entry, ToolNotFound, viewed_through
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -23,8 +23,7 @@ from gaia.mcp.requests.round_trips import RoundTrips
 from gaia.mcp.supervision.callbacks import Callbacks, Lane
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -16,12 +16,12 @@ from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientSettings
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import ServerUnavailable
-from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.client_request import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import ServerStatus
-from gaia.mcp.tools.pinning.lock_file import ServerPins
+from gaia.mcp.tools.pins import ServerPins
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult

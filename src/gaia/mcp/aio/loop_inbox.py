@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 Task = Callable[[], object]
 

@@ -15,13 +15,13 @@ from gaia.mcp.aio.loop_inbox import WakeUp, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.config_changes import AppliedConfig
+from gaia.mcp.client.configured_servers import AppliedConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, require_wait
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
-from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.client_request import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Listener

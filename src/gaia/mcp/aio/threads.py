@@ -12,7 +12,7 @@ from gaia.mcp.aio.loop_inbox import release, running_loop_inbox
 from gaia.mcp.errors import CallCancelled
 from gaia.mcp.requests.caller import SCOPE_CANCELLED
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 P = ParamSpec("P")
 T = TypeVar("T")

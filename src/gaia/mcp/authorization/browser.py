@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from mcp.client.auth import AuthorizationCodeResult, OAuthFlowError
 
-from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import exception_text
 from gaia.runtime.untrusted_text import one_line
 
 _LOOPBACK = "127.0.0.1"

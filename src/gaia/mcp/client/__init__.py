@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gaia.mcp.authorization.config import AuthorizationRequest
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
-    from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest
+    from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest
     from gaia.mcp.tools.tool import MCPTool
     from gaia.mcp.tools.tool_result import ToolResult
 
@@ -29,8 +29,8 @@ __all__ = [
 
 _HOMES = {
     "AuthorizationRequest": "gaia.mcp.authorization.config",
-    "ElicitationAnswer": "gaia.mcp.protocol.elicitation",
-    "ElicitationRequest": "gaia.mcp.protocol.elicitation",
+    "ElicitationAnswer": "gaia.mcp.protocol.server_questions",
+    "ElicitationRequest": "gaia.mcp.protocol.server_questions",
     "MCPClient": "gaia.mcp.client.mcp_client",
     "MCPClientManager": "gaia.mcp.client.mcp_client_manager",
     "MCPTool": "gaia.mcp.tools.tool",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.requests.caller import Caller
 from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.requests.session_requests import Requests

@@ -17,7 +17,7 @@ from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import MCPError
 from gaia.mcp.supervision.client_features import RELAYED
 from gaia.mcp.supervision.events import Event
-from gaia.mcp.tools.pinning.lock_file import pins_in
+from gaia.mcp.tools.pins import pins_in
 from gaia.mcp.transports.loop_reader import PipeLoop
 
 

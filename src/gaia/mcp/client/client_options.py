@@ -13,19 +13,19 @@ from gaia import __version__
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.config.server_config import OutputMode, PinMode, ServerConfig
-from gaia.mcp.protocol.era import ClientIdentity
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.protocol.eras import ClientIdentity
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
-from gaia.mcp.tools.pinning.lock_file import ServerPins, default_pins
+from gaia.mcp.tools.pins import ServerPins, default_pins
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 from gaia.telemetry.content import ContentPolicy
 
 _START_SECONDS = 60.0
@@ -195,7 +195,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """The approved definitions of a server, by its name, for clients without pins of their own."""
     on_authorization: OnAuthorization | None = None
     """For clients whose login has none of its own."""
-    taps: Taps = msgspec.field(default_factory=Taps)
+    recorders: Recorders = msgspec.field(default_factory=Recorders)
     """Where servers are recorded, if they are."""
     pipe_loop: PipeLoop | None = None
     """The event loop that reads and writes the pipes of servers that are processes; None: threads do."""

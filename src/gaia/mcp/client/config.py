@@ -26,8 +26,8 @@ from gaia.mcp.config.server_config import (
 )
 from gaia.mcp.config.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.tools.pinning.lock_file import ServerPins, pins_in
-from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.tools.pins import ServerPins, pins_in
+from gaia.mcp.transports.base import InProcessServer
 from gaia.runtime import json_file
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger

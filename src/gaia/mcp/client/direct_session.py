@@ -18,11 +18,9 @@ from gaia.mcp.errors import (
     answered_error,
 )
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.protocol.exchange import Notify, Send, SetProtocolVersion, drive
-from gaia.mcp.protocol.gateway_failures import failure_in, failure_of, is_gateway
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ClientIdentity, ServerProfile
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.protocol.gateway_answers import failure_in, failure_of, is_gateway
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.requests.caller import CallFuture, GoesOn, Outcome, Relay, end

@@ -9,8 +9,7 @@ from gaia.mcp.protocol.exchange import Exchange, Send
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.requests.round_trips import RoundTrips
 from gaia.mcp.supervision.subscriptions import Subscriptions
-from gaia.mcp.tools.pinning.gate import PinGate
-from gaia.mcp.tools.pinning.lock_file import pins_of_prompts
+from gaia.mcp.tools.pins import PinGate, pins_of_prompts
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """The severities of log messages, rising."""

@@ -21,9 +21,8 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import MCPError, ServerUnavailable, ToolDenied
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.elicitation import ElicitationMode
-from gaia.mcp.protocol.era import ServerProfile
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ServerProfile
+from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.caller import CallFuture
 from gaia.mcp.requests.client_request import CallOptions, OnProgress
 from gaia.mcp.requests.response_cache import ResponseCache
@@ -34,8 +33,7 @@ from gaia.mcp.supervision.events import Event, Listener, Listeners, ServerState
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.supervision.subscriptions import Subscriptions
-from gaia.mcp.tools.pinning.gate import PinGate
-from gaia.mcp.tools.pinning.lock_file import PinKind, ServerPins, pins_of_text
+from gaia.mcp.tools.pins import PinGate, PinKind, ServerPins, pins_of_text
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult

@@ -11,19 +11,17 @@ from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig, as_config
-from gaia.mcp.client.config_changes import AppliedConfig
-from gaia.mcp.client.configured_servers import ConfiguredServers
+from gaia.mcp.client.configured_servers import AppliedConfig, ConfiguredServers
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.presence import Presence, enabled_servers
-from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Readiness, require_wait
+from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Presence, Readiness, enabled_servers, require_wait
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
-from gaia.mcp.protocol.elicitation import ElicitationMode
+from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.caller import CallFuture
 from gaia.mcp.requests.client_request import CallOptions, OnProgress
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -39,8 +37,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.loop_reader import PipeLoop
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import enable_debug, get_logger
+from gaia.runtime.log import enable_debug, exception_text, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -114,7 +111,7 @@ class MCPClientManager:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self.taps = Taps()
+        self.recorders = Recorders()
         """Where servers are recorded, if they are."""
         self.listeners = Listeners()
         """Told of the events of all servers."""
@@ -129,7 +126,7 @@ class MCPClientManager:
                 **threads_for("manager"),
                 tool_filter=tool_filter,
                 on_authorization=on_authorization,
-                taps=self.taps,
+                recorders=self.recorders,
             ),
             ClientOptions(
                 restart_policy=restart_policy,

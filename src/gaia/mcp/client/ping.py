@@ -9,7 +9,7 @@ from collections import deque
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.errors import JsonRpcError, MCPError
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.clock import require_seconds
 

@@ -17,11 +17,10 @@ import msgspec
 
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import HANDSHAKE, STATELESS
 from gaia.runtime import json_file
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

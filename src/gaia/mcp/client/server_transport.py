@@ -17,8 +17,7 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.transports.base import ChannelTransport
-from gaia.mcp.transports.command import argument_vector
-from gaia.mcp.transports.environment import INHERITED
+from gaia.mcp.transports.command import INHERITED, argument_vector
 from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import secret_values, sounds_secret

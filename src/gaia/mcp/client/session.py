@@ -14,7 +14,7 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, CallFuture, GoesOn, Relay
 from gaia.mcp.requests.client_request import ClientRequest
@@ -363,6 +363,6 @@ def supervision_context(
         clock=services.clock,
         rng=services.rng,
         observer=observer,
-        taps=services.taps,
+        recorders=services.recorders,
         executor=callbacks.lane().post,
     )

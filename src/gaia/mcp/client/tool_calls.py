@@ -19,9 +19,8 @@ from gaia.mcp.requests.round_trips import RoundTrips
 from gaia.mcp.supervision.callbacks import CallbackGroup, Callbacks
 from gaia.mcp.supervision.context import Listing
 from gaia.mcp.supervision.events import Event
-from gaia.mcp.tools.output_checks import OutputCheck, OutputChecks
-from gaia.mcp.tools.output_validation import OutputValidation
-from gaia.mcp.tools.pinning.gate import PinGate
+from gaia.mcp.tools.output_validation import OutputCheck, OutputChecks, OutputValidation
+from gaia.mcp.tools.pins import PinGate
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_catalog import SortedTools, ToolCatalog
 from gaia.mcp.tools.tool_filter import ToolFilter

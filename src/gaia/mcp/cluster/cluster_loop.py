@@ -8,13 +8,11 @@ from typing import Any
 
 from gaia.mcp.cluster.link import OnAnswer
 from gaia.runtime.clock import Clock, SystemClock
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.deadlines import DeadlineHandle, deadlines_of
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.event_loop import EventLoop, Task
-from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.locks import lock_held_over_forks
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.threads import DaemonPool, EngineThread
 
 logger = get_logger(__name__)
 

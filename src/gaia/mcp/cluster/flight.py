@@ -10,7 +10,7 @@ import orjson
 from gaia.mcp.cluster.gate import Gate
 from gaia.mcp.cluster.wire import AskedCall, Reply
 from gaia.mcp.errors import InvalidResponse
-from gaia.mcp.protocol.long_strings import LONG, loads
+from gaia.mcp.protocol.messages import LONG, loads
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
 

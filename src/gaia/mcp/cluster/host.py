@@ -41,12 +41,11 @@ from gaia.mcp.errors import (
     SessionLost,
     UrlElicitationRequired,
 )
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.clock import Clock, SystemClock
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

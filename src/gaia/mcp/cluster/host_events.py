@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.cluster.wire import EventHappened, HostEvent, Logged, Progressed, Sent
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import value_size
 
 _MAX_LOSSY = 10_000
 _MAX_LOSSY_BYTES = 8 * 1024 * 1024

@@ -17,7 +17,7 @@ from gaia.mcp.cluster.wire import (
     WireProfile,
 )
 from gaia.mcp.errors import MCPError
-from gaia.mcp.protocol.tool_annotations import says_safe_to_repeat
+from gaia.mcp.protocol.messages import says_safe_to_repeat
 from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.subscriptions import Subscriptions

@@ -8,7 +8,7 @@ from gaia import __version__
 from gaia.mcp.cluster.host_hooks import HostHooks
 from gaia.mcp.cluster.wire import HostSettings, Launch
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.server_requests import ServerRequests

@@ -27,13 +27,12 @@ from gaia.mcp.errors import (
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.rpc.relayed_request import RelayedRequest
+from gaia.mcp.supervision.call_queue import error_of_waited, timeout_of_waiting
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.waited_call import error_of_waited, timeout_of_waiting
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.interruption import completed
 from gaia.runtime.locks import reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

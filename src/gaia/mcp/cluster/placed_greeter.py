@@ -16,7 +16,7 @@ from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.placed_status import PlacedCondition
 from gaia.mcp.cluster.wire import Greeting, HostSettings, decode_greeting, encode
 from gaia.mcp.errors import MCPError
-from gaia.runtime.exception_text import exception_text
+from gaia.runtime.log import exception_text
 from gaia.runtime.redaction import Redactor
 
 _ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2

@@ -27,9 +27,8 @@ from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.cluster.wire import Greeting, HostEvent, StateReached
 from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.mcp.supervision.status import PlacementStatus
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import Latch
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from gaia.mcp.cluster.link import HostLink
 from gaia.mcp.cluster.placed_calls import PlacedCalls
 from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.cluster.wire import Greeting, StateReached
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ServerStatus
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gaia.mcp.cluster.placed_calls import PlacedCalls
 from gaia.mcp.cluster.placed_server import PlacedServer
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ReplicaStatus, ServerStatus
 

@@ -13,13 +13,11 @@ import msgspec
 from gaia.mcp import errors
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.lifecycle_spans import LossReason
-from gaia.mcp.protocol.era import ServerProfile
-from gaia.mcp.protocol.handshake_era import HandshakeEra
-from gaia.mcp.protocol.stateless_era import StatelessEra
+from gaia.mcp.protocol.eras import HandshakeEra, ServerProfile, StatelessEra
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
-from gaia.mcp.transports.sandbox.settings import Sandbox
+from gaia.mcp.transports.sandbox import Sandbox
 
 _HANDSHAKE = HandshakeEra()
 _STATELESS = StatelessEra()

@@ -11,7 +11,7 @@ import msgspec
 from gaia.mcp.authorization.config import AuthConfig, auth_secrets
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.transports.sandbox.settings import Sandbox
+from gaia.mcp.transports.sandbox import Sandbox
 from gaia.runtime.redaction import secret_headers, secret_url_parts, secret_values, sounds_secret
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gaia.mcp.transports.sandbox.settings import memory_bytes
+from gaia.mcp.transports.sandbox import memory_bytes
 from gaia.runtime.clock import is_number
 
 MAX_PENDING = 1024

@@ -13,10 +13,10 @@ from gaia.mcp.config.key_hints import limits, remark, similar_key
 from gaia.mcp.config.placement import Placement, Replicas
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
-from gaia.mcp.transports.in_process import InProcessServer
-from gaia.mcp.transports.sandbox.settings import Sandbox, memory_bytes
+from gaia.mcp.transports.base import InProcessServer
+from gaia.mcp.transports.sandbox import Sandbox, memory_bytes
 from gaia.runtime.clock import require_seconds
 from gaia.telemetry.content import MODES, CaptureMode
 

@@ -17,8 +17,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.diagnosis import Check, failed, ok, warned
 from gaia.mcp.errors import MCPError
-from gaia.mcp.transports.command import argument_vector, find_executable
-from gaia.mcp.transports.environment import server_environment
+from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
 from gaia.mcp.transports.stdio import StdioTransport
 
 if TYPE_CHECKING:

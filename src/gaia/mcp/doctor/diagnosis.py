@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.transports.command import argument_vector
-from gaia.mcp.transports.environment import withheld
+from gaia.mcp.transports.command import argument_vector, withheld
 
 
 class Verdict(enum.StrEnum):

@@ -32,7 +32,7 @@ from gaia.mcp.doctor.inspection import Inspection, inspect_server
 from gaia.mcp.doctor.programs import check_program
 from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
 COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)

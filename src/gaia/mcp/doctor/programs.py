@@ -11,8 +11,7 @@ from typing import NamedTuple
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, for_missing_program, ok, skipped, warned
 from gaia.mcp.errors import MCPError
-from gaia.mcp.transports.command import argument_vector, find_executable
-from gaia.mcp.transports.environment import server_environment
+from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
 from gaia.runtime.redaction import Redactor, url_credentials
 
 _VERSION_SECONDS = 10.0

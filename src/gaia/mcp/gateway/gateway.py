@@ -30,8 +30,7 @@ from gaia.mcp.gateway.front.http_reply import KeepAlive
 from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.pattern_check import PatternCheck
-from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
-from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
+from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus, clients_of, limits_of, session_status
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.changes import Audience, Changes

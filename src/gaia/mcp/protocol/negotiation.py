@@ -19,16 +19,18 @@ from gaia.mcp.errors import (
     MCPError,
     NeedsAuthorization,
 )
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.protocol.exchange import Exchange
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
-from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
-from gaia.mcp.protocol.stateless_era import (
+from gaia.mcp.protocol.eras import (
+    HANDSHAKE_REVISIONS,
     STATELESS_ERRORS,
     STATELESS_REVISIONS,
+    ClientIdentity,
+    HandshakeEra,
     OtherRevisions,
+    ServerProfile,
     StatelessEra,
 )
+from gaia.mcp.protocol.exchange import Exchange
+from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 
 PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 """What a configuration may ask for."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import Notification, RequestId
-from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 
 
 class ServerNotification(msgspec.Struct, frozen=True, kw_only=True):

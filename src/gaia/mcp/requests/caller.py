@@ -11,10 +11,9 @@ from concurrent.futures._base import CANCELLED
 from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.mcp.errors import CallCancelled, Delivery, MCPError, ServerCrashed
-from gaia.mcp.protocol.messages import is_tool_error
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
+from gaia.mcp.protocol.messages import is_tool_error, value_size
 from gaia.mcp.protocol.notifications import progress_of
-from gaia.mcp.protocol.value_size import value_size
 from gaia.mcp.requests.client_request import ClientRequest, OnProgress
 from gaia.mcp.rpc.call import Call, CallRoute, ProgressSink
 from gaia.mcp.rpc.connection import Connection
@@ -25,9 +24,8 @@ from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import TimedQueue, reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -25,9 +25,8 @@ from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.runtime.cancellation import current_scope
 from gaia.runtime.clock import Clock
-from gaia.runtime.daemon_pool import DaemonPool, PoolExhausted
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 logger = get_logger(__name__)
 

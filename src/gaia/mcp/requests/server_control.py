@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.requests.caller import Supervised
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, ServerStatus

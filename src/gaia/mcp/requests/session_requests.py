@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.requests.caller import CallFuture, GoesOn, Outcome, Relay
 from gaia.mcp.requests.client_request import ClientRequest
 from gaia.mcp.requests.input_requests import InputRequests

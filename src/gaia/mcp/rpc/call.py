@@ -23,8 +23,8 @@ import msgspec
 
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.messages import encode_request
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.rpc.channel import Errand
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle

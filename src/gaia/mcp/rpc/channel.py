@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from gaia.mcp.errors import MCPError
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import OversizedLine
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 
 
 class Errand(Protocol):

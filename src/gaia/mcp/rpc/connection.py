@@ -26,8 +26,9 @@ from gaia.mcp.errors import (
     answered_error,
 )
 from gaia.mcp.observation.request_spans import Observation, Observer
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.framing import OversizedLine
-from gaia.mcp.protocol.gateway_failures import failure_in, failure_of
+from gaia.mcp.protocol.gateway_answers import decode_answer, failure_in, failure_of
 from gaia.mcp.protocol.messages import (
     ErrorResponse,
     Message,
@@ -40,8 +41,6 @@ from gaia.mcp.protocol.messages import (
     decode,
     encode_notification,
 )
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
-from gaia.mcp.protocol.raw_answers import decode_answer
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, Frame, Outgoing
@@ -52,6 +51,7 @@ from gaia.runtime.clock import Clock
 from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.rates import EventRate, TokenBucket
 from gaia.runtime.redaction import MASK, mask_strings
 from gaia.telemetry.spans import Executor, tracing_is_off
 
@@ -148,9 +148,9 @@ class Connection:
         """Set once, as soon as the transport has opened it."""
         self._warned_of_long_notifications = False
         """Perhaps they are warned of twice, because it needs no lock."""
-        self._log_second = 0.0
-        """When the second began in which log messages are counted. Approximate: several threads may receive them."""
-        self._log_count = 0
+        self._log_bucket = TokenBucket(_MAX_LOGS, _MAX_LOGS, 0.0)
+        """Of log messages that are looked at. Approximate: several threads may receive them."""
+        self._log_warnings = EventRate(1.0, clock.monotonic)
         self._transition = reentrant_lock()
         """Owns `state`; readers may look at it without the lock."""
 
@@ -463,12 +463,12 @@ class Connection:
 
     def _admits_log(self) -> bool:
         """Whether a log message that has just come is looked at: no server may keep everything busy with its log."""
-        if self.last_heard - self._log_second >= 1.0:
-            self._log_second, self._log_count = self.last_heard, 0
-        self._log_count += 1
-        if self._log_count == _MAX_LOGS + 1:
+        if self._log_bucket.delay(self.last_heard) == 0:
+            self._log_bucket.take()
+            return True
+        if self._log_warnings.passes(None) is not None:
             logger.warning("server_logs_dropped", server=self.name, limit=_MAX_LOGS)
-        return self._log_count <= _MAX_LOGS
+        return False
 
     def _relay_log(self, message: Notification) -> None:
         """Pass on a log message to the clients whose calls it may belong to, if they want any."""

@@ -10,10 +10,9 @@ import msgspec
 import orjson
 
 from gaia.mcp.errors import MCPError
-from gaia.mcp.protocol.gateway_failures import FAILURE_KEY, failure_in
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, failure_in, result_bytes
 from gaia.mcp.protocol.messages import Refusal, encode_request
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.protocol.raw_answers import NO_FACTS, ResultFacts, facts_of, result_bytes
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.call import Call
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gaia.serving.extra import require
+from gaia.serving.loading import require
 
 if TYPE_CHECKING:
-    from gaia.mcp.server.offering import Offering
+    from gaia.agents.base.mcp_context import ServableAgent
     from gaia.serving.options import HttpOptions
 
 __all__ = ["serve_http", "serve_stdio"]
 
 
-def serve_stdio(agent: Offering, **limits: Any) -> None:
+def serve_stdio(agent: ServableAgent, **limits: Any) -> None:
     """Serve `agent` on standard input and output until the client goes away or the process is told to end.
 
     Meanwhile ``print`` writes to standard error, in this process and in those it starts.
@@ -27,7 +27,7 @@ def serve_stdio(agent: Offering, **limits: Any) -> None:
     serve(lambda: agent, **limits)
 
 
-def serve_http(agent: Offering, options: HttpOptions | None = None, **limits: Any) -> None:
+def serve_http(agent: ServableAgent, options: HttpOptions | None = None, **limits: Any) -> None:
     """Serve `agent` at ``http://host:port/mcp`` until the process is told to end."""
     require("mcp", "jsonschema", "uvicorn", "starlette")
     from gaia.mcp.server.http import serve

@@ -1,20 +1,171 @@
-"""`Calls`: from a request on the event loop to the agent's code on a worker thread, and back."""
+"""Questions to the client in the course of a call: `ServedContext`, and the answers carried from round to round.
+
+Up to revision 2025-11-25 the server sends the client a request and waits. Since 2026-07-28 it ends the call with
+``input_required``, and the client calls again with the answers; what earlier rounds were answered travels in
+``requestState``, which the server seals.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar, cast
 
 import mcp_types as types
+import orjson
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, current_mcp_context
-from gaia.mcp.server.rounds import ServedContext
+from gaia.agents.base.mcp_context import (
+    CAPABILITIES,
+    InputRequired,
+    MCPCapabilityMissing,
+    MCPContext,
+    MCPRequestCancelled,
+    current_mcp_context,
+)
+from gaia.mcp.protocol.json_schema import problems_by_own_schema
+from gaia.mcp.server.changes import wants_log
+from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.log import get_logger
 from gaia.serving.threads import TooManyCalls, WorkerThreads
+
+REQUESTS: dict[str, tuple[Any, Any]] = {
+    "elicitation/create": (types.ElicitRequest, types.ElicitResult),
+    "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
+    "roots/list": (types.ListRootsRequest, types.ListRootsResult),
+}
+RECOGNISED_BY = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
+"""The field without which an answer answers some other question."""
+
+
+class ServedContext(MCPContext):
+    """The context of one request that is being served. Made on the event loop, used on a worker thread."""
+
+    def __init__(self, ctx: ServerRequestContext[Any, Any], answers: Mapping[str, Any], state: str | None) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._loop = asyncio.get_running_loop()
+        self.scope = CancelScope()
+        """What the agent's own calls to MCP servers belong to; they are cancelled with the request."""
+        self.method = ctx.method
+        self.request_id = ctx.request_id
+        self.protocol_version = ctx.protocol_version
+        self.is_stateless = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        client = ctx.session.client_params
+        self.client_info = client.client_info.model_dump(by_alias=True, exclude_none=True) if client else {}
+        capabilities = ctx.session.client_capabilities
+        self.client_capabilities = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities else {}
+        kept = _unpack(state)
+        self.request_state = kept.get("state")
+        self.round: int = kept.get("round", 1)
+        """1 for a first call, as far as the client says so."""
+        self._kept: dict[str, dict[str, Any]] = dict(kept.get("answers") or {})
+        self.answers = {**self._kept, **answers}
+
+    @property
+    def cancelled(self) -> bool:
+        return self.scope.cancelled
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        self.scope.on_cancel(callback)
+
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self._await(self._ctx.session.report_progress(progress, total, message))
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        if not wants_log(self._ctx, level):
+            return
+        notification = types.LoggingMessageNotification.model_validate(
+            {"params": {"level": level, "data": data, **({} if logger is None else {"logger": logger})}}
+        )
+        self._await(self._ctx.session.send_notification(notification, related_request_id=self.request_id))
+
+    def ask(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for request in requests.values():
+            self._check_capability(request)
+        answers = {key: self.answers[key] for key, request in requests.items() if self._is_answered(key, request)}
+        missing = {key: request for key, request in requests.items() if key not in answers}
+        if missing and self.is_stateless:
+            self._kept |= answers
+            raise InputRequired(missing)
+        for key, request in missing.items():
+            answers[key] = self._await(self._send(request))
+        self._kept |= answers
+        return answers
+
+    async def send_all(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Put the questions of an agent that does not wait for answers to a client that can be asked. By the server."""
+        for request in requests.values():
+            self._check_capability(request)
+        return {**self.answers, **{key: await self._send(request) for key, request in requests.items()}}
+
+    def pack(self, state: str | None) -> str:
+        """What the client must bring back: which round it is, the answers used so far, and the agent's own `state`."""
+        kept = {"round": self.round + 1, "answers": self._kept, **({} if state is None else {"state": state})}
+        return orjson.dumps(kept).decode()
+
+    def _check_capability(self, request: dict[str, Any]) -> None:
+        capability = CAPABILITIES.get(request["method"])
+        if capability is None:
+            raise ValueError(f"A client cannot be asked {request['method']!r}")
+        if not self.supports(capability) or not (self.is_stateless or self._ctx.session.can_send_request):
+            raise MCPCapabilityMissing(capability)
+        params = request.get("params") or {}
+        declared = self.client_capabilities[capability]
+        if capability == "elicitation" and (mode := params.get("mode", "form")) not in (declared or {"form": {}}):
+            # A client that names no mode has forms.
+            raise MCPCapabilityMissing(f"elicitation.{mode}")
+        if capability == "sampling" and "tools" in params and "tools" not in declared:
+            raise MCPCapabilityMissing("sampling.tools")
+
+    def _is_answered(self, key: str, request: dict[str, Any]) -> bool:
+        answer = self.answers.get(key)
+        if not isinstance(answer, dict) or RECOGNISED_BY[request["method"]] not in answer:
+            return False
+        form = request.get("params", {}).get("requestedSchema")
+        if form is None or answer.get("action") != "accept":
+            return True
+        # A form that is filled in wrong is shown again.
+        return not problems_by_own_schema(form, answer.get("content") or {})
+
+    async def _send(self, request: dict[str, Any]) -> dict[str, Any]:
+        request_type, result_type = REQUESTS[request["method"]]
+        typed = request_type.model_validate(request, by_name=False)
+        # On the stream of the request it belongs to, which the client reads while it waits.
+        metadata = ServerMessageMetadata(related_request_id=self.request_id)
+        result = await self._ctx.session.send_request(typed, result_type, metadata=metadata)
+        answer: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return answer
+
+    def _await(self, action: Coroutine[Any, Any, Any]) -> Any:
+        """Have the event loop do something and wait for it, unless the request is cancelled first."""
+        if self.scope.cancelled:
+            action.close()
+            raise MCPRequestCancelled
+        future = asyncio.run_coroutine_threadsafe(action, self._loop)
+        forget = self.scope.on_cancel(future.cancel)
+        try:
+            return future.result()
+        except CancelledError:
+            raise MCPRequestCancelled from None
+        finally:
+            forget()
+
+
+def _unpack(state: str | None) -> dict[str, Any]:
+    if state is None:
+        return {}
+    try:
+        kept = orjson.loads(state)
+    except orjson.JSONDecodeError:
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
 
 logger = get_logger(__name__)
 

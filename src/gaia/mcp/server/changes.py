@@ -26,7 +26,7 @@ from mcp.server.subscriptions import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from gaia.mcp.server.offering import Offering
+from gaia.agents.base.mcp_context import ServableAgent
 
 Context = ServerRequestContext[Any, Any]
 
@@ -54,8 +54,8 @@ class Changes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def following(self, offering: Offering) -> Any:
-        """Tell clients about the changes of `offering` as long as the context lasts."""
+    def following(self, agent: ServableAgent) -> Any:
+        """Tell clients about the changes of `agent` as long as the context lasts."""
         loop = asyncio.get_running_loop()
 
         def changed(what: str, uri: str | None) -> None:
@@ -63,7 +63,7 @@ class Changes:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._publish, what, uri)
 
-        remove = offering.add_mcp_listener(changed)
+        remove = agent.add_mcp_listener(changed)
         try:
             yield
         finally:

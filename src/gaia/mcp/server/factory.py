@@ -1,24 +1,108 @@
-"""`create_server`: the SDK's server with handlers for everything that an agent offers."""
+"""SERVER spans for requests, after the OpenTelemetry conventions for MCP (see `gaia.telemetry` for the revision).
+
+The parent is the context in the request's ``_meta``, so a trace goes on from the calling agent; the ambient one, of an
+HTTP server for example, is only linked. The span is current while the agent's code runs, also on its worker thread.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
+from pydantic import ValidationError
 
+from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.changes import Changes
 from gaia.mcp.server.handlers import Handlers
-from gaia.mcp.server.offering import Offering
-from gaia.mcp.server.server_spans import ServerSpans
 from gaia.runtime.log import get_logger
 from gaia.serving.threads import WorkerThreads
+from gaia.telemetry import attributes as names
+from gaia.telemetry.spans import ServerSpan
+
+_tracer = trace.get_tracer("gaia.mcp.server")
+
+Attributes = dict[str, str | int]
+
+
+class ServerSpans:
+    """The outermost middleware of the SDK's server."""
+
+    def __init__(self, transport: str) -> None:
+        self._transport: Attributes = {names.NETWORK_TRANSPORT: transport}
+        if transport == "tcp":
+            self._transport[names.NETWORK_PROTOCOL_NAME] = "http"
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method == "subscriptions/listen":
+            # Stays open for hours; a span or a duration of that would tell nothing.
+            return await call_next(ctx)
+        target, attributes = self._attributes(ctx)
+        name = ctx.method if target is None else f"{ctx.method} {target}"
+        span = ServerSpan(name, attributes, self._details(ctx), ctx.meta, tracer=_tracer, ambient=True)
+        code, error_type = None, None
+        with span.current():
+            try:
+                result = await call_next(ctx)
+                if ctx.method == "tools/call" and isinstance(result, dict) and result.get("isError") is True:
+                    error_type = names.TOOL_ERROR
+                return result
+            except MCPError as error:
+                code = error.error.code
+                raise
+            except ValidationError:
+                code = types.INVALID_PARAMS
+                raise
+            except asyncio.CancelledError:
+                error_type = "cancelled"
+                raise
+            except BaseException as error:
+                error_type = type(error).__qualname__
+                raise
+            finally:
+                span.answered(code, error_type)
+
+    def _attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[str | None, Attributes]:
+        common = {names.METHOD_NAME: ctx.method, names.PROTOCOL_VERSION: ctx.protocol_version}
+        attributes: Attributes = {**common, **self._transport}
+        name = ctx.params.get("name") if ctx.params else None
+        if not isinstance(name, str) or ctx.method not in ("tools/call", "prompts/get"):
+            return None, attributes
+        if ctx.method == "tools/call":
+            attributes |= {names.OPERATION_NAME: "execute_tool", names.TOOL_NAME: name}
+        else:
+            attributes[names.PROMPT_NAME] = name
+        return name, attributes
+
+    def _details(self, ctx: ServerRequestContext[Any, Any]) -> Attributes:
+        """What tells single requests apart, and so would make a metric useless."""
+        attributes: Attributes = {}
+        if ctx.request_id is not None:
+            attributes[names.REQUEST_ID] = str(ctx.request_id)
+        uri = ctx.params.get("uri") if ctx.params else None
+        if isinstance(uri, str) and ctx.method.startswith("resources/"):
+            attributes[names.RESOURCE_URI] = uri
+        headers = getattr(ctx.request, "headers", None)
+        if headers is not None:
+            session = headers.get("mcp-session-id")
+            if session and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                attributes[names.SESSION_ID] = session
+            client = getattr(ctx.request, "client", None)
+            if client is not None:
+                attributes |= {names.CLIENT_ADDRESS: client.host, names.CLIENT_PORT: client.port}
+        return attributes
+
 
 logger = get_logger(__name__)
 
@@ -38,7 +122,7 @@ class AgentServer(Server[None]):
 class ServedAgent:
     """An agent and the server in front of it."""
 
-    offering: Offering
+    agent: ServableAgent
     server: Server[None]
     calls: Calls
     threads: WorkerThreads
@@ -47,7 +131,7 @@ class ServedAgent:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Around the life of the server: changes are followed, and calls are ended at the end."""
-        with self.changes.following(self.offering):
+        with self.changes.following(self.agent):
             try:
                 yield
             finally:
@@ -56,28 +140,28 @@ class ServedAgent:
                 self.threads.close(GRACE)
 
 
-def create_server(offering: Offering, *, max_threads: int = 32, transport: str = "pipe") -> ServedAgent:
+def create_server(agent: ServableAgent, *, max_threads: int = 32, transport: str = "pipe") -> ServedAgent:
     """Not running yet: `stdio` and `http` bring the transport, whose OpenTelemetry name is `transport`."""
     threads = WorkerThreads(max_threads)
     calls = Calls(threads)
     changes = Changes()
-    handlers = Handlers(offering, calls)
-    info = offering.get_mcp_server_info()
+    handlers = Handlers(agent, calls)
+    info = agent.get_mcp_server_info()
     server = AgentServer(
         str(info.get("name") or "GAIA agent"),
         version=str(info.get("version") or ""),
         title=info.get("title"),
         description=info.get("description"),
         website_url=info.get("websiteUrl"),
-        instructions=offering.get_mcp_instructions() or None,
+        instructions=agent.get_mcp_instructions() or None,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
         on_subscriptions_listen=changes.listen,
     )
-    if offering.offers_mcp("prompts"):
+    if agent.offers_mcp("prompts"):
         server.add_request_handler("prompts/list", types.PaginatedRequestParams, handlers.list_prompts)
         server.add_request_handler("prompts/get", types.GetPromptRequestParams, handlers.get_prompt)
-    if offering.offers_mcp("resources"):
+    if agent.offers_mcp("resources"):
         server.add_request_handler("resources/list", types.PaginatedRequestParams, handlers.list_resources)
         server.add_request_handler(
             "resources/templates/list", types.PaginatedRequestParams, handlers.list_resource_templates
@@ -85,7 +169,7 @@ def create_server(offering: Offering, *, max_threads: int = 32, transport: str =
         server.add_request_handler("resources/read", types.ReadResourceRequestParams, handlers.read_resource)
         server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, changes.subscribe)
         server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, changes.unsubscribe)
-    if offering.offers_mcp("completions"):
+    if agent.offers_mcp("completions"):
         server.add_request_handler("completion/complete", types.CompleteRequestParams, handlers.complete)
     # Not by the constructor's argument, which warns that the feature is deprecated: it is for clients that have it.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, handlers.set_log_level)
@@ -95,4 +179,4 @@ def create_server(offering: Offering, *, max_threads: int = 32, transport: str =
         ServerSpans(transport),
         RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=server.name),
     ]
-    return ServedAgent(offering, server, calls, threads, changes)
+    return ServedAgent(agent, server, calls, threads, changes)

@@ -12,11 +12,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancelled
+from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancelled, ServableAgent
 from gaia.mcp.protocol.json_schema import SchemaUnusable, problems_by_own_schema
 from gaia.mcp.server.calls import Calls, MayHaveActed
 from gaia.mcp.server.changes import set_log_level
-from gaia.mcp.server.offering import Offering
 from gaia.mcp.server.results import error_result, prompt_result, resource_result, tool_result
 from gaia.runtime.log import get_logger
 
@@ -41,8 +40,8 @@ HANDSHAKE_NOT_FOUND = -32002
 class Handlers:
     """One coroutine for each method of the protocol. They run on the event loop, the agent's code on worker threads."""
 
-    def __init__(self, offering: Offering, calls: Calls) -> None:
-        self._offering = offering
+    def __init__(self, agent: ServableAgent, calls: Calls) -> None:
+        self._agent = agent
         self._calls = calls
 
     async def list_tools(self, _ctx: Context, _params: Page) -> types.ListToolsResult:
@@ -59,7 +58,7 @@ class Handlers:
             return error_result(error.message)
 
     async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
-        definitions = await self._calls.plain(self._offering.get_mcp_prompts)
+        definitions = await self._calls.plain(self._agent.get_mcp_prompts)
         prompts = _models(
             types.Prompt,
             definitions,
@@ -77,7 +76,7 @@ class Handlers:
         given = dict(params.context.arguments or {}) if params.context else {}
         argument = params.argument
         values = await self._calls.plain(
-            lambda: self._offering.complete_mcp_argument(reference, argument.name, argument.value, given)
+            lambda: self._agent.complete_mcp_argument(reference, argument.name, argument.value, given)
         )
         completion = types.Completion(
             values=[str(value) for value in values[:MAX_COMPLETIONS]],
@@ -87,7 +86,7 @@ class Handlers:
         return types.CompleteResult(completion=completion)
 
     async def list_resources(self, _ctx: Context, _params: Page) -> types.ListResourcesResult:
-        definitions = await self._calls.plain(self._offering.get_mcp_resources)
+        definitions = await self._calls.plain(self._agent.get_mcp_resources)
         resources = _models(
             types.Resource,
             definitions,
@@ -96,7 +95,7 @@ class Handlers:
         return types.ListResourcesResult(resources=resources)
 
     async def list_resource_templates(self, _ctx: Context, _params: Page) -> types.ListResourceTemplatesResult:
-        definitions = await self._calls.plain(self._offering.get_mcp_resource_templates)
+        definitions = await self._calls.plain(self._agent.get_mcp_resource_templates)
         templates = _models(
             types.ResourceTemplate,
             definitions,
@@ -113,7 +112,7 @@ class Handlers:
 
     async def set_log_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         set_log_level(ctx, params.level)
-        await self._calls.plain(lambda: self._offering.set_mcp_logging_level(params.level))
+        await self._calls.plain(lambda: self._agent.set_mcp_logging_level(params.level))
         return types.EmptyResult()
 
     # On worker threads. A dictionary with ``input_required`` is passed on as the agent wrote it.
@@ -121,7 +120,7 @@ class Handlers:
     def _tools(self) -> list[types.Tool]:
         """What the agent defines, in its order. A definition that is wrong is left out: the others still work."""
         tools: dict[str, types.Tool] = {}
-        for definition in self._offering.get_mcp_tool_definitions():
+        for definition in self._agent.get_mcp_tool_definitions():
             try:
                 schema = _arguments_schema(definition)
                 tool = types.Tool.model_validate({**definition, "inputSchema": schema}, by_name=False)
@@ -134,7 +133,7 @@ class Handlers:
         return list(tools.values())
 
     def _call_tool(self, name: str, arguments: dict[str, Any]) -> types.CallToolResult | dict[str, Any]:
-        definition = _named(name, self._offering.get_mcp_tool_definitions())
+        definition = _named(name, self._agent.get_mcp_tool_definitions())
         if definition is None:
             raise _unknown_tool(name)
         try:
@@ -142,7 +141,7 @@ class Handlers:
             if wrong:
                 # For the model to read and do better; the protocol has it so since 2025-11-25.
                 return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
-            value: Any = self._offering.execute_mcp_tool(name, arguments)
+            value: Any = self._agent.execute_mcp_tool(name, arguments)
             return value if _requires_input(value) else _checked(name, definition, tool_result(value))
         except (MCPError, MCPCapabilityMissing) as error:
             if isinstance(error, MCPError) and error.code in _OF_A_CONNECTION:
@@ -154,14 +153,14 @@ class Handlers:
             return _tool_failure(name, error)
 
     def _get_prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult | dict[str, Any]:
-        definition = _named(name, self._offering.get_mcp_prompts())
+        definition = _named(name, self._agent.get_mcp_prompts())
         if definition is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name}")
         required = [one["name"] for one in definition.get("arguments") or [] if one.get("required")]
         if missing := [argument for argument in required if argument not in arguments]:
             raise MCPError(types.INVALID_PARAMS, f"Prompt {name} needs: {', '.join(missing)}")
         try:
-            value = self._offering.get_mcp_prompt(name, arguments)
+            value = self._agent.get_mcp_prompt(name, arguments)
             return value if _requires_input(value) else prompt_result(value)
         except (MCPError, MCPCapabilityMissing):
             raise
@@ -173,8 +172,8 @@ class Handlers:
 
     def _read_resource(self, uri: str, not_found: int) -> types.ReadResourceResult | dict[str, Any]:
         try:
-            listed = next((one for one in self._offering.get_mcp_resources() if one.get("uri") == uri), {})
-            value = self._offering.read_mcp_resource(uri)
+            listed = next((one for one in self._agent.get_mcp_resources() if one.get("uri") == uri), {})
+            value = self._agent.read_mcp_resource(uri)
             return value if _requires_input(value) else resource_result(uri, listed.get("mimeType"), value)
         except (MCPError, MCPCapabilityMissing):
             raise

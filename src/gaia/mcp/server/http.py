@@ -10,8 +10,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.factory import ServedAgent, create_server
-from gaia.mcp.server.offering import Offering
 from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 
@@ -31,7 +31,10 @@ def create_app(served: ServedAgent, options: HttpOptions) -> Starlette:
 
 
 def serve(
-    agent: Offering, options: HttpOptions | None = None, started: Callable[[str], None] | None = None, **limits: Any
+    agent: ServableAgent,
+    options: HttpOptions | None = None,
+    started: Callable[[str], None] | None = None,
+    **limits: Any,
 ) -> None:
     """Serve `agent` until SIGTERM or SIGINT; `limits` are those of `create_server`."""
     options = options or HttpOptions()

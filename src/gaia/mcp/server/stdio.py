@@ -20,8 +20,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.factory import ServedAgent, create_server
-from gaia.mcp.server.offering import Offering
 from gaia.runtime.log import get_logger
 from gaia.serving.descriptors import take_descriptors
 from gaia.serving.threads import WorkerThreads
@@ -33,7 +33,7 @@ DEFAULT_MAX_LINE = 16 * 1024 * 1024
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
 
-def serve(make_agent: Callable[[], Offering], *, max_line: int = DEFAULT_MAX_LINE, **limits: Any) -> None:
+def serve(make_agent: Callable[[], ServableAgent], *, max_line: int = DEFAULT_MAX_LINE, **limits: Any) -> None:
     """Serve the agent that `make_agent` makes, until end of input, SIGTERM or SIGINT; `limits` as in `create_server`.
 
     A line of more than `max_line` bytes ends the session: there is no way to answer what cannot be read.

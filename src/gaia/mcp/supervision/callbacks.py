@@ -14,10 +14,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
-from gaia.runtime.daemon_pool import DaemonPool
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.locks import reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.threads import DaemonPool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.protocol.elicitation import (
+from gaia.mcp.protocol.server_questions import (
     ElicitationAnswer,
     ElicitationMode,
     ElicitationRequest,
+    Root,
+    SamplingRequest,
     elicitation_result,
+    root_list,
+    sampling_result,
 )
-from gaia.mcp.protocol.roots import Root, root_list
-from gaia.mcp.protocol.sampling import SamplingRequest, sampling_result
 from gaia.mcp.supervision.callbacks import require_runs_on_thread
 from gaia.runtime.locks import reentrant_lock
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.transports.base import ChannelTransport
-from gaia.runtime.clock import Clock
+from gaia.runtime.clock import Clock, require_seconds
 from gaia.telemetry.spans import Executor
 
 KnownServer = tuple[ServerProfile | None, list[Any]]
@@ -32,6 +31,38 @@ class Listing(msgspec.Struct, frozen=True):
     """Later requests have higher numbers: what an older one found is not used any more once a later one has ended."""
     deadline: float
     """A reading of the clock: when whatever has to be done about it must be over."""
+
+
+RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested", "reconfigured"]
+"""Why a server that works is replaced: it has reached a limit, or the application wants a fresh process, perhaps with
+another configuration."""
+
+_MIN_MEMORY = 16 * 1024**2
+"""Less than this is a mistake in the unit."""
+
+
+class RecyclingLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of a server may use up before a fresh one takes its place; None is without a limit.
+
+    Raises ValueError for unusable figures.
+    """
+
+    max_lifetime: float | None = None
+    """Seconds since it became ready."""
+    max_calls: int | None = None
+    """Calls and other requests of the application."""
+    max_memory: int | None = None
+    """Bytes of main memory, of the server and of all processes that it has started."""
+
+    def __post_init__(self) -> None:
+        if self.max_lifetime is not None:
+            require_seconds("max_lifetime", self.max_lifetime)
+        for name in ("max_calls", "max_memory"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name}: must be a whole number from 1 upwards, got {value!r}")
+        if self.max_memory is not None and self.max_memory < _MIN_MEMORY:
+            raise ValueError(f"max_memory: must be at least 16M, got {self.max_memory}")
 
 
 class SupervisionHooks(Protocol):
@@ -102,7 +133,7 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     """For jitter; used by the supervisor's thread alone."""
     observer: Observer
     """Told of all requests, and of the server's starts, losses and stops."""
-    taps: Taps = msgspec.field(default_factory=Taps)
+    recorders: Recorders = msgspec.field(default_factory=Recorders)
     """Where the server is recorded, if it is."""
     executor: Executor = lambda task: task()
     """Runs the application's span processors, for which neither the supervisor nor a reader may wait."""

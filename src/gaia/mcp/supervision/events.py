@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.supervision.callbacks import Lane, require_runs_on_thread
 from gaia.runtime.locks import reentrant_lock
 

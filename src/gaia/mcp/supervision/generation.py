@@ -7,24 +7,22 @@ from typing import Any, NamedTuple
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.notifications import ServerNotification
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, Ending
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.rpc.counted_connection import CountedConnection
-from gaia.mcp.rpc.tap import Tap
+from gaia.mcp.rpc.recorder import Recorder
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.exchange_runner import RunExchange
-from gaia.mcp.supervision.maintenance import Maintenance, open_and_list
-from gaia.mcp.supervision.notifications import Notifications
+from gaia.mcp.supervision.maintenance import Maintenance, Notifications, open_and_list
 from gaia.mcp.supervision.policy import Loss
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.event_loop import EventLoop
-from gaia.runtime.exception_text import exception_text, traceback_text
-from gaia.runtime.log import get_logger, mask_secrets_of
+from gaia.runtime.log import exception_text, get_logger, mask_secrets_of, traceback_text
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 
@@ -95,13 +93,13 @@ class Generation:
             on_lost=lambda call, _: call_queue.repeat(call),
             post=loop.post,
         )
-        tap = None if context.taps.new is None else context.taps.new(context.name)
-        self._opened = _open(context, connection, tap)
+        recorder = None if context.recorders.new is None else context.recorders.new(context.name)
+        self._opened = _open(context, connection, recorder)
         """What the transport has opened."""
         self._channel = self._opened
         try:
-            if tap is not None:
-                self._channel = tap.channel(self._opened)
+            if recorder is not None:
+                self._channel = recorder.channel(self._opened)
             connection.channel = self._channel
             mask_secrets_of(self._channel)
         except BaseException:
@@ -276,13 +274,13 @@ class Termination:
             self._on_closed(ending)
 
 
-def _open(context: SupervisionContext, connection: Connection, tap: Tap | None) -> Channel:
-    if tap is None:
+def _open(context: SupervisionContext, connection: Connection, recorder: Recorder | None) -> Channel:
+    if recorder is None:
         return context.transport.open(connection, context.name)
     try:
-        return context.transport.open(tap.listener(connection), context.name)
+        return context.transport.open(recorder.listener(connection), context.name)
     except MCPError as error:
-        tap.failed(error)
+        recorder.failed(error)
         raise
 
 

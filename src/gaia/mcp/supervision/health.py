@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from gaia.mcp.errors import CallTimeout, MCPError
-from gaia.mcp.protocol.era import Era
+from gaia.mcp.protocol.eras import Era
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.exchange_runner import RunExchange
 

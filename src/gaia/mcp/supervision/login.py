@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.transports.base import Authorization
-from gaia.runtime.engine_thread import EngineThread
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

@@ -11,11 +11,10 @@ from opentelemetry.context import Context
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.lifecycle_spans import ReplacementSpans
 from gaia.mcp.supervision.call_queue import CallQueue
-from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
 from gaia.mcp.supervision.events import Restarted
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.leaving import Leaving
-from gaia.mcp.supervision.recycling_limits import RecyclingReason
 from gaia.mcp.supervision.spare import Spare
 from gaia.mcp.supervision.status import Condition
 from gaia.runtime.event_loop import run_all

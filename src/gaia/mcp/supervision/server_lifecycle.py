@@ -15,28 +15,24 @@ from opentelemetry.context import Context
 
 from gaia.mcp.errors import CallTimeout, ConfigError, MCPError, ServerCrashed
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
-from gaia.mcp.protocol.gateway_failures import is_gateway
+from gaia.mcp.protocol.gateway_answers import is_gateway
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.call_queue import CallQueue
-from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
 from gaia.mcp.supervision.events import Restarted, ServerState
-from gaia.mcp.supervision.follow_up import EXITED, NEW_LOGIN, FollowUp
+from gaia.mcp.supervision.follow_up import EXITED, NEW_LOGIN, FollowUp, Trial
 from gaia.mcp.supervision.generation import Generation
-from gaia.mcp.supervision.idling import Idling
 from gaia.mcp.supervision.leaving import Leaving
 from gaia.mcp.supervision.maintenance import Maintenance
 from gaia.mcp.supervision.policy import GiveUp, Loss, Recovery
-from gaia.mcp.supervision.recycling import Recycling
-from gaia.mcp.supervision.recycling_limits import RecyclingReason
+from gaia.mcp.supervision.recycling import Idling, Recycling
 from gaia.mcp.supervision.replacement import OnReplaced, Replacements
 from gaia.mcp.supervision.spare import Spare
 from gaia.mcp.supervision.status import Condition
 from gaia.mcp.supervision.stopping import Stopping
-from gaia.mcp.supervision.trial import Trial
 from gaia.runtime.event_loop import EventLoop, Timer, run_all
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.protocol.elicitation import elicitation_id
 from gaia.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -23,8 +22,9 @@ from gaia.mcp.protocol.messages import (
     Request,
     RequestId,
     encode_result,
+    value_size,
 )
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.server_questions import elicitation_id
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.mcp.supervision.callbacks import CallbackPool
@@ -32,10 +32,9 @@ from gaia.mcp.supervision.client_features import METHODS, ClientFeatures
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle
-from gaia.runtime.exception_text import exception_text
 from gaia.runtime.interruption import end_once
 from gaia.runtime.locks import reentrant_lock
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.rpc.noise import Noise
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext

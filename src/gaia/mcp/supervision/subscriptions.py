@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from http import HTTPStatus
 
 from gaia.mcp.errors import AnswerLost, CallCancelled, HttpError, JsonRpcError, MCPError, NeedsAuthorization, NotOffered
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, RequestId
 from gaia.mcp.protocol.notifications import ServerNotification, SubscriptionAcknowledged
 from gaia.mcp.rpc.call import Call

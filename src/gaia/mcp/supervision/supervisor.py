@@ -29,11 +29,10 @@ from gaia.mcp.supervision.replacement import OnReplaced
 from gaia.mcp.supervision.server_lifecycle import ServerLifecycle
 from gaia.runtime import log
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.event_loop import EventLoop, Task
-from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.locks import Latch
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.threads import EngineThread
 from gaia.telemetry import metrics, spans
 
 logger = get_logger(__name__)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gaia.mcp.errors import InvalidResponse
-from gaia.mcp.protocol.tool_annotations import says_safe_to_repeat
+from gaia.mcp.protocol.messages import says_safe_to_repeat
 from gaia.mcp.tools.naming import namespaced
 from gaia.mcp.tools.parameters import gaia_parameters
 

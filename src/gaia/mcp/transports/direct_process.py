@@ -1,6 +1,7 @@
-"""A server process that is a child of this one: where there is no fork server.
+"""A server process that is a child of this one, where there is no fork server, and the guard that ends it with us.
 
-Descendants of the server that left its process group are found by a mark in their environment, see `strays`.
+The guard is one process per host, started with the first such server and ended with the last. It ends the servers also
+when the host is killed and they ignore the end of their input; `guard_process` is its program.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.transports.guard import MARK_VARIABLE, host_guard
-from gaia.mcp.transports.process import KILL, ServerProcess, ending_of, lineage
-from gaia.mcp.transports.strays import end_strays, signal_each
-from gaia.runtime.engine_thread import EngineThread
+from gaia.mcp.transports.fork_server import MARK_VARIABLE, signals_blocked
+from gaia.mcp.transports.process import KILL, ServerProcess, end_strays, ending_of, lineage, signal_each
+from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 if TYPE_CHECKING:
     import psutil
@@ -120,3 +123,110 @@ class DirectProcess(ServerProcess):
 
 
 _CREATION_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
+
+
+_SCRIPT = Path(__file__).with_name("guard_process.py")
+_EXIT_SECONDS = 5.0
+
+
+class HostGuard:
+    """Tells the guard process which servers to take along. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns everything below."""
+        self._protected: dict[int, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def protect(self, pid: int, mark: str) -> None:
+        """From now on the process group `pid`, and processes with `mark` in their environment, die with this host."""
+        with self._lock:
+            self._protected[pid] = mark
+            self._tell(f"+ {pid} {mark}\n")
+
+    def release(self, pid: int) -> None:
+        """The server is gone; the system may soon give its process id to another process."""
+        with self._lock:
+            self._protected.pop(pid, None)
+            if self._protected:
+                self._tell(f"- {pid}\n")
+            elif self._process is not None:
+                # Otherwise it would take the end of its input for the end of the host, and kill the process that has
+                # the id by then.
+                self._write(f"- {pid}\n")
+                self._stop()
+
+    def after_fork(self) -> None:
+        """In a forked child: the servers and the guard belong to the parent. Only our copy of the pipe is closed."""
+        self._lock = reentrant_lock()
+        self._protected = {}
+        if self._process is not None and self._process.stdin is not None:
+            # Otherwise the guard would wait for this child too before it notices that the parent is gone.
+            self._process.stdin.close()
+            self._process.returncode = 0
+        self._process = None
+
+    def _tell(self, message: str) -> None:
+        if self._process is not None:
+            if self._write(message):
+                return
+            # The guard was killed or stopped from outside. A new one is told of all servers.
+            logger.warning("guard_lost", pid=self._process.pid)
+            self._process.kill()
+            self._stop()
+        self._start()
+        everything = "".join(f"+ {pid} {mark}\n" for pid, mark in self._protected.items())
+        if self._process is not None and not self._write(everything):
+            logger.warning("guard_not_listening", pid=self._process.pid)
+
+    def _write(self, message: str) -> bool:
+        """False if the guard has ended, or has not read for so long that its pipe is full."""
+        process, data = self._process, message.encode()
+        assert process is not None, "there is a guard to write to"
+        assert process.stdin is not None, "it was started with a pipe"
+        try:
+            return process.stdin.write(data) == len(data)
+        except OSError:
+            return False
+
+    def _start(self) -> None:
+        # A frozen application is its own sys.executable, and starting it again would not run our script.
+        if not sys.executable or getattr(sys, "frozen", False):
+            logger.debug("guard_unavailable")
+            return
+        try:
+            with signals_blocked():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
+                    start_new_session=True,
+                    # When this host is itself a server under supervision, its guard must outlive it, not be its stray.
+                    env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
+                )
+        except OSError as error:
+            logger.warning("guard_start_failed", error=str(error))
+            return
+        if os.name != "nt" and self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+host_guard = HostGuard()
+"""The guard of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=host_guard.after_fork)

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gaia.mcp.transports.guard import MARK_VARIABLE, signals_blocked
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
+
+MARK_VARIABLE = "GAIA_MCP_SERVER_MARK"
+"""Set in each server's environment to a value of its own, by which stray descendants are recognised."""
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from fork_server_process import main; main(int(sys.argv[2]))"
 """As a module it is compiled once, and not at each start, which would also take a megabyte."""
@@ -175,6 +178,19 @@ class ForkServer:
             process.socket.close()
             process.popen.returncode = 0
         self._processes, self._holders, self._current = set(), set(), None
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """The guard inherits the mask, so a signal cannot end it before it has begun to ignore signals."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _popen(stdin: socket.socket) -> subprocess.Popen[bytes]:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, Protocol
 
 from gaia.mcp.protocol.framing import OversizedLine
-from gaia.runtime.exception_text import exception_text, traceback_text
 from gaia.runtime.handover import mark_engine_thread, on_engine_thread
 from gaia.runtime.locks import Latch
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
 
 logger = get_logger(__name__)
 

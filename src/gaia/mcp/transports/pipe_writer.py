@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import IO
 
 from gaia.mcp.rpc.channel import Outgoing
-from gaia.runtime.engine_thread import EngineThread
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 try:
     import fcntl

@@ -17,14 +17,11 @@ from typing import IO, NamedTuple
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.transports.fork_server import ForkServerProcess, fork_server
-from gaia.mcp.transports.guard import MARK_VARIABLE
-from gaia.mcp.transports.process import KILL, ServerProcess, ending_of, lineage
-from gaia.mcp.transports.process_memory import tree_memory
-from gaia.mcp.transports.strays import end_strays
-from gaia.runtime.engine_thread import EngineThread
+from gaia.mcp.transports.fork_server import MARK_VARIABLE, ForkServerProcess, fork_server
+from gaia.mcp.transports.process import KILL, ServerProcess, end_strays, ending_of, lineage, tree_memory
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.rpc.channel import Channel, ChannelListener
-from gaia.mcp.transports.command import argument_vector, find_executable
-from gaia.mcp.transports.environment import server_environment
+from gaia.mcp.transports.base import StandaloneTransport
+from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
 from gaia.mcp.transports.fork_server import fork_server
 from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.mcp.transports.sandbox import Sandbox
-from gaia.mcp.transports.standalone import StandaloneTransport
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from gaia.runtime.log import enable_debug
 from gaia.runtime.redaction import Redactor, secret_values, url_credentials

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from gaia.mcp.errors import StartFailed
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import LineFramer
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.direct_process import DirectProcess
@@ -24,10 +26,11 @@ from gaia.mcp.transports.loop_writer import LoopWriter
 from gaia.mcp.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.transports.process import ServerProcess
 from gaia.mcp.transports.reaped_process import ReapedProcess
-from gaia.mcp.transports.stderr_tail import StderrTail
-from gaia.runtime.engine_thread import EngineThread, with_pauses
+from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
+from gaia.runtime.threads import EngineThread, with_pauses
+from gaia.runtime.untrusted_text import clean
 
 if TYPE_CHECKING:
     from gaia.mcp.transports.sandbox.cage import Cage
@@ -273,3 +276,59 @@ class _Chunks:
             self._enlarged = True
             enlarge(self._descriptor)
         return chunk
+
+
+_SHOWN_BYTES = 16 * 1024
+_SHOWN_LINES = 20
+
+
+class StderrTail:
+    """The last 16 KiB of a stream. Fed by the thread that reads the pipe, read by any thread."""
+
+    def __init__(self, server: str, redact: Redactor) -> None:
+        self._server = server
+        self._redact = redact
+        self._kept_bytes = _SHOWN_BYTES + redact.longest
+        self._lock = reentrant_lock()
+        """Owns `_chunks`, `_size` and `_cut`."""
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self._cut = False
+        """Something came before what is kept."""
+        self._line = b""
+        """The line that is not complete yet, for the log. Belongs to the thread that reads."""
+
+    def feed(self, chunk: bytes) -> None:
+        with self._lock:
+            self._chunks.append(chunk[-self._kept_bytes :])
+            self._size += len(self._chunks[-1])
+            self._cut = self._cut or len(chunk) > self._kept_bytes
+            while self._size - len(self._chunks[0]) >= self._kept_bytes:
+                self._size -= len(self._chunks.popleft())
+                self._cut = True
+        if logger.is_enabled_for(logging.DEBUG):
+            # Whole lines, because a secret that was cut in two would not be recognised.
+            lines, _, self._line = (self._line + chunk).rpartition(b"\n")
+            self._log(lines)
+            if len(self._line) > self._kept_bytes:
+                self.finish()
+
+    def finish(self) -> None:
+        """The stream has ended."""
+        self._log(self._line)
+        self._line = b""
+
+    def text(self) -> str:
+        """The last lines, with secrets masked and control characters removed."""
+        with self._lock:
+            kept, cut = b"".join(self._chunks), self._cut
+        # Once more after cleaning, which joins what terminal sequences kept apart.
+        text = self._redact(clean(self._redact(kept.decode("utf-8", "replace"))))
+        if cut:
+            # The end of a secret whose beginning is gone.
+            text = text[self._redact.longest :]
+        return "\n".join(text.splitlines()[-_SHOWN_LINES:]).strip()
+
+    def _log(self, text: bytes) -> None:
+        if text:
+            logger.debug("server_stderr", server=self._server, text=self._redact(text.decode("utf-8", "replace")))

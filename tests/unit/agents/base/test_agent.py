@@ -1,3 +1,5 @@
+"""An agent as a model: its name and its limits."""
+
 from __future__ import annotations
 
 import subprocess
@@ -7,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from gaia.agents.base import Agent
+from gaia.agents.base import Agent, ApiAgent, MCPAgent
 from gaia.agents.base import agent as agent_module
 from gaia.agents.base.console import AgentConsole, SilentConsole
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, tool
 from gaia.mcp import MCPClientMixin
+from tests.silent_agent import SilentAgent
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
@@ -414,3 +417,27 @@ class TestConfirmation:
         assert 'confirm="never"' in refused["error"]
         assert PlainAgent(confirm="never")._execute_tool("mcp_files_write", {}) == "written"
         assert PlainAgent(on_confirmation=lambda request: True)._execute_tool("mcp_files_write", {}) == "written"
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("CodeAgent", "gaia-code"), ("Jira", "gaia-jira"), ("Agent", "gaia-agent")]
+)
+def test_the_model_is_named_after_the_class(name: str, model: str) -> None:
+    cls: type[ApiAgent] = type(name, (ApiAgent, SilentAgent), {})
+    assert cls().get_model_id() == model
+
+
+def test_the_model_tells_its_limits() -> None:
+    class CodeAgent(ApiAgent, SilentAgent): ...
+
+    info = CodeAgent().get_model_info()
+    assert set(info) == {"max_input_tokens", "max_output_tokens", "description"}
+    assert "CodeAgent" in info["description"]
+
+
+def test_it_combines_with_an_mcp_agent_in_either_order() -> None:
+    methods = {"get_mcp_tool_definitions": lambda self: [], "execute_mcp_tool": lambda self, name, arguments: {}}
+    for bases in [(MCPAgent, ApiAgent, SilentAgent), (ApiAgent, MCPAgent, SilentAgent)]:
+        agent = type("BothAgent", bases, methods)(silent_mode=True)
+        assert agent.get_model_id() == "gaia-both"
+        assert agent.get_mcp_server_info()["name"] == "GAIA BothAgent"

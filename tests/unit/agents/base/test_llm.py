@@ -7,8 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from gaia.agents.base.llm import LLMSettings, OpenAIChat
-from gaia.agents.base.llm_errors import LLMNotConfigured, LLMUnreachable
+from gaia.agents.base.llm import (
+    LLMError,
+    LLMNotConfigured,
+    LLMNotInstalled,
+    LLMSettings,
+    LLMTimeout,
+    LLMUnreachable,
+    OpenAIChat,
+)
 from gaia.runtime.cancellation import CancelScope
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.waiting import PATIENCE
@@ -109,3 +116,24 @@ def test_each_setting_that_is_given_stays_and_only_the_others_are_looked_up(monk
     monkeypatch.setenv("GAIA_LLM_BASE_URL", "")
     with pytest.raises(LLMNotConfigured, match="set GAIA_LLM_BASE_URL"):
         LLMSettings(model="mine").resolved()
+
+
+ALL = [LLMError, *LLMError.__subclasses__()]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_each_has_a_message_and_the_status_if_there_was_one(kind: type[LLMError]) -> None:
+    assert isinstance(kind("why"), LLMError)
+    assert (str(kind("why")), kind("why").status, kind("why").result) == ("why", None, None)
+    assert kind("why", status=418).status == 418
+
+
+def test_each_says_what_happened_by_its_class_alone() -> None:
+    for one in ALL:
+        assert [other for other in ALL if issubclass(other, one)] == (ALL if one is LLMError else [one])
+
+
+@pytest.mark.parametrize(("kind", "builtin"), [(LLMNotInstalled, ImportError), (LLMTimeout, TimeoutError)])
+def test_some_are_built_in_errors_too(kind: type[LLMError], builtin: type[Exception]) -> None:
+    with pytest.raises(builtin, match="why"):
+        raise kind("why")

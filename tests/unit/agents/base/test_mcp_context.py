@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPContext, MCPRequestCancelled
+from gaia.agents.base import MCPAgent
+from gaia.agents.base.mcp_context import (
+    InputRequired,
+    MCPCapabilityMissing,
+    MCPContext,
+    MCPRequestCancelled,
+    ServableAgent,
+)
+from gaia.mcp.mcp_bridge import MCPBridge
 from tests.serving.agents import QuietAgent
 
 
@@ -91,3 +100,9 @@ def test_a_cancelled_request_is_told_by_an_exception() -> None:
 
     with pytest.raises(MCPRequestCancelled):
         Cancelled().raise_if_cancelled()
+
+
+@pytest.mark.parametrize("cls", [MCPAgent, MCPBridge])
+@pytest.mark.parametrize("name", [name for name in vars(ServableAgent) if name.endswith("mcp") or "_mcp_" in name])
+def test_what_a_server_serves_has_each_method_with_its_parameters(name: str, cls: type) -> None:
+    assert inspect.signature(getattr(cls, name)) == inspect.signature(getattr(ServableAgent, name))

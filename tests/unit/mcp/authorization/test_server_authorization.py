@@ -35,8 +35,8 @@ from gaia.mcp.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
 from gaia.runtime import extras
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.extras import install_command
+from gaia.runtime.threads import DaemonPool
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
 from tests.waiting import PATIENCE

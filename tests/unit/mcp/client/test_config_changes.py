@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from gaia.mcp.client import config_changes
-from gaia.mcp.client.config_changes import Changes
+from gaia.mcp.client import configured_servers as config_changes
+from gaia.mcp.client.configured_servers import Changes
 from tests.waiting import PATIENCE
 
 

@@ -17,8 +17,8 @@ from gaia.mcp.errors import (
     ServerCrashed,
 )
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.era import ClientIdentity
-from gaia.mcp.protocol.gateway_failures import GATEWAY_NAME, NOT_SENT, details_of, failed_result
+from gaia.mcp.protocol.eras import ClientIdentity
+from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME, NOT_SENT, details_of, failed_result
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import CallFuture
 from gaia.mcp.requests.client_request import ClientRequest

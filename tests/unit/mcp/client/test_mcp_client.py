@@ -22,7 +22,7 @@ from gaia.mcp.errors import (
     ServerCrashed,
     ToolDenied,
 )
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.supervision.events import ServerState, StateChanged, ToolsChanged
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ToolFilter

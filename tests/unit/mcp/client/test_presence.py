@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.presence import Presence, enabled_servers
+from gaia.mcp.client.readiness import Presence, enabled_servers
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus

@@ -12,7 +12,7 @@ import pytest
 
 from gaia.mcp.client.server_memory import ServerMemory, identity_of
 from gaia.mcp.config.server_config import ServerConfig
-from gaia.mcp.protocol.era import ServerProfile
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import HANDSHAKE as HANDSHAKE_ERA
 from gaia.mcp.protocol.negotiation import STATELESS as STATELESS_ERA
 from gaia.runtime import json_file

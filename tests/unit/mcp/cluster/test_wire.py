@@ -16,9 +16,7 @@ from gaia.mcp.cluster.wire import (
     encode,
 )
 from gaia.mcp.errors import JsonRpcError, MCPError, ServerCrashed, ServerUnavailable
-from gaia.mcp.protocol.era import ServerProfile
-from gaia.mcp.protocol.handshake_era import HandshakeEra
-from gaia.mcp.protocol.stateless_era import StatelessEra
+from gaia.mcp.protocol.eras import HandshakeEra, ServerProfile, StatelessEra
 from gaia.mcp.supervision.events import ServerState
 
 

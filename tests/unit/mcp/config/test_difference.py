@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.config.difference import difference, text_difference
+from gaia.mcp.config.trust import difference, text_difference
 
 
 def test_only_what_differs_is_shown_part_by_part() -> None:

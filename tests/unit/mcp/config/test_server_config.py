@@ -15,8 +15,8 @@ from gaia.mcp.config.server_config import (
     unknown_keys,
 )
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.transports.sandbox import Sandbox
 
 

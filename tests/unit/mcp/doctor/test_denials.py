@@ -17,9 +17,9 @@ from gaia.mcp.doctor.denials import Denial, check_sandbox, denials_in
 from tests.sandboxes import ENGINES, linux, probing, require, without_bubblewrap
 
 pytest.importorskip("pwd")
+from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.sandbox.cage import Cage
 from gaia.mcp.transports.sandbox.profile import Profile, profile_of
-from gaia.mcp.transports.sandbox.settings import Sandbox
 
 pytestmark = linux
 
@@ -180,7 +180,7 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", sys.argv[2]])
 
     def test_one_that_cannot_be_made_fails_and_nothing_is_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
         without_bubblewrap(monkeypatch)
-        monkeypatch.setattr("gaia.mcp.transports.sandbox.landlock.landlock_version", lambda: 0)
+        monkeypatch.setattr("gaia.mcp.transports.sandbox.kernel.landlock_version", lambda: 0)
         entry = {"command": sys.executable, "args": ["-c", "pass"], "sandbox": True}
         diagnosis = diagnose("probing", entry | {"command": "/bin/cat", "args": []})
         check = diagnosis.check("sandbox")

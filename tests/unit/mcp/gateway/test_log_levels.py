@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.messages import is_wanted
 
 
 @pytest.mark.parametrize(

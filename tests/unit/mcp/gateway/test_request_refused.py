@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import RequestRefused
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 

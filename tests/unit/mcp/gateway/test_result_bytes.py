@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.mcp.gateway.result_bytes import may_have, with_members
+from gaia.mcp.gateway.messages import may_have, with_members
 
 
 @pytest.mark.parametrize(

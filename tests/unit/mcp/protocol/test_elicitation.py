@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.protocol.elicitation import ElicitationAnswer, ElicitationRequest, elicitation_result
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
+from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, elicitation_result
 
 FORM = {
     "type": "object",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
-from gaia.mcp.protocol.era import ClientIdentity, Era, ServerProfile, instructions_of, object_member
+from gaia.mcp.protocol.eras import ClientIdentity, Era, ServerProfile, instructions_of, object_member
 from gaia.mcp.protocol.exchange import Send, drive
 
 Json = dict[str, Any]

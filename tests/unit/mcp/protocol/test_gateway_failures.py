@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import CallTimeout, Delivery, MCPError, Overloaded, ServerUnavailable, error_of
-from gaia.mcp.protocol.gateway_failures import (
+from gaia.mcp.protocol.gateway_answers import (
     FAILURE_KEY,
     NOT_SENT,
     OUTCOME_UNKNOWN,

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, drive
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ClientIdentity, HandshakeEra, ServerProfile
+from gaia.mcp.protocol.exchange import (
+    NOT_NEGOTIATED,
+    Exchange,
+    NegotiatedProtocol,
+    Notify,
+    Send,
+    SetProtocolVersion,
+    drive,
+)
 
 Json = dict[str, Any]
 ERA = HandshakeEra()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.mcp.protocol.linear_pattern import linear_pattern
+from gaia.mcp.protocol.json_schema import linear_pattern
 
 
 @pytest.mark.parametrize(("text", "occurs"), [("b12", True), ("12", True), ("twelve", False)])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.protocol import long_strings
-from gaia.mcp.protocol.long_strings import loads
+from gaia.mcp.protocol import messages as long_strings
+from gaia.mcp.protocol.messages import loads
 
 LONG = "x" * 100_000
 

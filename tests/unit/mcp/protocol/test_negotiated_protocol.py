@@ -1,6 +1,6 @@
 """What client and server have agreed on, and what it adds to each request."""
 
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 
 
 class TestAddMeta:

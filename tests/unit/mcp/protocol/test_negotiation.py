@@ -18,7 +18,7 @@ from gaia.mcp.errors import (
     NeedsAuthorization,
     ServerCrashed,
 )
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.exchange import Notify, Send, SetProtocolVersion, drive
 from gaia.mcp.protocol.negotiation import PROTOCOLS, Negotiation
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.protocol.raw_answers import NO_FACTS, decode_answer, facts_of, result_bytes
+from gaia.mcp.protocol.gateway_answers import NO_FACTS, decode_answer, facts_of, result_bytes
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

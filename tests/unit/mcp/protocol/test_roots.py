@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.protocol.roots import root_list
+from gaia.mcp.protocol.server_questions import root_list
 
 
 def test_paths_become_uris_with_the_folders_name(tmp_path: Path) -> None:

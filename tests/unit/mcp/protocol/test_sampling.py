@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
-from gaia.mcp.protocol.sampling import SamplingRequest, sampling_result
+from gaia.mcp.protocol.server_questions import SamplingRequest, sampling_result
 
 HELLO = {"role": "user", "content": {"type": "text", "text": "Hello"}}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError
-from gaia.mcp.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, drive
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.protocol.stateless_era import OtherRevisions, StatelessEra
+from gaia.mcp.protocol.eras import ClientIdentity, OtherRevisions, ServerProfile, StatelessEra
+from gaia.mcp.protocol.exchange import Exchange, NegotiatedProtocol, Notify, Send, SetProtocolVersion, drive
 
 Json = dict[str, Any]
 ERA = StatelessEra()

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.protocol.tool_annotations import says_safe_to_repeat
+from gaia.mcp.protocol.messages import says_safe_to_repeat
 
 
 @pytest.mark.parametrize(

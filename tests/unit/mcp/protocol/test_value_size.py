@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gaia.mcp.protocol.value_size import value_size
+from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.supervision.events import ServerLog, ToolsChanged
 
 VALUES: list[Any] = [

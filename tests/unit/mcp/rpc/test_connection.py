@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.protocol.messages import Notification
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.rpc import call as call_module
 from gaia.mcp.rpc import connection as connection_module
 from gaia.mcp.rpc.call import Call

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, ServerCrashed
-from gaia.mcp.protocol.gateway_failures import details_of, failed_result
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
+from gaia.mcp.protocol.gateway_answers import details_of, failed_result
 from gaia.mcp.protocol.messages import Request
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.rpc import relayed_request
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState

@@ -11,8 +11,8 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
+from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.factory import create_server
-from gaia.mcp.server.offering import Offering
 
 STATELESS = "2026-07-28"
 
@@ -27,7 +27,7 @@ def use() -> Use:
     ``mode="legacy"`` speaks the handshake era, ``mode="auto"`` the stateless one.
     """
 
-    def use(agent: Offering, talk: Callable[[Client], Awaitable[Any]], **arguments: Any) -> None:
+    def use(agent: ServableAgent, talk: Callable[[Client], Awaitable[Any]], **arguments: Any) -> None:
         async def session() -> None:
             served = create_server(agent)
             async with served.running(), Client(served.server, **arguments) as client:

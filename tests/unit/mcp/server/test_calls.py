@@ -1,4 +1,4 @@
-"""Between the event loop and the agent's threads: rounds of questions, cancelled requests, too many calls."""
+"""Questions to the client in the course of a call: which may be asked, and what is carried from round to round."""
 
 from __future__ import annotations
 
@@ -11,15 +11,190 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from gaia.agents.base.mcp_context import MCPCapabilityMissing, current_mcp_context
-from gaia.mcp.server.calls import MAX_ROUNDS, Calls, MayHaveActed
+from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPRequestCancelled, current_mcp_context
+from gaia.mcp.server.calls import MAX_ROUNDS, Calls, MayHaveActed, ServedContext
 from gaia.runtime.cancellation import current_scope
 from gaia.serving.threads import WorkerThreads
 from tests.serving.agents import QuietAgent, tool
 from tests.waiting import PATIENCE
 
-FORM = {"type": "object", "properties": {}}
-QUESTION = {"method": "elicitation/create", "params": {"message": "Go on?", "requestedSchema": FORM}}
+MakeRequest = Callable[..., Any]
+
+FORM = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+HANDSHAKE = "2025-11-25"
+
+
+def served(request: Any, answers: Any = None, state: str | None = None) -> ServedContext:
+    """A context whose event loop has ended: enough for what sends nothing."""
+
+    async def make() -> ServedContext:
+        return ServedContext(request, answers or {}, state)
+
+    return asyncio.run(make())
+
+
+def in_a_thread(request: Any, use: Callable[[ServedContext], Any]) -> Any:
+    """What `use` returns on a worker thread, with the event loop at work."""
+
+    async def session() -> Any:
+        context = ServedContext(request, {}, None)
+        return await asyncio.to_thread(use, context)
+
+    return asyncio.run(session())
+
+
+class TestStatelessEra:
+    def test_what_has_no_answer_yet_ends_the_call(self, make_request: MakeRequest) -> None:
+        context = served(make_request(capabilities=EVERYTHING), {"roots-1": {"roots": []}})
+        assert context.list_roots() == []
+        with pytest.raises(InputRequired) as required:
+            context.elicit("How large?", FORM)
+        (question,) = required.value.requests.values()
+        assert question["params"]["requestedSchema"] is FORM
+
+    def test_answers_of_earlier_rounds_are_carried_along(self, make_request: MakeRequest) -> None:
+        request = make_request(capabilities=EVERYTHING)
+        first = served(request, {"elicitation-1": {"action": "decline"}})
+        first.elicit("First?", FORM)
+        with pytest.raises(InputRequired):
+            first.sample([], 10)
+        second = served(request, {"sampling-1": {"content": {}}}, first.pack("mine"))
+        assert second.elicit("First?", FORM) == {"action": "decline"}
+        assert second.sample([], 10) == {"content": {}}
+        assert (first.round, second.round, second.request_state) == (1, 2, "mine")
+
+    def test_what_was_answered_and_not_asked_is_not_kept(self, make_request: MakeRequest) -> None:
+        request = make_request(capabilities=EVERYTHING)
+        packed = served(request, {"elicitation-1": {"action": "accept", "content": {}}}).pack(None)
+        with pytest.raises(InputRequired):
+            served(request, {}, packed).elicit("Sure?", {"type": "object"})
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            None,
+            "accept",
+            {"content": {"size": 1}},
+            {"action": "accept"},
+            {"action": "accept", "content": {"size": "large"}},
+            {"roots": []},
+        ],
+    )
+    def test_a_form_that_is_filled_in_wrong_is_shown_again(self, answer: Any, make_request: MakeRequest) -> None:
+        context = served(make_request(capabilities=EVERYTHING), {"elicitation-1": answer})
+        with pytest.raises(InputRequired):
+            context.elicit("How large?", FORM)
+
+    @pytest.mark.parametrize("answer", [{"action": "accept", "content": {"size": 1}}, {"action": "cancel"}])
+    def test_one_that_fits_or_is_refused_is_an_answer(self, answer: dict[str, Any], make_request: MakeRequest) -> None:
+        context = served(make_request(capabilities=EVERYTHING), {"elicitation-1": answer})
+        assert context.elicit("How large?", FORM) == answer
+
+    @pytest.mark.parametrize("state", ["{broken", "7", "[]", "null", ""])
+    def test_a_state_that_is_none_of_ours_begins_anew(self, state: str, make_request: MakeRequest) -> None:
+        context = served(make_request(), {}, state)
+        assert (context.round, context.request_state, context.answers) == (1, None, {})
+
+
+class TestHandshakeEra:
+    def test_the_thread_waits_for_the_answer_on_the_requests_own_stream(self, make_request: MakeRequest) -> None:
+        asked: list[Any] = []
+
+        async def answer(request: Any, _result_type: Any, *, metadata: Any) -> types.ElicitResult:
+            asked.append((request.params.message, metadata.related_request_id))
+            return types.ElicitResult(action="accept", content={"size": 2})
+
+        request = make_request(HANDSHAKE, capabilities=EVERYTHING, answer=answer, request_id="r1")
+        answered = in_a_thread(request, lambda context: context.elicit("How large?", FORM))
+        assert answered == {"action": "accept", "content": {"size": 2}}
+        assert asked == [("How large?", "r1")]
+
+    def test_a_request_that_is_cancelled_waits_no_longer(self, make_request: MakeRequest) -> None:
+        context_of: list[ServedContext] = []
+
+        async def answer(*_: Any, **__: Any) -> None:
+            # The client never answers, and cancels the call.
+            context_of[0].scope.cancel()
+            await asyncio.Event().wait()
+
+        def ask(context: ServedContext) -> None:
+            context_of.append(context)
+            with pytest.raises(MCPRequestCancelled):
+                context.elicit("How large?", FORM)
+            assert context.cancelled
+            with pytest.raises(MCPRequestCancelled):
+                context.report_progress(1)
+
+        in_a_thread(with_progress(make_request(HANDSHAKE, capabilities=EVERYTHING, answer=answer)), ask)
+
+    def test_a_client_without_a_way_back_cannot_be_asked(self, make_request: MakeRequest) -> None:
+        request = make_request(HANDSHAKE, capabilities=EVERYTHING, can_send_request=False)
+        with pytest.raises(MCPCapabilityMissing, match="elicitation"):
+            served(request).elicit("How large?", FORM)
+
+
+def with_progress(request: Any) -> Any:
+    async def report_progress(*_: Any) -> None:
+        raise AssertionError("a cancelled request reports nothing")
+
+    request.session.report_progress = report_progress
+    return request
+
+
+class TestCapabilities:
+    @pytest.mark.parametrize(
+        ("declared", "ask", "missing"),
+        [
+            ({}, lambda context: context.elicit("?", FORM), "elicitation"),
+            ({}, lambda context: context.list_roots(), "roots"),
+            ({"elicitation": {}}, lambda context: context.elicit_url("?", "https://a.example"), "elicitation.url"),
+            ({"elicitation": {"url": {}}}, lambda context: context.elicit("?", FORM), "elicitation.form"),
+            ({"sampling": {}}, lambda context: context.sample([], 1, tools=[]), "sampling.tools"),
+        ],
+    )
+    def test_what_a_client_did_not_declare_is_not_asked(
+        self, declared: dict[str, Any], ask: Callable[[ServedContext], Any], missing: str, make_request: MakeRequest
+    ) -> None:
+        with pytest.raises(MCPCapabilityMissing) as raised:
+            ask(served(make_request(capabilities=declared)))
+        assert raised.value.capability == missing
+
+    def test_a_client_that_names_no_mode_has_forms(self, make_request: MakeRequest) -> None:
+        with pytest.raises(InputRequired):
+            served(make_request(capabilities={"elicitation": {}})).elicit("?", FORM)
+
+    def test_one_question_that_cannot_be_asked_keeps_the_others_from_being_asked(
+        self, make_request: MakeRequest
+    ) -> None:
+        context = served(make_request(capabilities={"roots": {}}))
+        requests = {"a": {"method": "roots/list"}, "b": {"method": "sampling/createMessage", "params": {}}}
+        with pytest.raises(MCPCapabilityMissing):
+            context.ask(requests)
+        with pytest.raises(ValueError, match="cannot be asked 'tools/call'"):
+            context.ask({"a": {"method": "tools/call"}})
+
+
+def test_a_log_message_is_sent_if_the_client_wants_its_level(make_request: MakeRequest) -> None:
+    request = make_request(meta={"io.modelcontextprotocol/logLevel": "warning"})
+
+    def log(context: ServedContext) -> None:
+        context.log("info", "not wanted")
+        context.log("error", {"disk": "full"}, "storage")
+
+    in_a_thread(request, log)
+    (notification,) = request.session.sent
+    assert notification.params.model_dump(exclude_none=True, by_alias=True) == {
+        "level": "error",
+        "logger": "storage",
+        "data": {"disk": "full"},
+    }
+
+
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"message": "Go on?", "requestedSchema": {"type": "object", "properties": {}}},
+}
 PARAMS = types.CallToolRequestParams(name="t")
 
 

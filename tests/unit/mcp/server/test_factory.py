@@ -1,4 +1,4 @@
-"""What a served agent declares, and how its server ends."""
+"""What the span of a served request tells, and what it leaves out; traces through processes are in `tests/serving`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,168 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.trace import StatusCode
+from pydantic import ValidationError
 
 from gaia.agents.base.mcp_context import current_mcp_context
 from gaia.mcp.server import factory
-from gaia.mcp.server.factory import create_server
+from gaia.mcp.server.factory import ServerSpans, create_server
 from tests.serving.agents import QuietAgent, tool
+from tests.tracing import Metering, Tracing, attributes_of
 from tests.waiting import PATIENCE
+
+MakeRequest = Callable[..., Any]
+
+HANDSHAKE = "2025-11-25"
+STATELESS = "2026-07-28"
+
+
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
+    provider = TracerProvider()
+    monkeypatch.setattr(factory, "_tracer", provider.get_tracer("test"))
+    return Tracing(provider)
+
+
+@pytest.fixture(autouse=True)
+def metering(monkeypatch: pytest.MonkeyPatch) -> Metering:
+    return Metering(monkeypatch)
+
+
+def answered(request: Any, answer: Any = None, *, transport: str = "pipe") -> Any:
+    """Have a server with spans answer; an exception is raised by its handler."""
+
+    async def handler(_ctx: Any) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer() if callable(answer) else answer
+
+    return asyncio.run(ServerSpans(transport)(request, handler))  # type: ignore[arg-type]
+
+
+def attributes_after(request: Any, tracing: Tracing, **arguments: Any) -> dict[str, Any]:
+    answered(request, **arguments)
+    (span,) = tracing.all
+    return attributes_of(span)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name", "more"),
+    [
+        (
+            "tools/call",
+            {"name": "add"},
+            "tools/call add",
+            {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"},
+        ),
+        ("prompts/get", {"name": "p"}, "prompts/get p", {"gen_ai.prompt.name": "p"}),
+        ("resources/read", {"uri": "note:///a"}, "resources/read", {"mcp.resource.uri": "note:///a"}),
+        ("tools/list", {"name": "not a tool", "uri": "not a resource"}, "tools/list", {}),
+        ("tools/call", {"name": ["no text"]}, "tools/call", {}),
+        ("tools/list", None, "tools/list", {}),
+    ],
+)
+def test_a_request_is_named_after_what_it_is_for(
+    method: str, params: Any, name: str, more: dict[str, str], tracing: Tracing, make_request: MakeRequest
+) -> None:
+    attributes = attributes_after(make_request(HANDSHAKE, method=method, params=params, request_id=5), tracing)
+    assert tracing.all[0].name == name
+    assert attributes == {
+        "mcp.method.name": method,
+        "mcp.protocol.version": HANDSHAKE,
+        "jsonrpc.request.id": "5",
+        "network.transport": "pipe",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(("revision", "has_session"), [(HANDSHAKE, True), (STATELESS, False)])
+def test_over_http_the_client_and_its_session_are_told(
+    revision: str, has_session: bool, tracing: Tracing, make_request: MakeRequest
+) -> None:
+    http = SimpleNamespace(headers={"mcp-session-id": "s1"}, client=SimpleNamespace(host="::1", port=5000))
+    attributes = attributes_after(make_request(revision, request=http), tracing, transport="tcp")
+    assert (attributes["network.transport"], attributes["network.protocol.name"]) == ("tcp", "http")
+    assert (attributes["client.address"], attributes["client.port"]) == ("::1", 5000)
+    assert attributes.get("mcp.session.id") == ("s1" if has_session else None)
+
+
+def test_a_client_without_an_address_is_told_without(tracing: Tracing, make_request: MakeRequest) -> None:
+    http = SimpleNamespace(headers={}, client=None)
+    attributes = attributes_after(make_request(request=http), tracing, transport="tcp")
+    assert not [name for name in attributes if name.startswith(("client.", "mcp.session"))]
+
+
+def invalid() -> ValidationError:
+    with pytest.raises(ValidationError) as raised:
+        types.CallToolRequestParams.model_validate({})
+    return raised.value
+
+
+def outcome(span: ReadableSpan) -> tuple[Any, Any, bool]:
+    attributes = attributes_of(span)
+    code = attributes.get("rpc.response.status_code")
+    return code, attributes.get("error.type"), span.status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MCPError(types.INVALID_PARAMS, "no such tool"), (str(types.INVALID_PARAMS), None, False)),
+        (MCPError(types.INTERNAL_ERROR, "broken"), (str(types.INTERNAL_ERROR), str(types.INTERNAL_ERROR), True)),
+        (invalid(), (str(types.INVALID_PARAMS), None, False)),
+        (asyncio.CancelledError(), (None, "cancelled", True)),
+        (KeyError("hunter2"), (None, "KeyError", True)),
+    ],
+)
+def test_the_callers_mistake_is_no_error_of_the_server(
+    error: BaseException, told: tuple[Any, Any, bool], tracing: Tracing, make_request: MakeRequest
+) -> None:
+    with pytest.raises(type(error)):
+        answered(make_request(), error)
+    (span,) = tracing.all
+    assert outcome(span) == told
+    assert "hunter2" not in span.to_json()
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "error_type"),
+    [
+        ("tools/call", {"isError": True}, "tool_error"),
+        ("tools/call", {"isError": "true"}, None),
+        ("tools/call", {}, None),
+        ("prompts/get", {"isError": True}, None),
+    ],
+)
+def test_only_a_tool_can_fail_in_its_result(
+    method: str, result: dict[str, Any], error_type: str | None, tracing: Tracing, make_request: MakeRequest
+) -> None:
+    assert answered(make_request(method=method), result) is result
+    assert outcome(tracing.all[0])[1] == error_type
+
+
+def test_the_span_is_current_while_the_agent_works(tracing: Tracing, make_request: MakeRequest) -> None:
+    inside = answered(make_request(), lambda: trace.get_current_span().get_span_context().span_id)
+    assert tracing.all[0].context is not None
+    assert inside == tracing.all[0].context.span_id
+
+
+def test_a_request_that_stays_open_has_neither_span_nor_duration(
+    tracing: Tracing, metering: Metering, make_request: MakeRequest
+) -> None:
+    assert answered(make_request(method="subscriptions/listen"), "the end") == "the end"
+    assert tracing.all == []
+    assert metering.points("mcp.server.operation.duration") == []
+
 
 Use = Callable[..., None]
 

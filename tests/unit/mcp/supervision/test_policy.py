@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, NeedsAuthorization
-from gaia.mcp.protocol.era import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.policy import (

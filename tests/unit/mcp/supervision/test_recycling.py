@@ -16,10 +16,10 @@ from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import ConnectionState
 from gaia.mcp.rpc.counted_connection import CountedConnection
+from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.recycling import Recycling
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.event_loop import EventLoop
 from gaia.testing import FakeClock

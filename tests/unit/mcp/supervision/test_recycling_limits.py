@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.supervision.context import RecyclingLimits
 from tests.fake_transport import FakeTransport
 
 

@@ -9,7 +9,7 @@ import pytest
 from gaia.mcp.errors import CallTimeout, JsonRpcError, MCPError
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.supervision.trial import Trial
+from gaia.mcp.supervision.follow_up import Trial
 from gaia.runtime.event_loop import EventLoop
 from gaia.testing import FakeClock
 

@@ -1,7 +1,7 @@
 from gaia.mcp.errors import MCPError, ServerCrashed, ToolDenied
 from gaia.mcp.rpc.call import Call
+from gaia.mcp.supervision.call_queue import error_of_waited, timeout_of_waiting
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.waited_call import error_of_waited, timeout_of_waiting
 
 
 def error_of(call: Call, denied: MCPError | None = None, *, is_safe: bool = True) -> MCPError | None:

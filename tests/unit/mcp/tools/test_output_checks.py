@@ -9,9 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.tools import output_checks
-from gaia.mcp.tools.output_checks import OutputCheck, OutputChecks
-from gaia.runtime.daemon_pool import PoolExhausted
+from gaia.mcp.tools import output_validation as output_checks
+from gaia.mcp.tools.output_validation import OutputCheck, OutputChecks
+from gaia.runtime.threads import PoolExhausted
 
 
 class Threads:

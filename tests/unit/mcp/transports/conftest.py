@@ -101,7 +101,7 @@ def open_channel(fault_server: Configure, parent: str) -> Iterator[Callable[...,
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers get little time to leave."""
-    monkeypatch.setattr("gaia.mcp.transports.standalone._DEFAULT_GRACE", 0.1)
+    monkeypatch.setattr("gaia.mcp.transports.base._DEFAULT_GRACE", 0.1)
     monkeypatch.setattr("gaia.mcp.transports.process._TERMINATE_SECONDS", 0.1)
 
 
@@ -119,7 +119,7 @@ PRELUDE = """
 import json, os, signal, sys, threading
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.fork_server import fork_server
-from gaia.mcp.transports.guard import host_guard
+from gaia.mcp.transports.direct_process import host_guard
 
 fork_server._is_supported = fork_server._is_supported and "direct" not in sys.argv
 

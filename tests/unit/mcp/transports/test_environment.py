@@ -10,8 +10,8 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.transports import StdioTransport
-from gaia.mcp.transports.environment import INHERITED, is_install_setting, server_environment, withheld
-from gaia.mcp.transports.guard import MARK_VARIABLE
+from gaia.mcp.transports.command import INHERITED, is_install_setting, server_environment, withheld
+from gaia.mcp.transports.fork_server import MARK_VARIABLE
 from tests.unit.mcp.transports.conftest import SECRET, call
 
 
@@ -157,7 +157,7 @@ class TestSpellings:
 
     def test_on_windows_all_spellings_are_one(self, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
         only(PATH="ours", SYSTEMROOT="C:\\Windows")
-        monkeypatch.setattr("gaia.mcp.transports.environment._ANY_SPELLING", True)
+        monkeypatch.setattr("gaia.mcp.transports.command._ANY_SPELLING", True)
         assert server_environment({"Path": "theirs"}, inherit_all=True) == {
             "Path": "theirs",
             "SYSTEMROOT": "C:\\Windows",

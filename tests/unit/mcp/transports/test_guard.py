@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from gaia.mcp.transports import StdioTransport
-from gaia.mcp.transports.guard import MARK_VARIABLE, HostGuard, host_guard
+from gaia.mcp.transports.direct_process import HostGuard, host_guard
+from gaia.mcp.transports.fork_server import MARK_VARIABLE
 from tests.servers.processes import is_alive
 from tests.unit.mcp.transports.conftest import Configure, direct, posix
 from tests.waiting import PATIENCE, wait_until

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.transports import guard_process
-from gaia.mcp.transports.guard import MARK_VARIABLE
+from gaia.mcp.transports.fork_server import MARK_VARIABLE
 from tests.unit.mcp.transports.conftest import posix
 from tests.waiting import PATIENCE
 

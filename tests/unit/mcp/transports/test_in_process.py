@@ -6,8 +6,7 @@ import pytest
 
 from gaia.mcp import ConfigError, MCPConfig
 from gaia.mcp.config.server_config import ServerConfig
-from gaia.mcp.transports.base import ChannelTransport
-from gaia.mcp.transports.in_process import InProcessServer
+from gaia.mcp.transports.base import ChannelTransport, InProcessServer
 from tests.fake_transport import FakeTransport
 
 

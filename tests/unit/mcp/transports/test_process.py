@@ -138,10 +138,10 @@ class TestShutdown:
         assert channel.close(0.1) == Ending(signal="SIGTERM")
 
     def test_the_time_between_is_what_the_specification_wants(self, parent: str) -> None:
-        from gaia.mcp.transports import process, standalone
+        from gaia.mcp.transports import base, process
 
         assert process._TERMINATE_SECONDS == 5.0
-        assert standalone._DEFAULT_GRACE == 2.0
+        assert base._DEFAULT_GRACE == 2.0
 
     def test_one_that_has_ended_already_is_only_cleaned_up_after(
         self, open_channel: Callable[..., tuple[StdioChannel, Listener]]

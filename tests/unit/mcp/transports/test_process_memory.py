@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from gaia.mcp.transports import StdioTransport, process_memory
-from gaia.mcp.transports.process_memory import tree_memory
+from gaia.mcp.transports import StdioTransport, process
+from gaia.mcp.transports.process import tree_memory
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.unit.mcp.transports.conftest import Listener, both_parents, linux
 
@@ -24,7 +24,7 @@ HOLDS = (
 
 @pytest.fixture
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "_table", process_memory._ProcessTable())
+    monkeypatch.setattr(process, "_table", process._ProcessTable())
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_many_servers_are_looked_at_by_one_walk(
 
 @pytest.fixture
 def clock_reading(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    return lambda seconds: monkeypatch.setattr(process_memory.time, "monotonic", lambda: seconds)
+    return lambda seconds: monkeypatch.setattr(process.time, "monotonic", lambda: seconds)
 
 
 @pytest.mark.process

@@ -95,7 +95,7 @@ wait()
 
     def test_it_ends_when_the_reaper_has_been_stopped(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gaia.mcp.transports.reaped_process._END_SECONDS", 0.3)
-        monkeypatch.setattr("gaia.mcp.transports.standalone._DEFAULT_GRACE", 0.1)
+        monkeypatch.setattr("gaia.mcp.transports.base._DEFAULT_GRACE", 0.1)
         monkeypatch.setattr("gaia.mcp.transports.process._TERMINATE_SECONDS", 0.1)
         monkeypatch.setattr("gaia.mcp.transports.process._KILL_SECONDS", 0.1)
         transport = start(child="escaped")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gaia.mcp.errors import CallTimeout, NotConnected, Overloaded, ServerCrashed
-from gaia.mcp.protocol.gateway_failures import NOT_SENT
+from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.stdio_channel import StdioChannel

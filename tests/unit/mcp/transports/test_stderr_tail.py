@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.transports.stderr_tail import StderrTail
+from gaia.mcp.transports.stdio_channel import StderrTail
 from gaia.runtime.redaction import Redactor
 from tests.memory import measured_memory
 

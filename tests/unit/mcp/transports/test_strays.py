@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from gaia.mcp.transports import strays
+from gaia.mcp.transports import process
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
 from tests.unit.mcp.transports.conftest import Listener, direct, posix
@@ -25,7 +25,7 @@ def test_what_only_starts_while_the_others_are_ended_is_ended_too(
 ) -> None:
     channel, _ = open_channel(child="own_session")
     late: list[subprocess.Popen[bytes]] = []
-    look = strays.find_strays
+    look = process.find_strays
 
     def look_and_start(group: int | None, mark: str) -> list[psutil.Process]:
         found = look(group, mark)
@@ -35,7 +35,7 @@ def test_what_only_starts_while_the_others_are_ended_is_ended_too(
             late.append(subprocess.Popen(sleeper, env=environment, start_new_session=True))
         return found
 
-    monkeypatch.setattr(strays, "find_strays", look_and_start)
+    monkeypatch.setattr(process, "find_strays", look_and_start)
     channel.close(PATIENCE)
     assert not is_alive(late[0].pid)
     late[0].wait()
@@ -75,4 +75,4 @@ def test_no_process_is_looked_for_by_the_numbers_of_another_pid_namespace(monkey
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr("os.readlink", lambda _: "4711")
     with pytest.raises(OSError, match="PID namespace"):
-        strays.find_strays(os.getpgid(0), "mark")
+        process.find_strays(os.getpgid(0), "mark")

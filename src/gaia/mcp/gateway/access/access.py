@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gaia.mcp.gateway.access.client_token import hash_of
-from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
+from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of
 from gaia.mcp.gateway.access.limits import Limits
-from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused, challenge
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
-from gaia.mcp.gateway.access.protected_resource import challenge
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher

@@ -21,8 +21,8 @@ import msgspec
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import DaemonPool
 
 logger = get_logger(__name__)
 

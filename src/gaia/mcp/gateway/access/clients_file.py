@@ -5,8 +5,10 @@ Every key means something, so an unknown one is an error: a misspelt one could h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,9 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.gateway.access.client_token import hash_of, is_hash, new_token
-from gaia.mcp.gateway.access.issuer_settings import IssuerSettings, require_secure_url
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
+from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, IssuerSettings, require_secure_url
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.runtime import json_file
@@ -270,3 +270,27 @@ def _with_hint(name: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(name[:64], list(known), n=1)
     return repr(name[:64]) + (f"; did you mean {close[0]!r}?" if close else "")
+
+
+_PREFIX = "gaia_"
+"""So that scanners for leaked secrets can find it."""
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def new_token() -> str:
+    """A new token: 256 random bits, in letters, digits, ``_`` and ``-``."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(token: str | bytes) -> str:
+    """What is kept of a token.
+
+    A plain hash is enough: nothing can be guessed of 256 random bits. A slow one, as for passwords, would cost each
+    request a tenth of a second.
+    """
+    return "sha256:" + hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()
+
+
+def is_hash(text: str) -> bool:
+    return _HASH.fullmatch(text) is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gaia.mcp.gateway.access.limit_settings import Limit
+from gaia.runtime.rates import TokenBucket
 
 
 class Timer(Protocol):
@@ -35,7 +36,7 @@ class Lane(Protocol):
 class Gate:
     """A bound on calls at once, a token bucket, or both. For one event loop."""
 
-    __slots__ = ("_limit", "_stamp", "_tokens", "group", "name", "running", "timer", "waiting")
+    __slots__ = ("_bucket", "_limit", "group", "name", "running", "timer", "waiting")
 
     def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
@@ -48,8 +49,7 @@ class Gate:
         self.timer: Timer | None = None
         """Until the next token, while lanes wait for it."""
         self._limit = limit
-        self._tokens = float(self._size)
-        self._stamp = now
+        self._bucket = _bucket_of(limit, now)
 
     @property
     def limit(self) -> Limit:
@@ -57,26 +57,24 @@ class Gate:
 
     def change(self, limit: Limit, now: float) -> None:
         """Continue with other figures. What runs, runs on; the bucket keeps what fits into it."""
-        self._fill(now)
         self._limit = limit
-        self._tokens = min(self._tokens, float(self._size))
+        if self._bucket is not None and limit.per_second is not None:
+            self._bucket.change(_burst(limit), limit.per_second, now)
+        else:
+            self._bucket = _bucket_of(limit, now)
 
     def delay(self, now: float) -> float | None:
         """Seconds until a call may pass: 0 for now, None if that depends on the end of another call."""
         limit = self._limit
         if limit.concurrent is not None and self.running >= limit.concurrent:
             return None
-        if limit.per_second is None:
-            return 0.0
-        self._fill(now)
-        # Without the tolerance, rounding would make a timer that comes in time come a moment too early, for ever.
-        return 0.0 if self._tokens >= 1 - 1e-9 else (1 - self._tokens) / limit.per_second
+        return 0.0 if self._bucket is None else self._bucket.delay(now)
 
     def enter(self) -> None:
         """A call passes; `delay` has just said that it may."""
         self.running += 1
-        if self._limit.per_second is not None:
-            self._tokens -= 1
+        if self._bucket is not None:
+            self._bucket.take()
 
     def leave(self) -> None:
         """A call that has passed is over."""
@@ -84,8 +82,7 @@ class Gate:
 
     def is_idle(self, now: float) -> bool:
         """Whether a new gate would be the same: nothing runs or waits, and the bucket is full."""
-        self._fill(now)
-        return not self.running and not self.waiting and (self._limit.per_second is None or self._tokens >= self._size)
+        return not self.running and not self.waiting and (self._bucket is None or self._bucket.is_full(now))
 
     def park(self, lane: Lane) -> None:
         """Have a lane wait: behind the other lanes of its client, which keeps its turn."""
@@ -118,14 +115,10 @@ class Gate:
             figures.append(f"{limit.per_second:g} per second")
         return f"{self.name}: {' and '.join(figures)}"
 
-    @property
-    def _size(self) -> float:
-        limit = self._limit
-        if limit.burst is not None:
-            return float(limit.burst)
-        return max(1.0, limit.per_second or 1.0)
 
-    def _fill(self, now: float) -> None:
-        if self._limit.per_second is not None:
-            self._tokens = min(self._size, self._tokens + (now - self._stamp) * self._limit.per_second)
-        self._stamp = now
+def _bucket_of(limit: Limit, now: float) -> TokenBucket | None:
+    return None if limit.per_second is None else TokenBucket(_burst(limit), limit.per_second, now)
+
+
+def _burst(limit: Limit) -> float:
+    return float(limit.burst) if limit.burst is not None else max(1.0, limit.per_second or 1.0)

@@ -1,24 +1,175 @@
-"""`Issuers`: judges access tokens by the issuers of the clients file. Imports PyJWT."""
+"""`Issuers`: judges access tokens, which are JWTs (RFC 9068), by the issuers of the clients file. Imports PyJWT."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import hashlib
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from gaia.mcp.gateway.access.access_token import BadToken, claimed_issuer
+import jwt
+
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.gate import Scheduler
-from gaia.mcp.gateway.access.issuer import Issuer, KeysNeeded, NoProfile
-from gaia.mcp.gateway.access.issuer_keys import Done, FetchInThread, IssuerKeys, NoKey
-from gaia.mcp.gateway.access.issuer_settings import IssuerSettings
-from gaia.mcp.gateway.access.key_fetch import KeysUnavailable, fetch_keys
-from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
-from gaia.mcp.gateway.access.protected_resource import ProtectedResource
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.mcp.gateway.access.issuer_keys import Done, FetchInThread, IssuerKeys, KeysUnavailable, NoKey, fetch_keys
+from gaia.mcp.gateway.access.limit_settings import IssuerSettings, claim_values
+from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused
+from gaia.mcp.gateway.access.profile import Profile
+from gaia.runtime.threads import DaemonPool
+
+LEEWAY_SECONDS = 30.0
+"""How far the clocks of issuer and gateway may differ."""
+
+_TYPES = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
+"""What the header ``typ`` may be: other types, such as logout tokens, are no access tokens."""
+
+_KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+"""The type of key (``kty``) that algorithms need, by their first letters."""
+
+
+class BadToken(Exception):
+    """The token is not to be trusted; the message says why, and shows nothing of the token."""
+
+
+def claimed_issuer(token: str) -> str | None:
+    """The issuer that the token names. Nothing is verified: it says only whose keys are to be tried."""
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.InvalidTokenError, RecursionError):
+        return None
+    issuer = claims.get("iss")
+    return issuer if isinstance(issuer, str) else None
+
+
+def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
+    """The ``kid`` of the key that the token names as its own. Raises `BadToken` for other headers than allowed."""
+    try:
+        header = jwt.get_unverified_header(token)
+    except (jwt.InvalidTokenError, RecursionError):
+        raise BadToken("it is no JWT") from None
+    kind = header.get("typ")
+    if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
+        raise BadToken("it is no access token, by its type")
+    if header.get("alg") not in settings.algorithms:
+        raise BadToken("its algorithm is not one of those that are allowed")
+    kid = header.get("kid")
+    return kid if isinstance(kid, str) else None
+
+
+def verified_claims(
+    token: str, settings: IssuerSettings, keys: Iterable[Mapping[str, Any]], audiences: list[str]
+) -> dict[str, Any]:
+    """The claims of a token of this issuer for one of `audiences`. Raises `BadToken`."""
+    algorithm = jwt.get_unverified_header(token)["alg"]
+    problem = "it is signed with another key"
+    for key in keys:
+        if key.get("kty") != _KEY_TYPES[algorithm[:2]] or key.get("use", "sig") != "sig":
+            continue
+        if key.get("alg", algorithm) != algorithm:
+            continue
+        try:
+            claims = jwt.decode(
+                token,
+                jwt.PyJWK(dict(key), algorithm),
+                algorithms=[algorithm],
+                issuer=settings.issuer,
+                audience=audiences,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["iss", "aud", "exp"]},
+            )
+            # Times may be numbers that no clock has.
+            float(claims["exp"])
+        except jwt.InvalidSignatureError:
+            continue
+        except (jwt.PyJWKError, jwt.InvalidKeyError):
+            problem = "its key cannot be used"
+        except jwt.ExpiredSignatureError:
+            raise BadToken("it has expired") from None
+        except jwt.InvalidAudienceError:
+            raise BadToken("it was issued for another resource") from None
+        except (jwt.InvalidTokenError, OverflowError) as error:
+            raise BadToken(f"it is not valid: {type(error).__name__}") from None
+        else:
+            return claims
+    raise BadToken(problem)
+
+
+_MAX_VERIFIED = 4096
+_MAX_NAME = 256
+
+
+class KeysNeeded(Exception):
+    """The token can be judged when the issuer's keys have been fetched, which is under way."""
+
+
+class NoProfile(Exception):
+    """The token is good, and its claims give no right to anything here."""
+
+
+class _Verified(NamedTuple):
+    """A token that was found good."""
+
+    principal: Principal
+    expires: float
+    generation: int
+    """Of the keys that it was verified with."""
+    kid: str | None
+
+
+class Issuer:
+    """For one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: IssuerSettings,
+        profiles: Mapping[str, Profile],
+        keys: IssuerKeys,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`now` is the time of day, by which tokens expire."""
+        self.name = name
+        self.settings = settings
+        self.keys = keys
+        self._profiles = profiles
+        self._now = now
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        """By the hash of token and audiences, those that were used last at the end. Verifying a signature takes longer
+        than relaying a call."""
+
+    def principal(self, token: str, audiences: list[str]) -> Principal:
+        """The client of a token. Raises `BadToken`, `NoProfile`, `NoKey` (no such key), and `KeysNeeded`."""
+        digest = hashlib.sha256("\n".join((token, *audiences)).encode()).digest()
+        known = self._verified.get(digest)
+        # Asked also for a token that was verified: the issuer may have withdrawn its key.
+        kid = signing_key_id(token, self.settings) if known is None else known.kid
+        candidates = self.keys.candidates(kid)
+        if candidates is None:
+            raise KeysNeeded
+        if known is not None and known.expires > self._now() and known.generation == self.keys.generation:
+            self._verified.move_to_end(digest)
+            return known.principal
+        claims = verified_claims(token, self.settings, candidates, audiences)
+        principal = self._principal_of(claims)
+        if len(self._verified) >= _MAX_VERIFIED:
+            self._verified.popitem(last=False)
+        self._verified[digest] = _Verified(principal, float(claims["exp"]), self.keys.generation, kid)
+        return principal
+
+    def _principal_of(self, claims: Mapping[str, Any]) -> Principal:
+        names = claim_values(claims, self.settings.name_claim)
+        if len(names) != 1 or not names[0].isprintable() or not 0 < len(names[0]) <= _MAX_NAME:
+            raise BadToken(f"it names no client: its claim {self.settings.name_claim!r} is no usable name")
+        profile = self.settings.profile_of(claims)
+        if profile is None:
+            raise NoProfile
+        expires = float(claims["exp"]) + LEEWAY_SECONDS
+        return Principal(f"{self.name}/{names[0]}", self._profiles[profile], self.settings, expires)
+
 
 Fetching = Callable[[IssuerSettings], FetchInThread]
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.gateway.clients.client_messages import META, Params
-from gaia.mcp.gateway.request_refused import RequestRefused
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.gateway.messages import META, Params, RequestRefused
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, UNSUPPORTED_VERSION
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH, Path, parameter_text
-from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS, UNSUPPORTED_VERSION
 
 SUPPORTED = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 

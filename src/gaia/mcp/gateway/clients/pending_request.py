@@ -6,25 +6,24 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.clients.client_messages import (
+from gaia.mcp.gateway.clients.sessions import Session
+from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle
+from gaia.mcp.gateway.messages import (
     META,
     Params,
+    RequestRefused,
     encode_error,
     encode_notification,
     encode_response,
     fragment,
+    is_wanted,
     member,
     stateless_result,
 )
-from gaia.mcp.gateway.clients.sessions import Session
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle
-from gaia.mcp.gateway.log_levels import is_wanted
-from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

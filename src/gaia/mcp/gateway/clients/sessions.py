@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.clients.client_messages import encode_notification, encode_request
-from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.messages import encode_notification, encode_request, is_wanted
 from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_servers import Kind
 from gaia.mcp.gateway.views.view import View

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from gaia.mcp.gateway.front.endpoint import Endpoint, HttpExchange
-from gaia.serving.direct_handler import JSON, UNCHECKED_BYTES, Headers
-from gaia.serving.guards import Refused, repeated
+from gaia.serving.direct_handler import JSON, UNCHECKED_BYTES
+from gaia.serving.guards import Headers, Refused, repeated
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

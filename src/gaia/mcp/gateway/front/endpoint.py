@@ -14,23 +14,20 @@ from typing import Any, NamedTuple
 import orjson
 
 from gaia.mcp.gateway.access.access import Access
-from gaia.mcp.gateway.access.checks import Checks
-from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
-from gaia.mcp.gateway.access.refusals import Reason
-from gaia.mcp.gateway.access.shares import RETRY_SECONDS, LargerThanShare, OverShare
-from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
+from gaia.mcp.gateway.access.checks import RETRY_SECONDS, Checks, LargerThanShare, OverShare
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Reason, Refused
 from gaia.mcp.gateway.clients.metadata import check_metadata, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
-from gaia.mcp.gateway.front.session_messages import begin_request, require_unused, take_message
-from gaia.mcp.gateway.methods.dispatch import dispatch
+from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
+from gaia.mcp.gateway.methods.dispatch import begin_request, dispatch, require_unused, take_message
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
-from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.gateway_failures import NOT_SENT
+from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
-from gaia.serving.direct_handler import JSON, Headers, Responder
+from gaia.serving.direct_handler import JSON, Responder
+from gaia.serving.guards import Headers
 from gaia.serving.guards import Refused as NotServed
 from gaia.serving.options import DEFAULT_MAX_BODY
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.serving.direct_handler import JSON, Headers, Responder
+from gaia.serving.direct_handler import JSON, Responder
+from gaia.serving.guards import Headers
 
 STREAM: Headers = [
     (b"content-type", b"text/event-stream"),

@@ -6,13 +6,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
 from gaia.mcp.gateway.clients.metadata import check_stateless, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
-from gaia.mcp.gateway.front.session_messages import begin_request, require_unused, take_message
-from gaia.mcp.gateway.methods.dispatch import dispatch
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
+from gaia.mcp.gateway.methods.dispatch import begin_request, dispatch, require_unused, take_message
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 

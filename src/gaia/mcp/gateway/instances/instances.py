@@ -21,8 +21,7 @@ from gaia.mcp.errors import Overloaded
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.supervision.status import ServerStatus
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -17,8 +17,7 @@ from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.mcp.protocol.rounds import delivery_of
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 

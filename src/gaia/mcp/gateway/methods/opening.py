@@ -1,4 +1,4 @@
-"""``initialize``, ``server/discover`` and ``ping``."""
+"""``initialize``, ``server/discover``, ``ping`` and ``logging/setLevel``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 import orjson
 
 from gaia import __version__
-from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, META, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import EMPTY_RESULT, LOG_LEVELS, META, RequestRefused, member
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.gateway_failures import GATEWAY_NAME
-from gaia.mcp.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
+from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.protocol.stateless_era import STATELESS_REVISIONS
 
 _INFO = {"name": GATEWAY_NAME, "version": __version__}
 
@@ -104,3 +102,15 @@ def _instructions(view: View) -> str | None:
         return found[0][1] if found else None
     parts = [f"## {name}\n\n{text}" for name, text in found if text]
     return "\n\n".join(parts) or None
+
+
+def set_level(request: PendingRequest) -> None:
+    level, session = request.text("level"), request.session
+    assert session is not None, "it is a request of the handshake era"
+    if level not in LOG_LEVELS:
+        raise RequestRefused(INVALID_PARAMS, f"level: has to be one of {', '.join(LOG_LEVELS)}")
+    session.log_level = level
+    # Servers are asked for what any client wants; each client gets its own level of that.
+    for server in request.view.servers():
+        server.want_log_level(level)
+    request.succeed(EMPTY_RESULT)

@@ -9,20 +9,20 @@ from typing import Any
 import orjson
 
 from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.gateway.access.checks import OverShare
 from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.principal import ANONYMOUS
-from gaia.mcp.gateway.access.shares import OverShare
-from gaia.mcp.gateway.clients.client_messages import cacheable_result
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.instances.handles import with_handle
+from gaia.mcp.gateway.instances.owners import with_handle
+from gaia.mcp.gateway.messages import cacheable_result
 from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer
-from gaia.mcp.protocol.gateway_failures import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
+from gaia.mcp.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
+from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.protocol.rounds import delivery_of
-from gaia.mcp.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)

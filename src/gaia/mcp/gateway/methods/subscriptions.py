@@ -10,15 +10,14 @@ import msgspec
 
 from gaia.mcp.errors import MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.messages import EMPTY_RESULT, RequestRefused, member
 from gaia.mcp.gateway.methods.relaying import fail
-from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.changes import MAX_WATCHED, Audience
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.protocol.stateless_era import SUBSCRIPTION_ID
 
 _FILTERS: dict[Kind, str] = {
     "tools": "toolsListChanged",

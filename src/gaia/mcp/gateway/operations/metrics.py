@@ -10,8 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gaia.mcp.gateway.access.call_counts import BOUNDS
-from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.checks import BOUNDS, Checks
 from gaia.mcp.gateway.access.principal import metric_name
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.mcp.supervision.status import ServerStatus

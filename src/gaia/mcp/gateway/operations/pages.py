@@ -13,7 +13,8 @@ from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
-from gaia.serving.direct_handler import JSON, Headers, Responder
+from gaia.serving.direct_handler import JSON, Responder
+from gaia.serving.guards import Headers
 
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 

@@ -16,14 +16,13 @@ from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, MCPErro
 from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
 from gaia.mcp.gateway.upstream.server_link import ServerLink
+from gaia.mcp.protocol.eras import MISSING_CAPABILITY
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
 from gaia.mcp.protocol.rounds import RequestRounds
-from gaia.mcp.protocol.stateless_era import MISSING_CAPABILITY
 from gaia.mcp.requests.caller import Relay
 from gaia.mcp.requests.client_request import ClientRequest
 from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
-from gaia.runtime.exception_text import exception_text, traceback_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger, traceback_text
 
 logger = get_logger(__name__)
 

@@ -16,10 +16,9 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.checks import Checks
-from gaia.mcp.gateway.instances.handles import Handle
 from gaia.mcp.gateway.instances.instances import InstancePool
-from gaia.mcp.gateway.instances.owners import InstanceOwners, OwnedRequest, identity_of
-from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
+from gaia.mcp.gateway.instances.owners import Handle, InstanceOwners, OwnedRequest, identity_of
+from gaia.mcp.gateway.messages import LOG_LEVELS, severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.upstream.upstream import Upstream

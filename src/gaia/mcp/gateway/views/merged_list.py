@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import RequestRefused
 from gaia.mcp.gateway.views.known_list import KnownList
 from gaia.mcp.gateway.views.known_servers import KnownServer
 from gaia.mcp.protocol.messages import INVALID_PARAMS

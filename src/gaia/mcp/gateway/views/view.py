@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.profile import Profile
@@ -11,10 +13,10 @@ from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_list import KnownList
 from gaia.mcp.gateway.views.known_servers import KnownServer, KnownServers
 from gaia.mcp.gateway.views.merged_list import MergedList
-from gaia.mcp.gateway.views.uri_templates import matches
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.tools.naming import PREFIX, assign
 from gaia.mcp.tools.tool import MCPTool
+from gaia.runtime.untrusted_text import consists_of
 
 _OPENING_SECONDS = 3.0
 """For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
@@ -233,3 +235,30 @@ class View:
             self._servers.when(lambda: missing <= 0, act, seconds)
 
         self.when_settled(settled)
+
+
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_OPERATORS = "+#./;?&"
+_RESERVED = ":/?#[]@!$&'()*+,;="
+
+
+def matches(template: str, uri: str) -> bool:
+    """Whether the fixed parts of a template stand in a URI in their order. In linear time: servers write templates."""
+    parts = _EXPRESSION.split(template)
+    return template == uri or (len(parts) > 1 and consists_of(uri, parts))
+
+
+def expanded(template: str, values: Mapping[str, str]) -> str:
+    """The URI of a template with these values, and nothing for the other variables."""
+
+    def expand(expression: re.Match[str]) -> str:
+        text = expression[0][1:-1]
+        operator = text[:1] if text[:1] in _OPERATORS else ""
+        names = [name.partition(":")[0].rstrip("*") for name in text[len(operator) :].split(",")]
+        found = [(name, quote(values[name], safe=_RESERVED)) for name in names if values.get(name)]
+        if operator and operator in ";?&":
+            return "".join(f"{operator}{name}={value}" for name, value in found)
+        separator = operator if operator and operator in "#./" else ""
+        return "".join(separator + value for _, value in found)
+
+    return _EXPRESSION.sub(expand, template)

@@ -16,7 +16,7 @@ from gaia.http.url import Url
 from gaia.http.waits import Deadline, Job, run
 from gaia.mcp.transports.base import RequestAuthorization
 from gaia.mcp.transports.http.error_responses import wants_login
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 if TYPE_CHECKING:
     import httpx2

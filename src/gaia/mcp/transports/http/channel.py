@@ -18,7 +18,7 @@ from gaia.http.errors import HttpClientError, Interrupted
 from gaia.http.io_thread import Signal, Task, hold_io_thread, release_io_thread
 from gaia.http.waits import Exchange, Wait, run_here
 from gaia.mcp.errors import MCPError, NeedsAuthorization
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.http.connection_pool import ConnectionLimit, IdleConnections

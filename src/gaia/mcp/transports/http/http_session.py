@@ -11,10 +11,10 @@ from gaia.http.response import Response
 from gaia.http.url import Url
 from gaia.http.waits import Deadline
 from gaia.mcp.errors import InvalidResponse, MCPError
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Ending, Outgoing
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 
 SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"

@@ -18,17 +18,15 @@ from gaia.http.response import Response
 from gaia.http.url import Url
 from gaia.http.waits import IoThreadOnly, Sleep, Turn
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
-from gaia.mcp.protocol.exchange import Send
+from gaia.mcp.protocol.exchange import NegotiatedProtocol, Send
 from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode, encode_request
 from gaia.mcp.protocol.messages import Response as Answer
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.rpc.channel import Frame, Outgoing
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents, content_type
 from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, is_stateless
-from gaia.runtime.exception_text import exception_text
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gaia.mcp.errors import ConfigError, StartFailed
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from gaia.mcp.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.rpc.channel import ChannelListener
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.transports.base import Authorization, RequestAuthorization
-from gaia.mcp.transports.standalone import StandaloneTransport
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.mcp.transports.base import Authorization, RequestAuthorization, StandaloneTransport
 from gaia.runtime.extras import not_installed
 from gaia.runtime.log import enable_debug, get_logger
 from gaia.runtime.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
+from gaia.runtime.threads import DaemonPool
 
 if TYPE_CHECKING:
     import ssl

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Container, Iterable, Iterator
 from os.path import isdir, islink
 
-from gaia.mcp.transports.sandbox.own_files import entries_without
+from gaia.mcp.transports.sandbox.places import entries_without
 from gaia.mcp.transports.sandbox.profile import Profile
 
 _PROBE_SECONDS = 10.0

@@ -18,14 +18,20 @@ import msgspec
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.transports.environment import is_install_setting
+from gaia.mcp.transports.command import is_install_setting
 from gaia.mcp.transports.process import ending_of
+from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable, find_bubblewrap, wrapped
-from gaia.mcp.transports.sandbox.landlock import landlock_version, require_landlock, rules_of
+from gaia.mcp.transports.sandbox.kernel import (
+    INTERNET,
+    LOCAL,
+    filter_program,
+    landlock_version,
+    require_landlock,
+    rules_of,
+)
 from gaia.mcp.transports.sandbox.limits import Limits, limits_of
 from gaia.mcp.transports.sandbox.profile import Profile, profile_of
-from gaia.mcp.transports.sandbox.seccomp import INTERNET, LOCAL, filter_program
-from gaia.mcp.transports.sandbox.settings import Sandbox
 from gaia.runtime.redaction import url_credentials
 
 Engine = Literal["bubblewrap", "landlock"]

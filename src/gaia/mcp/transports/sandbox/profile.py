@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gaia.mcp.errors import StartFailed
-from gaia.mcp.transports.sandbox.own_files import can_be_left_out, hidden_files
+from gaia.mcp.transports.sandbox import Sandbox, memory_bytes
 from gaia.mcp.transports.sandbox.places import (
     PRIVATE,
+    can_be_left_out,
+    hidden_files,
     hidden_places,
     homes,
     is_below,
@@ -19,7 +21,6 @@ from gaia.mcp.transports.sandbox.places import (
     script_of,
     secret_places,
 )
-from gaia.mcp.transports.sandbox.settings import Sandbox, memory_bytes
 
 _KERNEL = ("/proc", "/dev", "/sys")
 _RESOLVER = "/etc/resolv.conf"

@@ -8,10 +8,8 @@ import pytest
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.access import OPEN, Access
-from gaia.mcp.gateway.access.client_token import hash_of, new_token
-from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
-from gaia.mcp.gateway.access.issuer_settings import ClaimRule, IssuerSettings
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
+from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of, new_token
+from gaia.mcp.gateway.access.limit_settings import ClaimRule, ClientLimits, GatewayLimits, IssuerSettings
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from tests.gateway.token_issuer import RESOURCE, SigningKey

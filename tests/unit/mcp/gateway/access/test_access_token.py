@@ -8,8 +8,8 @@ from typing import Any
 import jwt
 import pytest
 
-from gaia.mcp.gateway.access.access_token import BadToken, claimed_issuer, signing_key_id, verified_claims
-from gaia.mcp.gateway.access.issuer_settings import ClaimRule, IssuerSettings
+from gaia.mcp.gateway.access.issuers import BadToken, claimed_issuer, signing_key_id, verified_claims
+from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
 from tests.gateway.token_issuer import RESOURCE, SigningKey
 
 ISSUER = "https://login.example"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gaia.mcp.gateway.access.call_counts import BOUNDS, CallCounts
+from gaia.mcp.gateway.access.checks import BOUNDS, CallCounts
 from gaia.mcp.gateway.access.principal import Principal
 
 

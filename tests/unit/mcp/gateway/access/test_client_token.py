@@ -1,6 +1,6 @@
 """Tokens of clients, and what is kept of them."""
 
-from gaia.mcp.gateway.access.client_token import hash_of, is_hash, new_token
+from gaia.mcp.gateway.access.clients_file import hash_of, is_hash, new_token
 
 
 def test_tokens_are_long_and_different() -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.gateway.access.client_token import hash_of
-from gaia.mcp.gateway.access.clients_file import add_client, read_clients_file
+from gaia.mcp.gateway.access.clients_file import add_client, hash_of, read_clients_file
 from gaia.mcp.gateway.access.limit_settings import Limit
 from gaia.mcp.gateway.access.profile import EVERYTHING
 

@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gaia.mcp.gateway.access import issuer as module
-from gaia.mcp.gateway.access.access_token import BadToken
-from gaia.mcp.gateway.access.issuer import Issuer, KeysNeeded, NoProfile
+from gaia.mcp.gateway.access import issuers as module
 from gaia.mcp.gateway.access.issuer_keys import IssuerKeys, NoKey
-from gaia.mcp.gateway.access.issuer_settings import ClaimRule, IssuerSettings
+from gaia.mcp.gateway.access.issuers import BadToken, Issuer, KeysNeeded, NoProfile
+from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import Profile
 from tests.gateway.fake_loop import FakeLoop

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.gateway.access import issuer_keys
-from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, NoKey
-from gaia.mcp.gateway.access.key_fetch import KeysUnavailable
+from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, NoKey
 from tests.gateway.fake_loop import FakeLoop
 
 ONE, TWO = {"kid": "1", "kty": "EC"}, {"kid": "2", "kty": "EC"}

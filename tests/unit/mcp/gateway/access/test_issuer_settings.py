@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.gateway.access.issuer_settings import ClaimRule, IssuerSettings, claim_values, require_secure_url
+from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings, claim_values, require_secure_url
 
 RULES = [ClaimRule(profile="everything")]
 

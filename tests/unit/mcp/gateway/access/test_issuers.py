@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from gaia.mcp.gateway.access.clients_file import ClientsFile
-from gaia.mcp.gateway.access.issuer_keys import MAX_WAITING
-from gaia.mcp.gateway.access.issuer_settings import ClaimRule, IssuerSettings
+from gaia.mcp.gateway.access.issuer_keys import MAX_WAITING, KeysUnavailable
 from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
-from gaia.mcp.gateway.access.key_fetch import KeysUnavailable
+from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from tests.gateway.fake_loop import FakeLoop
 from tests.gateway.token_issuer import RESOURCE, KeyServer, SigningKey

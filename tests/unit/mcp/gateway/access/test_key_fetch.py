@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.gateway.access.issuer_settings import ClaimRule, IssuerSettings
-from gaia.mcp.gateway.access.key_fetch import KeysUnavailable, fetch_keys
+from gaia.mcp.gateway.access.issuer_keys import KeysUnavailable, fetch_keys
+from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
 from tests.gateway.token_issuer import KeyServer, SigningKey
 
 OAUTH, OPENID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"

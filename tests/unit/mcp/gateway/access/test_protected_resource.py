@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gaia.mcp.gateway.access.protected_resource import ProtectedResource, challenge
+from gaia.mcp.gateway.access.principal import ProtectedResource, challenge
 
 RESOURCE = ProtectedResource("https://gw.example/team/mcp", ["https://login.example"], ["write", "read", "read"])
 

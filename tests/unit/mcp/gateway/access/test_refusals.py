@@ -9,7 +9,7 @@ import pytest
 
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
-from gaia.mcp.gateway.access.refusals import Refusals
+from gaia.mcp.gateway.access.checks import Refusals
 from tests.gateway.fake_loop import FakeLoop
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gaia.mcp.gateway.access.checks import LargerThanShare, OverShare, Refusals, Shares
 from gaia.mcp.gateway.access.limit_settings import GatewayLimits
-from gaia.mcp.gateway.access.refusals import Refusals
-from gaia.mcp.gateway.access.shares import LargerThanShare, OverShare, Shares
 
 
 @pytest.fixture

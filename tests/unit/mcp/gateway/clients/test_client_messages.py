@@ -8,7 +8,8 @@ import msgspec
 import orjson
 import pytest
 
-from gaia.mcp.gateway.clients.client_messages import (
+from gaia.mcp.gateway.messages import (
+    RequestRefused,
     cacheable_result,
     decode_message,
     encode_error,
@@ -17,7 +18,6 @@ from gaia.mcp.gateway.clients.client_messages import (
     member,
     stateless_result,
 )
-from gaia.mcp.gateway.request_refused import RequestRefused
 
 
 @pytest.mark.parametrize(

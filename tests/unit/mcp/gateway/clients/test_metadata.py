@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gaia.mcp.gateway.clients.metadata import check_metadata, check_parameters, is_stateless
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import RequestRefused
 
 VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"
 META = {VERSION: "2026-07-28", CAPABILITIES: {}}

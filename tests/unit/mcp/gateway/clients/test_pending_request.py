@@ -11,7 +11,7 @@ import pytest
 
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import RequestRefused
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import Refusal
 from tests.gateway.lines import META, STATELESS

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.mcp.gateway.clients.client_messages import decode_message
 from gaia.mcp.gateway.clients.sessions import Session
-from gaia.mcp.gateway.front.session_messages import require_unused, take_message
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.messages import RequestRefused, decode_message
+from gaia.mcp.gateway.methods.dispatch import require_unused, take_message
 
 
 class Request:

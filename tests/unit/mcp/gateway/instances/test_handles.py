@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles, with_handle
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle, Handles, with_handle
+from gaia.mcp.gateway.messages import RequestRefused
 
 
 class Time:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, UnknownHandle
-from gaia.mcp.gateway.instances.owners import InstanceOwners
-from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle, InstanceOwners, UnknownHandle
+from gaia.mcp.gateway.messages import RequestRefused
 
 
 class Request:

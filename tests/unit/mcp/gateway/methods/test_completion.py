@@ -12,7 +12,7 @@ import pytest
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.methods.completion import complete
+from gaia.mcp.gateway.methods.features import complete
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.testing import FakeServer
@@ -61,7 +61,7 @@ def test_the_server_gets_the_reference_that_was_checked(
         relayed.append(params)
         request.succeed(b"{}")
 
-    monkeypatch.setattr("gaia.mcp.gateway.methods.completion.relay", relay)
+    monkeypatch.setattr("gaia.mcp.gateway.methods.features.relay", relay)
 
     async def use() -> None:
         server = FakeServer("f", prompts=[review], resources={"file:///a": "a"})
@@ -86,7 +86,7 @@ def test_of_a_template_that_stands_for_hidden_resources_these_are_not_completed(
         relayed.append(params)
         request.succeed(b"{}")
 
-    monkeypatch.setattr("gaia.mcp.gateway.methods.completion.relay", relay)
+    monkeypatch.setattr("gaia.mcp.gateway.methods.features.relay", relay)
     view = SimpleNamespace(
         templates=lambda: SimpleNamespace(routes={"db:///{table}/{+row}": (SimpleNamespace(name="db"), "")}),
         when_resources_known=lambda act: act(),

@@ -79,7 +79,7 @@ def test_a_mistake_after_the_answer_of_the_first_server_is_answered(monkeypatch:
     async def use() -> None:
         async with asking(servers) as lines:
             await lines.ask("resources/list")
-            monkeypatch.setattr("gaia.mcp.gateway.methods.resources._in_words_of", lambda *_: 1 / 0)
+            monkeypatch.setattr("gaia.mcp.gateway.methods.features._in_words_of", lambda *_: 1 / 0)
             assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == -32603
 
     asyncio.run(use())

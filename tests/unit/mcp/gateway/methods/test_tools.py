@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gaia.mcp.gateway import Gateway
-from gaia.mcp.protocol.gateway_failures import FAILURE_KEY
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.lines import Lines, asking
 

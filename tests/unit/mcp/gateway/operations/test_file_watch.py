@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gaia.mcp.gateway.operations.file_watch import FileWatch
+from gaia.mcp.gateway.operations.reloader import FileWatch
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.checks import Checks
-from gaia.mcp.gateway.access.client_token import hash_of
-from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
+from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.operations.pages import OperationPages

@@ -10,14 +10,12 @@ import msgspec
 import pytest
 
 from gaia.mcp.gateway.access.access import Access
-from gaia.mcp.gateway.access.client_token import hash_of
-from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
+from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.clients.sessions import Session
-from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
-from gaia.mcp.gateway.operations.status import ClientStatus
+from gaia.mcp.gateway.operations.status import ClientStatus, clients_of, limits_of, session_status
 from tests.unit.mcp.gateway.operations.test_status import SESSION
 
 

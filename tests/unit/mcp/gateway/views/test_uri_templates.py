@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaia.mcp.gateway.views.uri_templates import expanded, matches
+from gaia.mcp.gateway.views.view import expanded, matches
 
 
 @pytest.mark.parametrize(

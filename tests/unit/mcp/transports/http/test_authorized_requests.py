@@ -15,7 +15,7 @@ from gaia.http.url import Url
 from gaia.http.waits import run
 from gaia.mcp.errors import NeedsAuthorization
 from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
-from gaia.runtime.daemon_pool import DaemonPool
+from gaia.runtime.threads import DaemonPool
 from tests.servers.http_server import PATIENCE, Exchange, ScriptedServer
 from tests.unit.http.conftest import BlockingResponse, io, on_io  # noqa: F401 - a fixture
 from tests.unit.mcp.transports.http.conftest import Serve
@@ -77,7 +77,10 @@ Post = Callable[..., BlockingResponse]
 
 @pytest.fixture(params=["in this thread", "on the I/O thread"])
 def post(
-    request: pytest.FixtureRequest, connection: HttpConnection, threads: DaemonPool, io: IoThread
+    request: pytest.FixtureRequest,
+    connection: HttpConnection,
+    threads: DaemonPool,
+    io: IoThread,  # noqa: F811
 ) -> Callable[..., BlockingResponse]:
     """Send a message. With the I/O thread, what the authorization does runs on other threads."""
     made: dict[object, AuthorizedRequests] = {}

@@ -10,7 +10,7 @@ from gaia.http.errors import HttpClientError
 from gaia.http.url import Url
 from gaia.mcp import MCPClient
 from gaia.mcp.errors import InvalidResponse
-from gaia.mcp.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Frame
 from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, is_stateless

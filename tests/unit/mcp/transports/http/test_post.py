@@ -28,8 +28,8 @@ from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
 from gaia.mcp.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
-from gaia.runtime.daemon_pool import DaemonPool
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import DaemonPool
 from tests.servers.http_server import ENDLESS, MODERN, Exchange
 from tests.unit.mcp.protocol.test_request_headers import REGION, schema
 from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads

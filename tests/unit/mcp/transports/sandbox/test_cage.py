@@ -40,7 +40,7 @@ def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
 def landlock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that only the kernel has something."""
     without_bubblewrap(monkeypatch)
-    monkeypatch.setattr("gaia.mcp.transports.sandbox.landlock.landlock_version", lambda: 7)
+    monkeypatch.setattr("gaia.mcp.transports.sandbox.kernel.landlock_version", lambda: 7)
 
 
 def made(environment: dict[str, str] | None = None, configured: dict[str, str] | None = None, **keys: Any) -> Cage:
@@ -160,7 +160,7 @@ def test_caches_are_private_but_for_those_that_are_configured(bubblewrap: None) 
 
 def test_where_nothing_can_be_enforced_all_reasons_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     without_bubblewrap(monkeypatch)
-    monkeypatch.setattr("gaia.mcp.transports.sandbox.landlock.landlock_version", lambda: 0)
+    monkeypatch.setattr("gaia.mcp.transports.sandbox.kernel.landlock_version", lambda: 0)
     with pytest.raises(StartFailed, match=r"bubblewrap is not installed; Landlock of version 6 .*leave out"):
         made()
 
@@ -186,7 +186,7 @@ def test_a_directory_that_has_gone_is_an_error_of_the_start(bubblewrap: None, mo
 
 def test_a_machine_without_tmp_is_said(bubblewrap: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.mcp.transports.sandbox.profile.PRIVATE", ())
-    monkeypatch.setattr("gaia.mcp.transports.sandbox.landlock.landlock_version", lambda: 0)
+    monkeypatch.setattr("gaia.mcp.transports.sandbox.kernel.landlock_version", lambda: 0)
     with pytest.raises(StartFailed, match="bubblewrap needs a directory /tmp"):
         made()
 

@@ -12,8 +12,8 @@ from gaia.runtime.private_files import keep_private
 from tests.sandboxes import linux
 
 pytest.importorskip("pwd")
-from gaia.mcp.transports.sandbox import own_files
-from gaia.mcp.transports.sandbox.own_files import can_be_left_out, entries_without, hidden_files
+from gaia.mcp.transports.sandbox import places
+from gaia.mcp.transports.sandbox.places import can_be_left_out, entries_without, hidden_files
 
 pytestmark = linux
 
@@ -90,10 +90,10 @@ def test_the_other_paths_of_a_file_that_is_mounted_twice(folder: Path, monkeypat
         ("8:3", "/", str(folder / "other")),
     ]
     table.write_text("".join(f"1 2 {device} {root} {point} rw - ext4 x rw\n" for device, root, point in mounts))
-    monkeypatch.setattr(own_files, "_MOUNTS", str(table))
+    monkeypatch.setattr(places, "_MOUNTS", str(table))
     keep_private(folder / "disk" / "etc" / "a.json")
     assert hidden(folder) == ["disk/etc/a.json", "single", "with space/a.json"]
-    monkeypatch.setattr(own_files, "_MOUNTS", str(folder / "none"))
+    monkeypatch.setattr(places, "_MOUNTS", str(folder / "none"))
     assert hidden(folder) == ["disk/etc/a.json"]
 
 
@@ -102,7 +102,7 @@ def test_the_entries_of_a_directory(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert entries_without(str(folder), [str(folder / "b")]) == [str(folder / "a"), str(folder / "c")]
     assert entries_without(str(folder / "none"), []) == []
     assert can_be_left_out(str(folder / "a"))
-    monkeypatch.setattr(own_files, "_MAX_ENTRIES", 2)
+    monkeypatch.setattr(places, "_MAX_ENTRIES", 2)
     assert not can_be_left_out(str(folder / "a"))
     with pytest.raises(StartFailed, match="keep them in a directory of their own"):
         entries_without(str(folder), [])

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
-from gaia.mcp.transports.sandbox.seccomp import INTERNET, LOCAL, filter_program
+from gaia.mcp.transports.sandbox.kernel import INTERNET, LOCAL, filter_program
 
 X86_64, AARCH64 = 0xC000003E, 0xC00000B7
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000

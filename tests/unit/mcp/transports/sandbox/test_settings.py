@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gaia.mcp.transports.sandbox import Sandbox
-from gaia.mcp.transports.sandbox.settings import memory_bytes
+from gaia.mcp.transports.sandbox import Sandbox, memory_bytes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""The methods that list and use tools, prompts and resources, and ``completion/complete``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.gateway.access.audit import shown_uri
+from gaia.mcp.gateway.clients.metadata import check_parameters
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.messages import RequestRefused, member
+from gaia.mcp.gateway.methods.call_control import Target, record_unknown
+from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, refuse_unknown, relay
+from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.gateway.views.view import expanded
+from gaia.mcp.protocol.messages import INVALID_PARAMS
+
+
+def list_tools(request: PendingRequest) -> None:
+    cursor = member(request.params, "cursor", str)
+    view = request.view
+    view.when_settled(
+        later(request, lambda: request.succeed(view.tools().page(cursor, stateless=request.is_stateless)))
+    )
+
+
+def call_tool(request: PendingRequest) -> None:
+    name = request.text("name")
+    found = request.view.find_tool(name)
+    if found is not None:
+        _call(request, name, found)
+    else:
+        # Its server may be about to list it.
+        request.view.when_settled(later(request, lambda: _call(request, name, request.view.find_tool(name))))
+
+
+def _call(request: PendingRequest, name: str, found: tuple[KnownServer, str] | None) -> None:
+    if found is None:
+        refuse_unknown(request, "tool", name)
+        return
+    if request.headers is not None and (marks := request.view.tools().marks.get(name)):
+        check_parameters(request.headers, marks, request.params.get("arguments"))
+    server, own_name = found
+    relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name, is_tool=True))
+
+
+def list_prompts(request: PendingRequest) -> None:
+    cursor = member(request.params, "cursor", str)
+    view = request.view
+    view.when_prompts_known(
+        later(request, lambda: request.succeed(view.prompts().page(cursor, stateless=request.is_stateless)))
+    )
+
+
+def get_prompt(request: PendingRequest) -> None:
+    name = request.text("name")
+
+    def get() -> None:
+        found = request.view.prompts().routes.get(name)
+        if found is None:
+            refuse_unknown(request, "prompt", name)
+            return
+        server, own_name = found
+        relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name))
+
+    request.view.when_prompts_known(later(request, get))
+
+
+def list_resources(request: PendingRequest) -> None:
+    cursor = member(request.params, "cursor", str)
+    view = request.view
+    view.when_resources_known(
+        later(request, lambda: request.succeed(view.resources().page(cursor, stateless=request.is_stateless)))
+    )
+
+
+def list_templates(request: PendingRequest) -> None:
+    cursor = member(request.params, "cursor", str)
+    view = request.view
+    view.when_resources_known(
+        later(request, lambda: request.succeed(view.templates().page(cursor, stateless=request.is_stateless)))
+    )
+
+
+def read_resource(request: PendingRequest) -> None:
+    uri = request.text("uri")
+    view = request.view
+    view.when_resources_known(later(request, lambda: _read(request, uri, view.servers_of_resource(uri))))
+
+
+def _read(
+    request: PendingRequest, uri: str, servers: list[KnownServer], first: tuple[str, MCPError] | None = None
+) -> None:
+    """Ask the first of `servers`, and the others if it does not know the resource. `first` is what one has said."""
+    if not servers:
+        error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+        record_unknown(request, Target(None, shown_uri(uri)), "not_found", lambda: fail(request, "", error))
+        return
+    server, *others = servers
+
+    def failed(error: MCPError) -> None:
+        if not (isinstance(error, JsonRpcError) and error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS)):
+            fail(request, server.name, error)
+            return
+        found = first or (server.name, _in_words_of(request, server, uri, error))
+        if others:
+            _read(request, uri, others, found)
+        else:
+            # The first is the likeliest to know what is wrong with the URI.
+            fail(request, *found)
+
+    relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)
+
+
+def _in_words_of(request: PendingRequest, server: KnownServer, uri: str, error: JsonRpcError) -> JsonRpcError:
+    """The error as the client's revision has it. The stateless era has no code for a resource that there is not."""
+    is_missing = isinstance(error.data, Mapping) and error.data.get("uri") == uri
+    if is_missing and server.speaks_stateless and not request.is_stateless:
+        return JsonRpcError(RESOURCE_NOT_FOUND, error.message, error.data)
+    return error
+
+
+class _Argument(msgspec.Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _Context(msgspec.Struct, frozen=True):
+    arguments: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def complete(request: PendingRequest) -> None:
+    reference: dict[str, Any] = member(request.params, "ref", dict) or {}
+    match reference:
+        case {"type": "ref/prompt", "name": str(name)}:
+            request.view.when_prompts_known(later(request, lambda: _complete_prompt(request, name)))
+        case {"type": "ref/resource", "uri": str(uri)}:
+            request.view.when_resources_known(later(request, lambda: _complete_resource(request, uri)))
+        case _:
+            raise RequestRefused(
+                INVALID_PARAMS, "ref: has to be a ref/prompt with a name, or a ref/resource with a uri"
+            )
+
+
+def _complete_prompt(request: PendingRequest, name: str) -> None:
+    found = request.view.prompts().routes.get(name)
+    if found is None:
+        refuse_unknown(request, "prompt", name)
+        return
+    server, own_name = found
+    reference = {"type": "ref/prompt", "name": own_name}
+    relay(request, server, request.forwarded(ref=reference), Target(server.name, own_name))
+
+
+def _complete_resource(request: PendingRequest, uri: str) -> None:
+    found = request.view.templates().routes.get(uri) or request.view.resources().routes.get(uri)
+    if found is None:
+        refuse_unknown(request, "resource template", shown_uri(uri))
+        return
+    argument = member(request.params, "argument", _Argument)
+    context = member(request.params, "context", _Context)
+    values = dict(context.arguments) if context is not None else {}
+    if argument is not None:
+        values[argument.name] = argument.value
+    # Of what a template stands for, some may be hidden.
+    if not request.view.sees_resource(found[0].name, expanded(uri, values)):
+        refuse_unknown(request, "resource template", shown_uri(uri))
+        return
+    checked = {"argument": argument, "context": context}
+    parts = {key: msgspec.to_builtins(part) for key, part in checked.items() if part is not None}
+    params = request.forwarded(ref={"type": "ref/resource", "uri": uri}, **parts)
+    relay(request, found[0], params, Target(found[0].name, shown_uri(uri)))

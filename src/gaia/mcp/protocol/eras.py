@@ -1,0 +1,278 @@
+"""`Era`: how to talk to a server once a connection is open, in either family of protocol revisions.
+
+The handshake era is every revision up to 2025-11-25 (specification, "Lifecycle"). In the stateless era, 2026-07-28,
+each request says for itself what a handshake used to agree on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
+from gaia.mcp.protocol.exchange import (
+    NOT_NEGOTIATED,
+    Exchange,
+    NegotiatedProtocol,
+    Notify,
+    Send,
+    SetProtocolVersion,
+    paginate,
+)
+from gaia.mcp.protocol.messages import value_size
+
+_MAX_INSTRUCTIONS = 128 * 1024
+"""Characters; more than is shown of them, because secrets are masked first."""
+
+_MAX_MEMBER_BYTES = 1024 * 1024
+
+
+class ClientIdentity(msgspec.Struct, frozen=True):
+    """What we tell a server about ourselves."""
+
+    name: str
+    version: str
+    capabilities: Mapping[str, Any] = {}
+
+    @property
+    def info(self) -> dict[str, str]:
+        """What the specification calls `clientInfo`."""
+        return {"name": self.name, "version": self.version}
+
+
+class Era(ABC):
+    """How to talk to servers of one era. Stateless, and shared between threads."""
+
+    is_stateless = False
+
+    _ping: Send
+    """The request that costs a server least."""
+
+    def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
+        """All tool definitions; an empty list from a server without tools."""
+        if "tools" not in profile.capabilities:
+            return []
+        return (yield from paginate("tools/list", "tools"))
+
+    @abstractmethod
+    def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
+        """Ask to be told of changes, and end when the server ends that; None in an era in which servers tell unasked.
+
+        `resources` are the URIs of the resources whose changes are of interest.
+        """
+
+    def ping(self, timeout: float) -> Exchange[None]:
+        """Ends normally if the server answers anything at all, and raises `CallTimeout` if it does not.
+
+        Silence is confirmed by a second method before it counts: there are servers that ignore one of them.
+        """
+        # An error is an answer: the server is alive, it just does not know the method.
+        with contextlib.suppress(JsonRpcError, InvalidResponse):
+            try:
+                yield msgspec.structs.replace(self._ping, timeout=timeout)
+            except CallTimeout:
+                yield Send("tools/list", timeout=timeout)
+
+
+class ServerProfile(msgspec.Struct, frozen=True):
+    """What a server told us about itself, and how to talk to it."""
+
+    protocol_version: str
+    server_info: Mapping[str, Any]
+    capabilities: Mapping[str, Any]
+    era: Era
+    instructions: str | None = None
+
+    def masked(self, redact: Callable[[str], str]) -> ServerProfile:
+        """Without what must not be shown: names, versions and instructions go to people, logs and models."""
+        info = {key: redact(value) if isinstance(value, str) else value for key, value in self.server_info.items()}
+        instructions = None if self.instructions is None else redact(self.instructions)
+        return msgspec.structs.replace(self, server_info=info, instructions=instructions)
+
+
+def instructions_of(result: Mapping[str, Any]) -> str | None:
+    """The server's hints for a model in the answer to an opening request, or the beginning of very long ones."""
+    instructions = result.get("instructions")
+    return instructions[:_MAX_INSTRUCTIONS] if isinstance(instructions, str) else None
+
+
+def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[str, Any]:
+    """An object of the answer to an opening request; missing is empty.
+
+    Raises `HandshakeFailed` for anything else, and for an object that is too large to be kept as long as the server.
+    """
+    # Null and an empty list are what some languages make of an empty object.
+    value = result.get(key) or {}
+    if not isinstance(value, dict):
+        raise HandshakeFailed(f"the server's answer to {method} has a {key} that is not an object", delivery="unknown")
+    if value_size(value) > _MAX_MEMBER_BYTES:
+        raise HandshakeFailed(f"the server's answer to {method} has a {key} that is too large", delivery="unknown")
+    return value
+
+
+HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Newest first: the first is offered, any is accepted."""
+
+
+class HandshakeEra(Era):
+    """`initialize`, `notifications/initialized`, then calls; `ping` for liveness."""
+
+    _ping = Send("ping")
+
+    def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
+        """Everything from the first byte to the moment when calls may be sent. `revision` is what is offered."""
+        yield SetProtocolVersion(NOT_NEGOTIATED)
+        result = yield Send(
+            "initialize",
+            {
+                "protocolVersion": revision,
+                "capabilities": dict(identity.capabilities),
+                "clientInfo": identity.info,
+            },
+        )
+        profile = self._profile(result)
+        yield SetProtocolVersion(NegotiatedProtocol(profile.protocol_version))
+        yield Notify("notifications/initialized")
+        return profile
+
+    def listen(self, _profile: ServerProfile, _resources: Sequence[str]) -> None:
+        """Servers of this era tell of their changes unasked."""
+
+    def _profile(self, result: Mapping[str, Any]) -> ServerProfile:
+        version = result.get("protocolVersion", HANDSHAKE_REVISIONS[0])
+        if version not in HANDSHAKE_REVISIONS:
+            # Lifecycle says SHOULD disconnect, schema.ts says MUST; raising makes the driver disconnect.
+            raise HandshakeFailed(
+                f"the server answered protocol version {version!r}; this client speaks "
+                f"{', '.join(HANDSHAKE_REVISIONS)} after a handshake",
+                delivery="unknown",
+            )
+        return ServerProfile(
+            protocol_version=version,
+            server_info=object_member(result, "serverInfo", "initialize"),
+            capabilities=object_member(result, "capabilities", "initialize"),
+            era=self,
+            instructions=instructions_of(result),
+        )
+
+
+def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
+    """Repeat subscriptions and the log level on a new connection. What the server refuses is passed over."""
+    sends = [Send("resources/subscribe", {"uri": uri}) for uri in resources]
+    if log_level is not None:
+        sends.insert(0, Send("logging/setLevel", {"level": log_level}))
+    for send in sends:
+        with contextlib.suppress(JsonRpcError, InvalidResponse):
+            yield send
+
+
+STATELESS_REVISIONS = ("2026-07-28",)
+"""Newest first."""
+
+UNSUPPORTED_VERSION = -32022
+"""The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
+
+MISSING_CAPABILITY = -32021
+"""The error of a server that needs something of the client which the client has not declared."""
+
+STATELESS_ERRORS = frozenset({-32020, MISSING_CAPABILITY})
+"""Errors that only a server of this era has: headers and body differ; it needs a capability that we do not have."""
+
+_CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
+"""Which capability says that a change can be told."""
+
+META = "io.modelcontextprotocol/"
+"""How the keys of the protocol in ``_meta`` begin."""
+
+SUBSCRIPTION_ID = f"{META}subscriptionId"
+"""In ``params._meta`` of a notification: the id of the `subscriptions/listen` that it belongs to."""
+
+
+class OtherRevisions(HandshakeFailed):
+    """The server speaks this era, and says which revisions it supports; the one that it was asked in is not there."""
+
+    def __init__(self, supported: list[str]) -> None:
+        super().__init__(f"the server speaks {', '.join(supported) or 'no version that it names'}", delivery="unknown")
+        self.supported = supported
+
+    @classmethod
+    def of(cls, error: JsonRpcError) -> OtherRevisions | None:
+        """What the error "unsupported protocol version" says; None for every other error."""
+        if error.code != UNSUPPORTED_VERSION:
+            return None
+        return cls(_strings(error.data.get("supported") if isinstance(error.data, dict) else None))
+
+
+class StatelessEra(Era):
+    """`server/discover`, then calls that each carry the revision and our capabilities. There is no `ping`."""
+
+    is_stateless = True
+    _ping = Send("server/discover", {})
+
+    def open(
+        self,
+        identity: ClientIdentity,
+        revision: str = STATELESS_REVISIONS[0],
+        timeout: float | None = None,
+    ) -> Exchange[ServerProfile]:
+        """Ask the server what it offers.
+
+        Raises `OtherRevisions`, and `InvalidResponse` if the answer is not that of a stateless server.
+        """
+        # What every request carries (2026-07-28, "Base protocol").
+        meta = {
+            f"{META}protocolVersion": revision,
+            f"{META}clientInfo": identity.info,
+            f"{META}clientCapabilities": _capabilities(identity),
+        }
+        yield SetProtocolVersion(NegotiatedProtocol(revision, meta, server_may_ask=False))
+        try:
+            result = yield Send("server/discover", {}, timeout=timeout)
+        except JsonRpcError as error:
+            raise OtherRevisions.of(error) or error from None
+        return self._profile(result, revision)
+
+    def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
+        """One `subscriptions/listen` for everything that the server says it can tell ("Subscriptions")."""
+        wanted: dict[str, Any] = {
+            key: True
+            for key, feature in _CHANGES.items()
+            if isinstance(offered := profile.capabilities.get(feature), dict) and offered.get("listChanged")
+        }
+        if resources:
+            wanted["resourceSubscriptions"] = list(resources)
+        return _listen(wanted) if wanted else None
+
+    def _profile(self, result: Mapping[str, Any], revision: str) -> ServerProfile:
+        supported = _strings(result.get("supportedVersions"))
+        if not supported:
+            raise InvalidResponse("the answer to server/discover names no supported versions")
+        if revision not in supported:
+            raise OtherRevisions(supported)
+        meta = object_member(result, "_meta", "server/discover")
+        return ServerProfile(
+            protocol_version=revision,
+            server_info=object_member(meta, f"{META}serverInfo", "server/discover"),
+            capabilities=object_member(result, "capabilities", "server/discover"),
+            era=self,
+            instructions=instructions_of(result),
+        )
+
+
+def _listen(wanted: dict[str, Any]) -> Exchange[None]:
+    # The server answers it when it stops listening, which may be never.
+    yield Send("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
+
+
+def _capabilities(identity: ClientIdentity) -> dict[str, Any]:
+    """The client's, without what only the handshake era knows: a server is not told that the roots changed."""
+    return {name: {} if name == "roots" else details for name, details in identity.capabilities.items()}
+
+
+def _strings(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

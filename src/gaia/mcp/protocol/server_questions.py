@@ -1,0 +1,273 @@
+"""What servers ask of a client: roots, sampling and elicitation (specification, "Roots", "Sampling", "Elicitation").
+
+The server asks for the folders that it works in, it asks the client's model, or it asks the person who uses the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gaia.mcp.errors import web_page
+from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
+from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal, optional, required
+
+Root = str | Path | dict[str, Any]
+"""A folder or file: a path, a ``file://`` URI, or ``{"uri": …, "name": …}`` to give it a name for people."""
+
+
+def root_list(roots: Iterable[Root]) -> dict[str, Any]:
+    """The answer to ``roots/list``. Raises ValueError for what is no root: all URIs have to be ``file://``."""
+    return {"roots": [_root(root) for root in roots]}
+
+
+def _root(root: Root) -> dict[str, Any]:
+    if isinstance(root, dict):
+        uri, name = root.get("uri"), root.get("name")
+        if not isinstance(uri, str) or not isinstance(name, str | None):
+            raise ValueError(  # noqa: TRY004 - a bad value among many
+                f'roots: expected {{"uri": "file://…", "name": "…"}}, got {root!r}'
+            )
+        return {"uri": _file_uri(uri)} if name is None else {"uri": _file_uri(uri), "name": name}
+    if isinstance(root, str) and "://" in root:
+        return {"uri": _file_uri(root)}
+    if not isinstance(root, str | Path):
+        raise ValueError(f"roots: expected a path or a file:// URI, got {root!r}")  # noqa: TRY004 - as above
+    path = Path(root).expanduser().absolute()
+    return {"uri": path.as_uri(), "name": path.name} if path.name else {"uri": path.as_uri()}
+
+
+def _file_uri(uri: str) -> str:
+    if not uri.startswith("file://"):
+        raise ValueError(f"roots: {uri!r} is no file:// URI")
+    return uri
+
+
+REJECTED = -1
+"""The error that says that the user rejected a sampling request."""
+
+
+class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server wants of a model. Show it to a person before it is sent: the server wrote every word of it.
+
+    Names in brackets are the specification's. Everything but `messages` and `max_tokens` may be missing.
+    """
+
+    server: str
+    """Which server asks; the name that it has here."""
+    messages: list[dict[str, Any]]
+    """``{"role": "user" or "assistant", "content": …}``, content being one block or a list of blocks."""
+    max_tokens: int
+    """The answer must not be longer (``maxTokens``)."""
+    system_prompt: str | None = None
+    """(``systemPrompt``)"""
+    model_preferences: dict[str, Any] = {}
+    """``{"hints": [{"name": …}], "costPriority": …, …}``; hints count in order (``modelPreferences``)."""
+    temperature: float | None = None
+    """As the server wants it; None leaves it to the application."""
+    stop_sequences: list[str] = []
+    """(``stopSequences``)"""
+    include_context: str | None = None
+    """Deprecated: "none", "thisServer" or "allServers" (``includeContext``)."""
+    metadata: dict[str, Any] = {}
+    """For the model's provider."""
+    tools: list[dict[str, Any]] = []
+    """What the model may call; only where the client offers that."""
+    tool_choice: dict[str, Any] | None = None
+    """(``toolChoice``)"""
+
+    def answer(self, text: str, *, model: str, stop_reason: str = "endTurn") -> dict[str, Any]:
+        """The result for a plain text of `model`."""
+        content = {"type": "text", "text": text}
+        return {"role": "assistant", "content": content, "model": model, "stopReason": stop_reason}
+
+    @classmethod
+    def from_params(cls, server: str, params: Mapping[str, Any], *, tools: bool) -> SamplingRequest:
+        """Read the params of a ``sampling/createMessage``; `tools` says whether the client offers them.
+
+        Raises `Refusal`.
+        """
+        if not tools and (params.get("tools") is not None or params.get("toolChoice") is not None):
+            raise Refusal(INVALID_PARAMS, "tools: the client does not offer sampling with tools")
+        messages = required(params, "messages", list)
+        _check_tool_results(messages)
+        temperature = params.get("temperature")
+        if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
+            raise Refusal(INVALID_PARAMS, "temperature: of the wrong type")
+        return cls(
+            server=server,
+            messages=messages,
+            max_tokens=required(params, "maxTokens", int),
+            system_prompt=optional(params, "systemPrompt", str),
+            model_preferences=optional(params, "modelPreferences", dict) or {},
+            temperature=temperature,
+            stop_sequences=optional(params, "stopSequences", list) or [],
+            include_context=optional(params, "includeContext", str),
+            metadata=optional(params, "metadata", dict) or {},
+            tools=optional(params, "tools", list) or [],
+            tool_choice=optional(params, "toolChoice", dict),
+        )
+
+
+def sampling_result(answer: object) -> dict[str, Any]:
+    """What the server is told. `answer` is what user code returned; None is a rejection, and a `Refusal`.
+
+    Raises TypeError for what is no ``CreateMessageResult``.
+    """
+    if answer is None:
+        raise Refusal(REJECTED, "User rejected sampling request")
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"sampling is answered with a dict or None, not {type(answer)!r}")
+    for key, kinds in (("role", str), ("model", str), ("content", (dict, list))):
+        if not isinstance(answer.get(key), kinds):
+            raise TypeError(f"the answer to sampling has no {key!r}, or a wrong one; see SamplingRequest.answer")
+    return dict(answer)
+
+
+def _check_tool_results(messages: list[Any]) -> None:
+    """Every use of a tool is followed by its result, and a message with results has nothing else in it."""
+    open_uses: set[Any] = set()
+    for message in messages:
+        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
+            raise Refusal(INVALID_PARAMS, "messages: each needs a role, user or assistant")
+        blocks = _blocks(message.get("content"))
+        results = {_text(block.get("toolUseId")) for block in blocks if block.get("type") == "tool_result"}
+        if results and len(results) != len(blocks):
+            raise Refusal(INVALID_PARAMS, "messages: tool results are mixed with other content")
+        if results != open_uses:
+            raise Refusal(INVALID_PARAMS, "messages: the results are not those of the tools used right before")
+        open_uses = {_text(block.get("id")) for block in blocks if block.get("type") == "tool_use"}
+    if open_uses:
+        raise Refusal(INVALID_PARAMS, "messages: a tool use has no result")
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    blocks = content if isinstance(content, list) else [content]
+    if not all(isinstance(block, dict) for block in blocks):
+        raise Refusal(INVALID_PARAMS, "messages: content must be a block or a list of blocks")
+    return blocks
+
+
+def _text(identifier: Any) -> str:
+    if not isinstance(identifier, str):
+        raise Refusal(INVALID_PARAMS, "messages: a tool use or result without an id")
+    return identifier
+
+
+ElicitationMode = Literal["form", "url"]
+
+
+class ElicitationAnswer(msgspec.Struct, frozen=True):
+    """A person's answer to an elicitation. `ElicitationRequest` has a method for each of the three actions."""
+
+    action: Literal["accept", "decline", "cancel"]
+    """Accepted, declined, or closed without a decision."""
+    content: dict[str, Any] | None = None
+    """The fields of the form, if it was accepted; nothing for a URL."""
+
+
+class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server asks a person.
+
+    Say which server asks, and leave the choice to decline. In mode "url" show the whole URL, and open it only with the
+    person's consent, in a browser that neither this program nor a model can look into. This package never fetches it.
+    """
+
+    server: str
+    """Which server asks; the name that it has here, not one that it gave itself."""
+    message: str
+    """For the person. Written by the server: make it safe before it is shown on a terminal."""
+    mode: ElicitationMode = "form"
+    """``form``, or ``url`` for something that the person does on a web page."""
+    requested_schema: dict[str, Any] = {}
+    """The JSON Schema of the form: an object with plain fields."""
+    url: str | None = None
+    """Where the person has to go, in mode "url": an https URL, or an http URL on this machine; others are refused.
+    Its host is in ASCII."""
+    elicitation_id: str | None = None
+    """Which `ElicitationCompleted` belongs to it, in mode "url"."""
+
+    def accept(self, content: Mapping[str, Any] | None = None) -> ElicitationAnswer:
+        """The person agreed. Fields that `content` leaves out get the defaults of the schema.
+
+        Raises ValueError, naming the fields, for what the schema does not allow; the person can be asked again.
+        """
+        if self.mode == "url":
+            if content:
+                raise ValueError("a question with a URL is accepted without content: the answer is given there")
+            return ElicitationAnswer("accept")
+        complete = {**_defaults(self.requested_schema), **(content or {})}
+        try:
+            problems = JsonSchema(self.requested_schema).problems(complete)
+        except SchemaUnusable:
+            # The server checks the answer anyway, and a form that cannot be checked here can still be answered.
+            problems = []
+        if problems:
+            raise ValueError(f"the answer does not fit the form of server {self.server!r}: {'; '.join(problems)}")
+        return ElicitationAnswer("accept", complete)
+
+    def decline(self) -> ElicitationAnswer:
+        """The person said no."""
+        return ElicitationAnswer("decline")
+
+    def cancel(self) -> ElicitationAnswer:
+        """The person made no choice, and closed the window for example."""
+        return ElicitationAnswer("cancel")
+
+    @classmethod
+    def from_params(
+        cls, server: str, params: Mapping[str, Any], modes: tuple[ElicitationMode, ...]
+    ) -> ElicitationRequest:
+        """Read the params of an ``elicitation/create``. Raises `Refusal`, for a mode that is not offered too."""
+        mode = optional(params, "mode", str) or "form"
+        if mode not in modes:
+            raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {mode[:20]!r}")
+        message = required(params, "message", str)
+        if mode == "url":
+            url, identifier = required(params, "url", str), optional(params, "elicitationId", str)
+            if (page := web_page(url)) is None:
+                raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
+            return cls(server=server, message=message, mode="url", url=page, elicitation_id=identifier)
+        schema = required(params, "requestedSchema", dict)
+        try:
+            JsonSchema(schema)
+        except SchemaUnusable as error:
+            raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
+        return cls(server=server, message=message, requested_schema=schema)
+
+
+def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
+    """The id under which the server will report that a person is done at a URL; None for every other request."""
+    match method, params:
+        case "elicitation/create", {"mode": "url", "elicitationId": str(identifier)}:
+            return identifier
+    return None
+
+
+def elicitation_result(request: ElicitationRequest, answer: object) -> dict[str, Any]:
+    """What the server is told. `answer` is what user code returned: an answer, its dict, or None for "cancel".
+
+    Raises ValueError or TypeError for anything else, and for content that does not fit the form.
+    """
+    if answer is None:
+        answer = request.cancel()
+    elif isinstance(answer, Mapping):
+        answer = msgspec.convert(dict(answer), ElicitationAnswer)
+    if not isinstance(answer, ElicitationAnswer):
+        raise TypeError(f"an elicitation is answered with an ElicitationAnswer, a dict or None, not {type(answer)!r}")
+    if answer.action != "accept":
+        return {"action": answer.action}
+    content = request.accept(answer.content).content
+    return {"action": "accept"} if content is None else {"action": "accept", "content": content}
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties")
+    return {
+        name: field["default"]
+        for name, field in (properties if isinstance(properties, dict) else {}).items()
+        if isinstance(field, dict) and "default" in field
+    }

@@ -1,0 +1,292 @@
+"""Pins: which definitions of tools and prompts, and which instructions of servers have been approved.
+
+The lock file holds them: ``{"version": 1, "servers": {server: {tool: {"sha256": …, "definition": {…}}}}}``, with
+``prompts`` and ``instructions`` beside ``servers`` in the same form. It belongs to the user and lies in ``~/.gaia``,
+never in a project's folder: a project must not be able to approve its own servers' tools. `PinGate` compares what a
+server lists with the pins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gaia.mcp.config.server_config import PinMode
+from gaia.mcp.errors import ConfigError, InvalidResponse, ToolNotApproved
+from gaia.mcp.supervision.events import ToolDefinitionsChanged
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool_catalog import size_within_limits
+from gaia.runtime import json_file
+from gaia.runtime.log import get_logger
+
+PinKind = Literal["tools", "prompts", "instructions"]
+
+_SECTIONS: dict[PinKind, str] = {"tools": "servers", "prompts": "prompts", "instructions": "instructions"}
+
+LOCK_FILE_NAME = "mcp_tools.lock.json"
+
+_CONFIG_NAME = "mcp_servers.json"
+_VERSION = 1
+_EXAMPLE = '{"version": 1, "servers": {…}}'
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """One approved tool, prompt or text: all that a model, or the person who confirms a call, is told about it."""
+
+    sha256: str
+    """Of the canonical JSON of the definition, in hexadecimal. This is what counts."""
+    definition: dict[str, Any]
+    """In the words of the protocol, without what is empty. For people who want to see what has changed."""
+
+
+def pin_of(tool: MCPTool) -> Pin:
+    """The pin of a tool as it is now. The order of keys does not matter to it, everything else does."""
+    parts = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }
+    return _pin({key: value for key, value in parts.items() if value not in (None, "", {})})
+
+
+def pins_of_prompts(prompts: Iterable[Any]) -> dict[str, Pin]:
+    """The pins of listed prompts by name; without those that have none, or whose definitions are beyond all limits."""
+    found = {}
+    for prompt in prompts:
+        with contextlib.suppress(InvalidResponse):
+            size_within_limits(prompt)
+            if isinstance(prompt, dict) and isinstance(name := prompt.get("name"), str):
+                found[name] = _pin(prompt)
+    return found
+
+
+def pins_of_text(instructions: str | None) -> dict[str, Pin]:
+    """The pin of a server's instructions, under the name ``instructions``; none if there are no instructions."""
+    return {"instructions": _pin({"instructions": instructions})} if instructions else {}
+
+
+def _pin(definition: dict[str, Any]) -> Pin:
+    """The pin of a JSON object, whatever the order of its keys."""
+    import hashlib
+
+    # ASCII, so that what cannot be encoded (half of a surrogate pair) has a hash too.
+    canonical = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return Pin(hashlib.sha256(canonical.encode()).hexdigest(), definition)
+
+
+class ServerPins:
+    """What was approved of one server. Every method reads the file anew, so it may be shared with other processes.
+
+    Thread-safe. All methods raise ConfigError for a file that cannot be read, understood or saved; it is left as it is.
+    """
+
+    def __init__(self, file: Path, key: str, kind: PinKind = "tools") -> None:
+        """`key` names the server in `file`; `kind` is what this object is about, except for `forget`."""
+        self.file = file
+        self._key = key
+        self._section = _SECTIONS[kind]
+
+    def of(self, kind: PinKind) -> ServerPins:
+        """What was approved of the same server, of another kind."""
+        return ServerPins(self.file, self._key, kind)
+
+    def read(self) -> dict[str, Pin] | None:
+        """The pins by tool, or by prompt; None if this server was never pinned."""
+        return self._find(self._document())
+
+    def read_or_pin(self, pins: Mapping[str, Pin], seconds: float | None = None) -> dict[str, Pin]:
+        """What `read` returns, after pinning `pins` if the server was never pinned (trust on first use).
+
+        Waits up to `seconds` for other processes that hold the file, if it has to be changed.
+        """
+        found = self.read()
+        if found is not None:
+            return found
+        with json_file.locked(self.file, seconds) as target:
+            document = self._document()
+            # Another process may have been first.
+            found = self._find(document)
+            if found is None:
+                found = dict(pins)
+                self._write(target, document, found)
+            return found
+
+    def approve(self, pins: Mapping[str, Pin], removed: Collection[str] = ()) -> None:
+        """Add `pins` to those of the server, replacing older ones, and forget the tools `removed`."""
+        with json_file.locked(self.file) as target:
+            document = self._document()
+            kept = {tool: pin for tool, pin in (self._find(document) or {}).items() if tool not in removed}
+            self._write(target, document, {**kept, **pins})
+
+    def forget(self) -> bool:
+        """Forget the server, so that its next use is the first again. False if it was never pinned."""
+        if not any(self._key in self._document().get(section, {}) for section in _SECTIONS.values()):
+            return False
+        with json_file.locked(self.file) as target:
+            document = self._document()
+            for section in _SECTIONS.values():
+                document.get(section, {}).pop(self._key, None)
+            json_file.write(target, document)
+            return True
+
+    def _document(self) -> dict[str, Any]:
+        document = json_file.read_version(self.file, _EXAMPLE, _VERSION)
+        for section in _SECTIONS.values():
+            if not isinstance(document.get(section, {}), dict):
+                json_file.broken(self.file, f"{section}: expected an object as in {_EXAMPLE}")
+        return document
+
+    def _find(self, document: dict[str, Any]) -> dict[str, Pin] | None:
+        tools = document.get(self._section, {}).get(self._key)
+        if tools is None:
+            return None
+        try:
+            return msgspec.convert(tools, dict[str, Pin])
+        except msgspec.ValidationError as error:
+            json_file.broken(self.file, f"{self._section}.{self._key}: {error}", cause=error)
+
+    def _write(self, target: Path, document: dict[str, Any], pins: Mapping[str, Pin]) -> None:
+        servers = document.get(self._section, {})
+        servers[self._key] = {tool: msgspec.to_builtins(pin) for tool, pin in sorted(pins.items())}
+        json_file.write(target, {**document, "version": _VERSION, self._section: servers})
+
+
+def default_pins(server: str) -> ServerPins:
+    """For a client without a configuration file: in ``~/.gaia``. Raises ConfigError if there is no home directory."""
+    return ServerPins(json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME, server)
+
+
+def pins_in(source: Path | None, server: str, file: Path | None = None) -> ServerPins:
+    """The pins of a server that is configured in the file `source`, or in memory.
+
+    Servers of other configuration files than the one in ``~/.gaia`` are kept apart by the path of their file, and so
+    are those in memory. Raises ConfigError if there is no home directory.
+    """
+    file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
+    own = source == file.with_name(_CONFIG_NAME)
+    return ServerPins(file, server if own else f"{server} in {source or 'memory'}")
+
+
+logger = get_logger(__name__)
+
+
+class Review(msgspec.Struct, frozen=True):
+    """How a listing differs from what was approved. Names are the server's own, sorted."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def unapproved(self) -> frozenset[str]:
+        return frozenset(self.added + self.changed)
+
+
+def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
+    """`pins` are those of the tools in question; `listed` names all tools of the server, hidden ones too."""
+    return Review(
+        added=tuple(sorted(pins.keys() - approved.keys())),
+        changed=tuple(
+            sorted(tool for tool in pins.keys() & approved.keys() if pins[tool].sha256 != approved[tool].sha256)
+        ),
+        removed=tuple(sorted(approved.keys() - set(listed))),
+    )
+
+
+class PinGate:
+    """The pins of one server's tools, prompts or instructions at work. Thread-safe.
+
+    The first listing of a server that is not in the lock file is approved as it is. A lock file that cannot be used is
+    reported, and with ``block`` nothing is approved then.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        mode: PinMode,
+        pins: Callable[[], ServerPins],
+        on_changed: Callable[[ToolDefinitionsChanged], None],
+        kind: PinKind = "tools",
+    ) -> None:
+        """`pins` is called when the pins are first needed, so a client that pins nothing needs no lock file."""
+        self._server = server
+        self._kind = kind
+        self.mode = mode
+        self.blocks = mode == "block"
+        """Whether what is not approved is withheld. Each call asks."""
+        self._pins = pins
+        self._on_changed = on_changed
+        self._reported = Review()
+        """What was reported last, so that a restart does not repeat it. Only for comparing: a race reports twice."""
+        self._problem: str | None = None
+
+    def review(
+        self, tools: Mapping[str, MCPTool], listed: Collection[str], seconds: float | None = None
+    ) -> frozenset[str]:
+        """`review_pins` of the tools that may be used; `listed` names all tools, denied ones too."""
+        if self.mode == "off":
+            return frozenset()
+        return self.review_pins({name: pin_of(tool) for name, tool in tools.items()}, listed, seconds)
+
+    def review_pins(
+        self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None = None
+    ) -> frozenset[str]:
+        """Compare `pins` with what was approved, and report what is new about them.
+
+        Returns the names of what must not be used. May wait for the lock file, up to `seconds`, at the first use of a
+        server only.
+        """
+        try:
+            review = self._compare(pins, listed, seconds)
+        except ConfigError as error:
+            self._problem = error.message
+            logger.error("tool_lock_unusable", server=self._server, error=error.message, blocked=self.blocks)
+            return frozenset(pins) if self.blocks else frozenset()
+        self._problem = None
+        self._report(review)
+        return review.unapproved if self.blocks else frozenset()
+
+    def unapproved(self, tools: Mapping[str, MCPTool]) -> frozenset[str]:
+        """Which of the tools that the server had at an earlier start must not be used. Approves and reports nothing."""
+        if not self.blocks:
+            return frozenset()
+        try:
+            approved = self._pins().of(self._kind).read()
+        except ConfigError as error:
+            self._problem = error.message
+            return frozenset(tools)
+        if approved is None:
+            # Its first use is still to come.
+            return frozenset()
+        return compare(approved, {name: pin_of(tool) for name, tool in tools.items()}, tools).unapproved
+
+    def refusal(self, name: str) -> ToolNotApproved:
+        """Why a tool or prompt that was not let through cannot be used."""
+        reason = self._problem or (
+            f"its definition has changed since it was approved, or it is new: see and approve it with "
+            f"`gaia mcp approve {shlex.quote(self._server)}`"
+        )
+        return ToolNotApproved(f"the {self._kind[:-1]} {name!r} of server {self._server!r} is blocked: {reason}")
+
+    def _compare(self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None) -> Review:
+        store = self._pins().of(self._kind)
+        # A server that lists nothing may just be unable to, so its first use is still to come.
+        approved = store.read_or_pin(pins, seconds) if pins else store.read() or {}
+        return compare(approved, pins, listed)
+
+    def _report(self, review: Review) -> None:
+        before, self._reported = self._reported, review
+        if review in (before, Review()):
+            return
+        names = msgspec.structs.asdict(review)
+        logger.warning("tool_definitions_changed", server=self._server, kind=self._kind, **names, blocked=self.blocks)
+        self._on_changed(ToolDefinitionsChanged(self._server, **names, blocked=self.blocks, kind=self._kind))

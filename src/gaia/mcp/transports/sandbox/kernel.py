@@ -1,0 +1,207 @@
+"""What the kernel enforces by itself: rules of Landlock for files, and a filter of system calls (seccomp-BPF).
+
+Landlock is the engine where bubblewrap cannot be used. The filter covers what namespaces and Landlock do not: keys of
+the user's session, sockets of virtual machines, characters typed into a terminal; and, for Landlock alone, sockets of
+any kind and the metadata of files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from gaia.mcp.transports.sandbox.bubblewrap import Unusable
+from gaia.mcp.transports.sandbox.places import is_below
+from gaia.mcp.transports.sandbox.profile import Profile
+
+INTERNET = (2, 10, 16)
+"""AF_INET, AF_INET6, and AF_NETLINK, by which programs learn of their own addresses."""
+
+LOCAL = (1,)
+"""AF_UNIX."""
+
+# By machine: x86_64, aarch64. None: the machine does not have the call.
+_CALLS: dict[str, tuple[int | None, int | None]] = {
+    "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29), "io_uring_setup": (425, 425),
+    "prlimit64": (302, 261),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118), "sched_setaffinity": (203, 122),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+}  # fmt: skip
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""Which column counts, and the machine's number in the kernel's audit."""
+
+_ALWAYS = ("add_key", "request_key", "keyctl")
+_UNCOVERED_BY_LANDLOCK = (
+    *("shmget", "shmat", "semget", "msgget", "mq_open", "setpriority", "ioprio_set"),
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr"),
+    *("removexattrat", "file_setattr"),
+)
+"""Other processes' memory and priority, and modes, owners, times and attributes of files that cannot be written to."""
+
+_OF_ANOTHER_PROCESS = ("prlimit64", "sched_setscheduler", "sched_setattr", "sched_setparam", "sched_setaffinity")
+"""Their first argument is a process, or 0 for the caller itself."""
+
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+_ON_FILES = (
+    *(0x40086602, 0x40046602, 0x401C5820),  # FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR
+    *(0x40087602, 0x40047602, 0x40806685),  # FS_IOC_SETVERSION, FS_IOC32_SETVERSION, FS_IOC_ENABLE_VERITY
+)
+"""Requests that change the attributes of a file that is open for reading only."""
+
+_STREAM, _SEQPACKET = 1, 5
+_CONNECTED = tuple(kind | flags for kind in (_STREAM, _SEQPACKET) for flags in (0, 0x800, 0x80000, 0x80800))
+"""Kinds of pairs of sockets that cannot send to any other address, without and with SOCK_NONBLOCK and SOCK_CLOEXEC."""
+
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_X32 = 0x40000000
+
+_Instruction = tuple[int, int, int, int]
+
+
+def filter_program(machine: str, families: Iterable[int], *, alone: bool) -> bytes:
+    """The filter for a machine, as ``struct sock_filter`` one after the other.
+
+    `families` are the kinds of sockets that may be made. `alone` is for Landlock without namespaces. Raises Unusable
+    for a machine whose system calls are not known here.
+    """
+    if machine not in _MACHINES:
+        raise Unusable(f"a sandbox is known for {' and '.join(_MACHINES)}, and this machine is {machine}")
+    column, architecture = _MACHINES[machine]
+    numbers = {name: row[column] for name, row in _CALLS.items()}
+    program: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, architecture),
+        _refuse(errno.ENOSYS),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32),
+        _refuse(errno.ENOSYS),
+    ]
+    for name in (*_ALWAYS, *(_UNCOVERED_BY_LANDLOCK if alone else ())):
+        program += _rule(numbers, name, [_refuse(errno.EPERM)])
+    # Requests in its rings pass no filter. Programs that use it do without where it is missing.
+    program += _rule(numbers, "io_uring_setup", [_refuse(errno.ENOSYS)])
+    program += _rule(numbers, "socket", _only(0, families, errno.EACCES))
+    if alone:
+        program += _rule(numbers, "socketpair", _only(1, _CONNECTED, errno.EACCES))
+    typing = (_TIOCSTI, _TIOCLINUX)
+    program += _rule(numbers, "ioctl", _none_of(1, (*typing, *_ON_FILES) if alone else typing, errno.EPERM))
+    for name in _OF_ANOTHER_PROCESS if alone else ():
+        program += _rule(numbers, name, _only(0, (0,), errno.EPERM))
+    program.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _refuse(number: int) -> _Instruction:
+    return (_RETURN, 0, 0, _ERRNO | number)
+
+
+def _rule(numbers: Mapping[str, int | None], name: str, body: list[_Instruction]) -> list[_Instruction]:
+    """`body` for one system call; it ends with a return."""
+    number = numbers[name]
+    return [] if number is None else [(_EQUAL, 0, len(body), number), *body]
+
+
+def _only(argument: int, values: Iterable[int], error: int) -> list[_Instruction]:
+    """Refuse all values of an argument but these. Its lower half counts: the kernel takes these arguments as int."""
+    return [*_when(argument, values, (_RETURN, 0, 0, _ALLOW)), _refuse(error)]
+
+
+def _none_of(argument: int, values: Iterable[int], error: int) -> list[_Instruction]:
+    return [*_when(argument, values, _refuse(error)), (_RETURN, 0, 0, _ALLOW)]
+
+
+def _when(argument: int, values: Iterable[int], then: _Instruction) -> list[_Instruction]:
+    instructions: list[_Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
+    for value in values:
+        instructions += [(_EQUAL, 0, 1, value), then]
+    return instructions
+
+
+READ, WRITE, USE, LIST = "read", "write", "use", "list"
+"""What a rule permits: to read and run; to change as well; to read from a device and write to it; to list names."""
+
+_CREATE_RULESET = 444
+_VERSION_FLAG = 1
+_NEEDED = 6
+"""The first version that keeps signals and abstract sockets within the sandbox, of Linux 6.12."""
+
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_FACTS = (
+    *("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version"),
+    *("self", "sys/kernel", "sys/vm", "sys/fs", "sys/net"),
+)
+"""What programs look up in ``/proc``. Other processes' directories stay closed."""
+
+
+def landlock_version() -> int:
+    """The version of Landlock's interface in this kernel; 0 if it has none, or it is turned off."""
+    library = ctypes.CDLL(None, use_errno=True)
+    return max(0, int(library.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
+
+
+def require_landlock(profile: Profile) -> None:
+    """Raises Unusable if Landlock of this kernel cannot enforce the profile."""
+    version = landlock_version()
+    if version < _NEEDED:
+        state = f"version {version}" if version else "none"
+        raise Unusable(f"Landlock of version {_NEEDED} is needed (Linux 6.12 or newer), and this kernel has {state}")
+    torn = [secret for secret in profile.masked if any(is_below(secret, place) for place in profile.write)]
+    if torn:
+        raise Unusable(f'Landlock cannot keep {torn[0]} from a server that may write around it; name less in "write"')
+
+
+def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
+    """What is permitted, as pairs of a path and READ, WRITE, USE or LIST. `scratch` is the server's private directory.
+
+    Landlock only permits, and with a directory all that is in it; so of a directory with hidden places each other entry
+    is named.
+    """
+    closed = [*profile.hidden, *profile.masked, *profile.left_out, "/proc", "/dev"]
+    for path in _without("/", closed):
+        yield path, READ
+    for place in profile.read:
+        for path in _without(place, [one for one in (*profile.masked, *profile.left_out) if is_below(one, place)]):
+            yield path, READ
+    for place in (*profile.write, scratch):
+        yield place, WRITE
+    for directory in {os.path.dirname(file) for file in profile.left_out}:
+        # Of which only the entries were named. The right holds for all that is in it.
+        if not any(is_below(place, directory) for place in (*profile.hidden, *profile.masked)):
+            yield directory, LIST
+    for name in _DEVICES:
+        yield f"/dev/{name}", USE
+    for name in _FACTS:
+        yield f"/proc/{name}", READ
+
+
+def _without(place: str, closed: Sequence[str]) -> Iterator[str]:
+    """The fewest paths that cover `place` but not the closed ones."""
+    if any(is_below(place, path) for path in closed):
+        return
+    inner = [path for path in closed if is_below(path, place)]
+    if not inner:
+        yield place
+        return
+    try:
+        with os.scandir(place) as entries:
+            names = sorted(entry.path for entry in entries if not entry.is_symlink())
+    except OSError:
+        return
+    for path in names:
+        yield from _without(path, inner)

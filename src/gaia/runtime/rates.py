@@ -1,0 +1,80 @@
+"""How often something may happen: `TokenBucket` admits actions at a rate, `EventRate` tells which events are logged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+
+_MAX_KEYS = 1_000
+"""Keys that `EventRate` tells apart; further ones share one place."""
+
+_TOLERANCE = 1e-9
+"""Of a token. Without it, rounding would make a timer that comes in time come a moment too early, for ever."""
+
+
+class TokenBucket:
+    """Admits `burst` actions at once, and then `per_second`. Each `now` is a reading of one monotonic clock.
+
+    For one thread.
+    """
+
+    __slots__ = ("_as_of", "_burst", "_per_second", "_tokens")
+
+    def __init__(self, burst: float, per_second: float, now: float) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._tokens = burst
+        self._as_of = now
+
+    def delay(self, now: float) -> float:
+        """Seconds until an action is admitted; 0 if one is now."""
+        self._fill(now)
+        return 0.0 if self._tokens >= 1 - _TOLERANCE else (1 - self._tokens) / self._per_second
+
+    def take(self) -> None:
+        """An action happens; `delay` has just said that it may."""
+        self._tokens -= 1
+
+    def is_full(self, now: float) -> bool:
+        self._fill(now)
+        return self._tokens >= self._burst
+
+    def change(self, burst: float, per_second: float, now: float) -> None:
+        """Continue with other figures, and with the tokens that fit."""
+        self._fill(now)
+        self._burst, self._per_second, self._tokens = burst, per_second, min(self._tokens, burst)
+
+    def _fill(self, now: float) -> None:
+        self._tokens = min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
+        self._as_of = now
+
+
+class EventRate:
+    """Lets one event of each key pass within so many seconds, and counts the others. For one thread."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._passed: dict[Hashable, tuple[float, int]] = {}
+        """When an event of a key has passed last, and how many were suppressed since; the oldest first."""
+
+    def passes(self, key: Hashable) -> int | None:
+        """How many were suppressed since the last one that passed; None if this one is suppressed, too."""
+        now = self._clock()
+        if key not in self._passed and len(self._passed) >= _MAX_KEYS:
+            self._forget(now - self._seconds)
+            if len(self._passed) >= _MAX_KEYS:
+                key = None
+        at, suppressed = self._passed.get(key, (None, 0))
+        if at is not None and now - at < self._seconds:
+            self._passed[key] = (at, suppressed + 1)
+            return None
+        self._passed.pop(key, None)
+        self._passed[key] = (now, 0)
+        return suppressed
+
+    def _forget(self, before: float) -> None:
+        for key, (at, _) in list(self._passed.items()):
+            if at > before:
+                return
+            del self._passed[key]

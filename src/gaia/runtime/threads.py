@@ -1,0 +1,299 @@
+"""`DaemonPool`: a named, bounded set of daemon threads for code that may never return.
+
+Why not `concurrent.futures`: its threads are joined at the end of the interpreter, so one task that is stuck would keep
+the process from ending. A thread of this pool is a daemon, and nothing waits for it longer than `close` is told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from gaia.runtime.handover import mark_engine_thread
+from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+
+logger = get_logger(__name__)
+
+Task = Callable[[], object]
+
+Item = TypeVar("Item")
+
+_IDLE_SECONDS = 10.0
+
+_STEPS = 64
+_PAUSE_SECONDS = 50e-6
+"""Long enough for a thread that waits for the interpreter to get it."""
+
+
+def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, with a short pause after each 64 of them.
+
+    For a thread that reads what a server wrote. Without a pause, every other thread waits for the interpreter for 5 ms
+    each time that it needs it (`sys.getswitchinterval`), for as long as the server writes.
+    """
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % _STEPS:
+            time.sleep(_PAUSE_SECONDS)
+
+
+class EngineThread(threading.Thread):
+    """Runs no code of the application: its log events are handed over (`gaia.runtime.log`). It never ends unnoticed."""
+
+    def __init__(
+        self, target: Callable[[], object], name: str, on_failure: Callable[[], object] = lambda: None
+    ) -> None:
+        """`on_failure` is called, on this thread, after an exception in `target`, which is logged."""
+        super().__init__(name=name, daemon=True)
+        self._body = target
+        self._on_failure = on_failure
+
+    def run(self) -> None:
+        mark_engine_thread()
+        try:
+            self._body()
+        except BaseException as error:  # noqa: BLE001 - a mistake of ours, or code of the application where none is expected
+            text, trace = exception_text(error), traceback_text(error)
+            logger.error("thread_failed", thread=self.name, error=text, exception=trace)
+            self._on_failure()
+
+
+class PoolExhausted(RuntimeError):
+    """A task was not accepted: as many tasks wait as may, or no thread runs and the system starts none."""
+
+
+class DaemonPool:
+    """Runs tasks on up to `max_threads` daemon threads called ``<name>-<n>``. Thread-safe.
+
+    A thread is started when a task finds none idle. The thread that was busy last gets the next task. A forked child
+    has neither the threads nor the waiting tasks of its parent, and starts threads of its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        max_threads: int,
+        *,
+        max_waiting: int | None = None,
+        idle_seconds: float | None = _IDLE_SECONDS,
+        on_thread_end: Callable[[], object] | None = None,
+        is_engine: bool = False,
+    ) -> None:
+        """No thread is started yet.
+
+        At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends that had nothing to do for
+        `idle_seconds`; None keeps it until `drain` or `close`. Each thread calls `on_thread_end` last, to release what
+        it holds in a `threading.local`. `is_engine` says that servers or their callers depend on the tasks, so that the
+        threads run no code of the application, such as log handlers, see `gaia.runtime.handover`.
+        """
+        self._name = name
+        self._max_threads = max_threads
+        self._max_waiting = max_waiting
+        self._idle_seconds = idle_seconds
+        self._on_thread_end = on_thread_end
+        self._is_engine = is_engine
+        self._after_fork()
+        _pools.add(self)
+
+    def _after_fork(self) -> None:
+        self._lock = reentrant_lock()
+        """Owns everything below, and what the threads note about themselves."""
+        self._threads: set[_PoolThread] = set()
+        """All that have not ended, those included that take no further task."""
+        self._idle: list[_PoolThread] = []
+        self._waiting: deque[Task] = deque()
+        self._closed = False
+
+    def submit(self, task: Task, *, keep: bool = False) -> bool:
+        """Run `task` as soon as a thread is free; False if the pool is closed. Never blocks.
+
+        What `task` raises is logged. Raises `PoolExhausted`, and does not run `task`, if too many tasks wait already,
+        or if no thread runs and none can be started. With `keep`, a task that finds no thread waits for the next one
+        that can be started.
+        """
+        with self._lock:
+            if self._closed:
+                return False
+            while self._idle:
+                thread = self._idle[-1]
+                taken = thread.first is None
+                if taken:
+                    thread.first = task
+                # It counts as idle to the end: an exception of a signal handler, at any line, loses no thread then.
+                thread.inbox.put(None)
+                with contextlib.suppress(ValueError):
+                    self._idle.remove(thread)
+                if taken:
+                    return True
+            # Through the queue also for a new thread, because tasks that were kept without one come first.
+            self._waiting.append(task)
+            error: RuntimeError | None = None
+            if self._has_room():
+                try:
+                    self._start_thread()
+                    return True
+                except RuntimeError as refused:
+                    error = refused
+            running = len(self._threads)
+            full = self._max_waiting is not None and len(self._waiting) > self._max_waiting
+            if full or (error is not None and not running and not keep):
+                self._waiting.pop()
+                raise PoolExhausted(str(error or f"{self._name}: too many tasks wait for a thread")) from error
+        if error is not None:
+            logger.warning("thread_not_started", pool=self._name, error=str(error), running=running)
+        return True
+
+    def drain(self, timeout: float) -> bool:
+        """End the threads after the tasks that wait; False if one still runs after `timeout` seconds.
+
+        Tasks that are submitted later start threads again, even if one is stuck in a task from before. Called by a
+        task, it does not wait for that task's own thread.
+        """
+        return drain_all([self], timeout)
+
+    def close(self, timeout: float = 0.0) -> bool:
+        """Drop the tasks that wait, take no others, and end the threads after what they run now.
+
+        Waits up to `timeout` seconds for them; False if one still runs then. May be called again, to wait longer.
+        """
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            threads = self._end_threads()
+        return _join(threads, timeout)
+
+    def _has_room(self) -> bool:
+        return sum(not thread.ending for thread in self._threads) < self._max_threads
+
+    def _start_thread(self) -> None:
+        taken = {thread.name for thread in self._threads}
+        name = next(name for n in itertools.count(1) if (name := f"{self._name}-{n}") not in taken)
+        thread = _PoolThread(self, name)
+        # First, because a signal handler may raise when it has just been started.
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            raise
+        if self._waiting:
+            # Now, because what has a thread must not count as waiting until that thread comes to run.
+            thread.first = self._waiting.popleft()
+
+    def _drained_threads(self) -> list[_PoolThread]:
+        """The threads, which end after the tasks that wait."""
+        with self._lock:
+            if self._waiting and all(thread.ending for thread in self._threads):
+                # They were kept without a thread.
+                with contextlib.suppress(RuntimeError):
+                    self._start_thread()
+            return self._end_threads()
+
+    def _end_threads(self) -> list[_PoolThread]:
+        for thread in self._threads:
+            thread.ending = True
+        for thread in self._idle:
+            thread.inbox.put(None)
+        self._idle.clear()
+        return list(self._threads)
+
+    def _run(self, thread: _PoolThread) -> None:
+        if self._is_engine:
+            mark_engine_thread()
+        try:
+            while True:
+                while (task := self._next_task(thread)) is not None:
+                    try:
+                        task()
+                    except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
+                        # A log handler may raise anything too, and runs on this thread.
+                        with contextlib.suppress(BaseException):
+                            logger.error("task_failed", pool=self._name, error=exception_text(error))
+                    # Nothing of a task is kept while the next one is waited for.
+                    del task
+                if self._on_thread_end is not None:
+                    self._on_thread_end()
+                if self._has_left(thread):
+                    return
+        finally:
+            with self._lock:
+                self._threads.discard(thread)
+
+    def _has_left(self, thread: _PoolThread) -> bool:
+        """Take a thread out of the pool that has nothing to do any more; False if it has.
+
+        A task may have come since the thread began to end, and no other thread could be started for it.
+        """
+        with self._lock:
+            if not thread.ending or self._waiting:
+                return False
+            self._threads.discard(thread)
+            return True
+
+    def _next_task(self, thread: _PoolThread) -> Task | None:
+        seconds = threading.TIMEOUT_MAX if self._idle_seconds is None else self._idle_seconds
+        while True:
+            with self._lock:
+                if thread in self._idle:
+                    self._idle.remove(thread)
+                if thread.first is not None:
+                    task, thread.first = thread.first, None
+                    return task
+                if self._waiting:
+                    return self._waiting.popleft()
+                if thread.ending:
+                    return None
+                self._idle.append(thread)
+            try:
+                get_within(thread.inbox, seconds)
+            except queue.Empty:
+                with self._lock:
+                    if thread in self._idle and thread.first is None:
+                        self._idle.remove(thread)
+                        thread.ending = True
+                        return None
+
+
+class _PoolThread(threading.Thread):
+    def __init__(self, pool: DaemonPool, name: str) -> None:
+        super().__init__(target=pool._run, args=(self,), name=name, daemon=True)
+        self.inbox: TimedQueue[None] = TimedQueue()
+        """Has something whenever there is something to look for: a task, or the end."""
+        self.first: Task | None = None
+        """What it was started or woken up for, until it takes that."""
+        self.ending = False
+        """Whether it ends as soon as no task waits. Does not count towards the bound of the pool any more."""
+
+
+def drain_all(pools: Iterable[DaemonPool], timeout: float) -> bool:
+    """`DaemonPool.drain` for several pools at once, which have the `timeout` together."""
+    return _join([thread for pool in pools for thread in pool._drained_threads()], timeout)
+
+
+def _join(threads: list[_PoolThread], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    # One whose start was interrupted by a signal handler may not have an identity.
+    others = [thread for thread in threads if thread is not threading.current_thread() and thread.ident is not None]
+    for thread in others:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in others)
+
+
+_pools: WeakObjects[DaemonPool] = WeakObjects()
+
+
+def _after_fork_in_child() -> None:
+    for pool in _pools.present():
+        pool._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,268 @@
+"""What a fake server offers, and what it was asked for: the state that outlives its restarts."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from gaia.mcp.rpc.channel import Ending
+from gaia.runtime.clock import Clock
+from gaia.runtime.locks import reentrant_lock
+from gaia.testing.fake_clock import FakeClock, blocked_loop
+from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
+
+Content = str | bytes
+"""What a resource holds: a text, or bytes."""
+
+_PATIENCE = 60.0
+"""Real seconds until a wait for a call fails the test."""
+
+
+@dataclasses.dataclass(eq=False)
+class FakeCall:
+    """A ``tools/call`` that has reached a fake server."""
+
+    tool: str
+    """The server's own name of the tool."""
+    arguments: Json
+    """As they came."""
+    generation: int
+    """Which start of the server it has reached, from 1."""
+    meta: Json = dataclasses.field(repr=False)
+    """What came in ``_meta``, such as the trace context."""
+    cancelled: bool = False
+    """Whether the client has cancelled it, as it does at its deadline."""
+
+
+class FakeResource:
+    """A resource of a `FakeServer`. Immutable."""
+
+    def __init__(self, uri: str, content: Content | Callable[[], Content], **definition: Any) -> None:
+        self.name = uri
+        self.definition: Json = {"uri": uri, "name": uri.rpartition("/")[2] or uri, **definition}
+        self._content = content
+
+    def read(self) -> Json:
+        """The result of ``resources/read``, on the thread of the caller."""
+        content = self._content() if callable(self._content) else self._content
+        body = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
+        mime = self.definition.get("mimeType", "text/plain" if "text" in body else "application/octet-stream")
+        return {"contents": [{"uri": self.name, "mimeType": mime, **body}]}
+
+
+ItemT = TypeVar("ItemT", FakeTool, FakePrompt, FakeResource)
+
+
+class Collection(Generic[ItemT]):
+    """What a server offers of one kind, by name. A connected client is told of changes. Thread-safe."""
+
+    def __init__(self, on_changed: Callable[[], None]) -> None:
+        self._lock = reentrant_lock()
+        """Owns the writing of `_items`, which is replaced as a whole, so that reading takes no lock."""
+        self._items: dict[str, ItemT] = {}
+        self._on_changed = on_changed
+
+    def _put(self, item: ItemT) -> ItemT:
+        with self._lock:
+            self._items = {**self._items, item.name: item}
+        self._on_changed()
+        return item
+
+    def remove(self, name: str) -> None:
+        """Take it out. Raises KeyError if it is not there."""
+        with self._lock:
+            items = dict(self._items)
+            del items[name]
+            self._items = items
+        self._on_changed()
+
+    def get(self, name: object) -> ItemT | None:
+        """None for a name that is not there."""
+        return self._items.get(name) if isinstance(name, str) else None
+
+    def definitions(self) -> list[Json]:
+        """What a list of them says."""
+        return [item.definition for item in self._items.values()]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in the order of adding."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class Tools(Collection[FakeTool]):
+    """The tools of a `FakeServer`."""
+
+    def add(self, tool: FakeTool | Callable[..., object] | Mapping[str, Any]) -> FakeTool:
+        """Offer one more tool, or another one in place of that of its name: a function, or a definition."""
+        return self._put(FakeTool.of(tool))
+
+
+class Prompts(Collection[FakePrompt]):
+    """The prompts of a `FakeServer`."""
+
+    def add(self, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
+        """Offer one more prompt, or another one in place of that of its name."""
+        return self._put(FakePrompt.of(prompt))
+
+
+class Resources(Collection[FakeResource]):
+    """The resources of a `FakeServer`."""
+
+    def __init__(self, on_changed: Callable[[], None], on_updated: Callable[[str], None]) -> None:
+        super().__init__(on_changed)
+        self._on_updated = on_updated
+
+    def add(self, uri: str, content: Content | Callable[[], Content], **definition: Any) -> FakeResource:
+        """Offer one more resource: a text, bytes, or a function that gives one of them.
+
+        `definition` are members of its entry in ``resources/list``, such as ``name`` and ``mimeType``.
+        """
+        return self._put(FakeResource(uri, content, **definition))
+
+    def update(self, uri: str, content: Content | Callable[[], Content]) -> None:
+        """Change the content of a resource; clients that subscribed to it are told. KeyError if it is not there."""
+        with self._lock:
+            members = {key: value for key, value in self._items[uri].definition.items() if key != "uri"}
+            self._items = {**self._items, uri: FakeResource(uri, content, **members)}
+        self._on_updated(uri)
+
+
+class FakeServerState:
+    """What all generations of a fake server share. Thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        revision: str,
+        instructions: str | None,
+        clock: Clock,
+        notify: Callable[[str, Json], None],
+    ) -> None:
+        """`notify` tells the present clients of a change."""
+        self.name = name
+        self.revision = revision
+        self.instructions = instructions
+        self.clock = clock
+        self.tools = Tools(lambda: notify("notifications/tools/list_changed", {}))
+        self.prompts = Prompts(lambda: notify("notifications/prompts/list_changed", {}))
+        self.resources = Resources(
+            lambda: notify("notifications/resources/list_changed", {}),
+            lambda uri: notify("notifications/resources/updated", {"uri": uri}),
+        )
+        self._changed = threading.Condition()
+        """Owns `_calls` and `faults`; notified when a call has come."""
+        self._calls: list[FakeCall] = []
+        self._faults = FaultPlan()
+
+    @property
+    def calls(self) -> list[FakeCall]:
+        with self._changed:
+            return list(self._calls)
+
+    def plan(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
+        with self._changed:
+            self._faults.add(fault, tool, nth, times)
+
+    def clear_faults(self) -> None:
+        with self._changed:
+            self._faults.clear()
+
+    def begin_work(self) -> Callable[[], None]:
+        """A fake clock waits for the server from now on, until the result is called; further calls do nothing."""
+        work, first = contextlib.ExitStack(), threading.Lock()
+        if isinstance(self.clock, FakeClock):
+            work.enter_context(self.clock.hold())
+
+        def end() -> None:
+            if first.acquire(False):
+                work.close()
+
+        return end
+
+    def record(self, call: FakeCall) -> list[Fault]:
+        """A call has come; what is to go wrong at it."""
+        with self._changed:
+            self._calls.append(call)
+            self._changed.notify_all()
+            return self._faults.at_call(call.tool)
+
+    def wait_for_call(self, tool: str | None, nth: int) -> FakeCall:
+        def matching() -> list[FakeCall]:
+            return [call for call in self._calls if tool in (None, call.tool)]
+
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(matching()) >= nth, _PATIENCE):
+                came = [call.tool for call in self._calls]
+                missing = f"call {nth} of {tool or 'any tool'} did not come; the calls that came: {came}"
+                raise AssertionError(missing + blocked_loop("server.wait_for_call"))
+            return matching()[nth - 1]
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that goes wrong at a call."""
+
+    kind: Literal["delay", "junk", "hang", "end"]
+    seconds: float = 0.0
+    """Of a delay."""
+    data: bytes = b""
+    """Of junk."""
+    ending: Ending = Ending()
+    """How the server ends."""
+    after: bool = False
+    """Whether the server ends when the tool has run, and not before."""
+
+
+@dataclasses.dataclass
+class _Planned:
+    fault: Fault
+    tool: str | None
+    """None: calls of any tool count."""
+    before: int
+    """Calls that pass before it happens."""
+    times: int | None
+    """How often it still happens; None for ever."""
+
+
+class FaultPlan:
+    """What is to go wrong at which call. Not thread-safe: its owner has a lock."""
+
+    def __init__(self) -> None:
+        self._planned: list[_Planned] = []
+
+    def add(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
+        """Have `fault` happen at the `nth` call from now on, and at as many calls after it as make `times`.
+
+        Only calls of `tool` count, if it is given. `times` None is for ever.
+        """
+        for name, value in (("nth", nth), ("times", times)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: must be 1 or more, got {value!r}")
+        self._planned.append(_Planned(fault, tool, nth - 1, times))
+
+    def at_call(self, tool: str) -> list[Fault]:
+        """Count a call of `tool`; what happens at it, in the order of adding."""
+        faults = []
+        for planned in self._planned:
+            if planned.tool not in (None, tool):
+                continue
+            if planned.before > 0:
+                planned.before -= 1
+                continue
+            faults.append(planned.fault)
+            if planned.times is not None:
+                planned.times -= 1
+        self._planned = [planned for planned in self._planned if planned.times != 0]
+        return faults
+
+    def clear(self) -> None:
+        self._planned.clear()

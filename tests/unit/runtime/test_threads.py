@@ -1,0 +1,410 @@
+"""A named, bounded set of daemon threads for code that may never return."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import pytest
+
+from gaia.runtime import log, threads
+from gaia.runtime.handover import on_engine_thread
+from gaia.runtime.threads import DaemonPool, EngineThread, PoolExhausted, drain_all, with_pauses
+from tests.interruption import raise_within
+from tests.unspeakable import Unspeakable
+from tests.waiting import PATIENCE, wait_until
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """Something for tasks to wait for; set at the end of the test at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def make(no_leaks: None, held: threading.Event) -> Iterator[Callable[..., DaemonPool]]:
+    pools: list[DaemonPool] = []
+
+    def make_pool(max_threads: int = 2, **options: object) -> DaemonPool:
+        pools.append(DaemonPool("test", max_threads, **options))  # type: ignore[arg-type]
+        return pools[-1]
+
+    yield make_pool
+    held.set()
+    for pool in pools:
+        assert pool.close(PATIENCE)
+
+
+@contextmanager
+def no_threads() -> Iterator[None]:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
+
+
+def names() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("test-"))
+
+
+def occupy(pool: DaemonPool, held: threading.Event, threads: int) -> None:
+    """Have so many threads of the pool wait for `held`."""
+    entered = threading.Barrier(threads + 1)
+
+    def hold() -> None:
+        entered.wait(PATIENCE)
+        held.wait(PATIENCE)
+
+    for _ in range(threads):
+        pool.submit(hold)
+    entered.wait(PATIENCE)
+
+
+class TestThreads:
+    def test_they_are_daemons_called_after_the_pool_and_none_is_started_before_there_is_a_task(
+        self, make: Callable[..., DaemonPool]
+    ) -> None:
+        pool, seen = make(), list[tuple[str, bool]]()
+        assert names() == []
+        pool.submit(lambda: seen.append((threading.current_thread().name, threading.current_thread().daemon)))
+        assert pool.drain(PATIENCE)
+        assert seen == [("test-1", True)]
+
+    def test_no_more_run_than_allowed_and_all_tasks_in_the_end(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pool, seen = make(2), list[int]()
+        occupy(pool, held, 2)
+        for number in range(10):
+            pool.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
+        assert names() == ["test-1", "test-2"]
+        held.set()
+        assert pool.drain(PATIENCE)
+        assert sorted(seen) == list(range(10))
+
+    def test_waiting_tasks_run_in_the_order_of_their_submission(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pool, seen = make(1), list[int]()
+        occupy(pool, held, 1)
+        for number in range(100):
+            pool.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
+        held.set()
+        assert pool.drain(PATIENCE)
+        assert seen == list(range(100))
+
+    def test_the_one_that_was_busy_last_gets_the_next_task(self, make: Callable[..., DaemonPool]) -> None:
+        pool = make(5)
+        for _ in range(20):
+            done = threading.Event()
+            pool.submit(done.set)
+            assert done.wait(PATIENCE)
+            assert wait_until(lambda: len(pool._idle) == 1)
+        assert names() == ["test-1"]
+
+    def test_one_that_has_nothing_to_do_ends_and_releases_what_it_holds(self, make: Callable[..., DaemonPool]) -> None:
+        released: list[str] = []
+        pool = make(idle_seconds=0.01, on_thread_end=lambda: released.append(threading.current_thread().name))
+        for number in range(1, 4):
+            pool.submit(lambda: None)
+            assert wait_until(lambda number=number: len(released) == number and not pool._threads)  # type: ignore[misc]
+        assert released == ["test-1"] * 3
+
+    def test_a_task_that_comes_while_one_ends_is_not_left_to_it(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        ending, done = threading.Event(), threading.Event()
+
+        def end() -> None:
+            ending.set()
+            held.wait(PATIENCE)
+
+        pool = make(1, idle_seconds=0.01, on_thread_end=end)
+        pool.submit(lambda: None)
+        assert ending.wait(PATIENCE)
+        pool.submit(done.set)
+        assert done.wait(PATIENCE)
+
+    def test_those_of_an_engine_run_no_code_of_the_application(self, make: Callable[..., DaemonPool]) -> None:
+        seen: list[bool] = []
+        for is_engine in (True, False):
+            pool = make(1, is_engine=is_engine)
+            pool.submit(lambda: seen.append(on_engine_thread()))
+            assert pool.drain(PATIENCE)
+        assert seen == [True, False]
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+    def test_what_a_task_raises_is_logged_and_ends_no_thread(
+        self, make: Callable[..., DaemonPool], caplog: pytest.LogCaptureFixture, error: type[BaseException]
+    ) -> None:
+        def fail() -> None:
+            raise error("broken")
+
+        pool, seen = make(1), list[str]()
+        with caplog.at_level(logging.ERROR, "gaia"):
+            pool.submit(fail)
+            pool.submit(lambda: seen.append(threading.current_thread().name))
+            assert pool.drain(PATIENCE)
+        assert seen == ["test-1"]
+        assert [record.message for record in caplog.records] == [
+            f"task_failed pool='test' error=\"{error.__name__}('broken')\""
+        ]
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit])
+    def test_nor_does_what_a_log_handler_raises_then(
+        self, make: Callable[..., DaemonPool], error: type[BaseException]
+    ) -> None:
+        def fail(_: object = None) -> bool:
+            raise error
+
+        pool, seen = make(1), list[str]()
+        logger = logging.getLogger(threads.__name__)
+        logger.addFilter(fail)
+        try:
+            pool.submit(fail)
+            pool.submit(lambda: seen.append(threading.current_thread().name))
+            assert pool.drain(PATIENCE)
+        finally:
+            logger.removeFilter(fail)
+        assert seen == ["test-1"]
+
+
+class TestExhaustion:
+    def test_no_more_tasks_wait_than_allowed(self, make: Callable[..., DaemonPool], held: threading.Event) -> None:
+        pool, seen = make(1, max_waiting=1), list[int]()
+        occupy(pool, held, 1)
+        assert pool.submit(lambda: seen.append(1))
+        with pytest.raises(PoolExhausted, match="too many tasks"):
+            pool.submit(lambda: seen.append(2))
+        held.set()
+        assert pool.drain(PATIENCE)
+        assert seen == [1]
+
+    def test_a_task_does_not_wait_that_has_a_thread_which_did_not_come_to_run_yet(
+        self, make: Callable[..., DaemonPool], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool, seen, started = make(2, max_waiting=1), list[int](), list[threading.Thread]()
+        with monkeypatch.context() as patch:
+            # A lambda, because a method of a list would not be given the thread.
+            patch.setattr(threading.Thread, "start", lambda thread: started.append(thread))  # noqa: PLW0108
+            for number in range(3):
+                assert pool.submit(functools.partial(seen.append, number))
+            with pytest.raises(PoolExhausted, match="too many tasks"):
+                pool.submit(lambda: seen.append(3))
+        for thread in started:
+            thread.start()
+        assert pool.drain(PATIENCE)
+        assert sorted(seen) == [0, 1, 2]
+
+    def test_a_task_that_no_thread_could_run_is_refused(self, make: Callable[..., DaemonPool]) -> None:
+        pool, seen = make(), list[int]()
+        with no_threads(), pytest.raises(PoolExhausted, match="can't start new thread"):
+            pool.submit(lambda: seen.append(1))
+        pool.submit(lambda: seen.append(2))
+        assert pool.drain(PATIENCE)
+        assert seen == [2]
+
+    def test_one_that_is_kept_runs_before_the_next(
+        self, make: Callable[..., DaemonPool], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pool, seen = make(), list[int]()
+        with no_threads(), caplog.at_level(logging.WARNING, "gaia"):
+            assert pool.submit(lambda: seen.append(1), keep=True)
+        assert "can't start new thread" in caplog.text
+        pool.submit(lambda: seen.append(2))
+        assert pool.drain(PATIENCE)
+        assert seen == [1, 2]
+
+    def test_the_threads_that_run_do_the_work_of_those_that_cannot_be_started(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pool, done = make(5), threading.Event()
+        occupy(pool, held, 1)
+        with no_threads():
+            pool.submit(done.set)
+        held.set()
+        assert done.wait(PATIENCE)
+
+    def test_a_thread_that_was_about_to_end_does_the_work_of_one_that_cannot_be_started(
+        self, make: Callable[..., DaemonPool]
+    ) -> None:
+        ending, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+        def end() -> None:
+            ending.set()
+            go_on.wait(PATIENCE)
+
+        pool = make(1, idle_seconds=0.01, on_thread_end=end)
+        pool.submit(lambda: None)
+        assert ending.wait(PATIENCE)
+        with no_threads():
+            pool.submit(done.set, keep=True)
+        go_on.set()
+        assert done.wait(PATIENCE)
+
+    def test_what_was_kept_without_a_thread_is_done_when_the_pool_is_drained(
+        self, make: Callable[..., DaemonPool]
+    ) -> None:
+        pool, seen = make(), list[int]()
+        with no_threads():
+            pool.submit(lambda: seen.append(1), keep=True)
+        assert pool.drain(PATIENCE)
+        assert seen == [1]
+
+
+class TestDraining:
+    def test_what_waits_is_done_and_the_threads_end(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pool, seen = make(1), list[int]()
+        occupy(pool, held, 1)
+        pool.submit(lambda: seen.append(1))
+        assert not pool.drain(0.01)
+        held.set()
+        assert pool.drain(PATIENCE)
+        assert (seen, names()) == ([1], [])
+
+    def test_what_is_submitted_later_does_not_wait_for_a_task_that_is_stuck(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pool, done = make(1), threading.Event()
+        occupy(pool, held, 1)
+        (stuck,) = pool._threads
+        assert not pool.drain(0.01)
+        pool.submit(done.set)
+        assert done.wait(PATIENCE)
+        held.set()
+        stuck.join(PATIENCE)
+        assert not stuck.is_alive()
+
+    def test_a_task_may_do_it(self, make: Callable[..., DaemonPool]) -> None:
+        pool, ended = make(), list[bool]()
+        pool.submit(lambda: ended.append(pool.drain(PATIENCE)))
+        assert wait_until(lambda: ended == [True])
+
+    def test_several_are_drained_within_the_time_of_one(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pools = [make(1), make(1)]
+        for pool in pools:
+            occupy(pool, held, 1)
+        assert not drain_all(pools, 0.01)
+        held.set()
+        assert drain_all(pools, PATIENCE)
+        assert names() == []
+
+
+class TestClosing:
+    def test_what_waits_and_what_comes_later_is_dropped(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pool, seen = make(1), list[int]()
+        occupy(pool, held, 1)
+        pool.submit(lambda: seen.append(1))
+        assert not pool.close()
+        assert not pool.submit(lambda: seen.append(2))
+        assert names() == ["test-1"]
+        held.set()
+        assert pool.close(PATIENCE)
+        assert (seen, names()) == ([], [])
+
+    @pytest.mark.process
+    def test_the_end_of_the_process_waits_for_no_task(self) -> None:
+        program = (
+            "import threading; from gaia.runtime.threads import DaemonPool\n"
+            "began = threading.Event()\n"
+            "DaemonPool('test', 1).submit(lambda: (began.set(), threading.Event().wait()))\n"
+            "began.wait()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_starts_threads_of_its_own_and_leaves_the_parents_tasks_to_it() -> None:
+    program = """
+import os, threading
+from gaia.runtime.threads import DaemonPool
+
+pool, began, go, seen = DaemonPool("test", 1), threading.Event(), threading.Event(), []
+pool.submit(lambda: (began.set(), go.wait()))
+began.wait()
+pool.submit(lambda: seen.append("parent"))
+with pool._lock:
+    child = os.fork()
+if child == 0:
+    pool.submit(lambda: seen.append("child"))
+    os._exit(0 if pool.drain(10) and seen == ["child"] else 1)
+assert os.waitpid(child, 0)[1] == 0
+go.set()
+assert pool.drain(10) and seen == ["parent"]
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_an_exception_within_submit_loses_no_thread(make: Callable[..., DaemonPool]) -> None:
+    """A signal handler may raise it, at any place."""
+    pool = make(1)
+    for place in itertools.count():
+        done = threading.Event()
+        pool.submit(done.set)
+        assert done.wait(PATIENCE)
+        assert wait_until(lambda: bool(pool._idle))
+        if not raise_within(lambda: pool.submit(lambda: None), place, ("gaia/runtime/threads.py",)):
+            break
+    assert place > 2
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, MemoryError, Unspeakable])
+def test_its_owner_is_told_of_an_exception(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    told: list[threading.Thread] = []
+
+    def fail() -> NoReturn:
+        raise error
+
+    thread = EngineThread(fail, "test-engine", lambda: told.append(threading.current_thread()))
+    thread.start()
+    thread.join(PATIENCE)
+    assert told == [thread]
+    assert log.flush(PATIENCE)
+    (record,) = caplog.records
+    assert record.message.startswith("thread_failed thread='test-engine'")
+    assert error.__name__ in record.message
+    assert record.threadName == "test-engine"
+
+
+def test_one_that_ends_by_itself_is_no_failure() -> None:
+    told: list[bool] = []
+    thread = EngineThread(lambda: told.append(on_engine_thread()), "test-engine", lambda: told.append(False))
+    thread.start()
+    thread.join(PATIENCE)
+    assert told == [True]
+    assert thread.daemon
+
+
+def test_a_thread_with_many_lines_to_read_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused_after: list[int] = []
+    taken: list[int] = []
+    monkeypatch.setattr(threads.time, "sleep", lambda _: paused_after.append(len(taken)))
+    for item in with_pauses(range(200)):
+        taken += [item]
+    assert taken == list(range(200))
+    assert paused_after == [64, 128, 192]
+    del paused_after[:]
+    assert list(with_pauses([1])) == [1]
+    assert paused_after == [], "an answer that comes alone is not delayed"
