@@ -157,7 +157,7 @@ def on_io(io: IoThread, exchange: Coroutine[Any, Any, Any]) -> tuple[Task, "Futu
     async def note() -> None:
         try:
             outcome.set_result(await exchange)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
             outcome.set_exception(error)
 
     return io.spawn(note(), lambda _: None), outcome
