@@ -36,8 +36,6 @@ class AuthorizedRequests:
         """`threads` run what the authorization does."""
         self._authorization = authorization
         self._threads = threads
-        self._has_begun = False
-        """Whether the authorization was asked once: only then it knows what was kept of an earlier login."""
 
     async def __call__(
         self,
@@ -66,8 +64,7 @@ class AuthorizedRequests:
     ) -> Response:
         is_ready, login = authorization.ready_login()
         flow = None
-        if not (is_ready and self._has_begun):
-            self._has_begun = True
+        if not is_ready:
             flow = _Flow(authorization.login_flow(headers.get(_REVISION)), self._threads)
             login = await flow.start()
         try:

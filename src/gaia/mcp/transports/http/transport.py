@@ -36,6 +36,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 _MAX_LOGIN_THREADS = 4
+_LOGIN_IDLE_SECONDS = 1.0
 _MAX_SHOWN = 100
 """Characters of a name that a server gave."""
 
@@ -156,7 +157,9 @@ class HttpTransport(StandaloneTransport):
         if auth is not None:
             from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
 
-            session.login_threads = DaemonPool(f"mcp-{name}-http-login", _MAX_LOGIN_THREADS, is_engine=True)
+            session.login_threads = DaemonPool(
+                f"mcp-{name}-http-login", _MAX_LOGIN_THREADS, idle_seconds=_LOGIN_IDLE_SECONDS, is_engine=True
+            )
             session.send = AuthorizedRequests(auth, session.login_threads)
         try:
             channel = HttpChannel(

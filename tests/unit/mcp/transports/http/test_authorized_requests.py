@@ -83,13 +83,11 @@ def post(
     io: IoThread,  # noqa: F811
 ) -> Callable[..., BlockingResponse]:
     """Send a message. With the I/O thread, what the authorization does runs on other threads."""
-    made: dict[object, AuthorizedRequests] = {}
 
-    def send(server: ScriptedServer, auth: Tokens | httpx2.Auth, method: str = "x", **hooks: Any) -> BlockingResponse:
+    def send(server: ScriptedServer, auth: Tokens | httpx2.Auth, **hooks: Any) -> BlockingResponse:
         headers = {"Content-Type": "application/json", "MCP-Protocol-Version": "2025-11-25"}
-        requests = made.setdefault(auth, AuthorizedRequests(auth, threads))
-        body = b'{"method": "%b"}' % method.encode()
-        exchange = requests(connection, "POST", Url.parse(server.url), headers, body, **hooks)
+        requests = AuthorizedRequests(auth, threads)
+        exchange = requests(connection, "POST", Url.parse(server.url), headers, b'{"method": "x"}', **hooks)
         here = request.param == "in this thread"
         return BlockingResponse(run(exchange) if here else on_io(io, exchange)[1].result(PATIENCE))
 
@@ -125,9 +123,6 @@ class TestOurs:
     def test_one_that_is_ready_is_sent_with_what_is_known(self, known: str | None, serve: Serve, post: Post) -> None:
         """What the flow begins with is not sent again if the server has just refused it."""
         server, auth = serve(on={"x": admit("Bearer 1")}), Tokens("Bearer 1")
-        server.on["first"] = lambda exchange: exchange.body(b"welcome")
-        with post(server, auth, method="first") as response:
-            assert response.read() == b"welcome"
         auth.ready = (True, known)
         with post(server, auth) as response:
             assert response.read() == b"welcome"

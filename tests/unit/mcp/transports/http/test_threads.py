@@ -70,9 +70,15 @@ def test_neither_do_awaited_ones_that_report_progress(serve: Serve) -> None:
 
 
 def test_nor_do_the_streams_and_subscriptions_of_many_servers(serve: Serve, connect: Connect) -> None:
+
+    def stay(exchange: Exchange) -> None:
+        exchange.begin_stream()
+        exchange.wait_for_client_to_leave()
+
     clients: list[MCPClient] = []
     for number in range(30):
         server = serve(era=MODERN, changes={"listChanged": True}) if number % 2 else serve()
+        server.on["subscriptions/listen"] = stay
         clients.append(connect(server))
         assert server.wait_for("subscriptions/listen" if number % 2 else "GET")
     supervisors = [name for name in ours() if name.endswith("-supervisor")]
