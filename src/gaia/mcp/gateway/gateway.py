@@ -158,7 +158,7 @@ class Gateway:
         self._servers.start(running_loop_inbox())
         self._tick()
         if self._owns_manager:
-            self.manager.relay(running_pipe_loop())
+            self.manager._engine.relay(running_pipe_loop())
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:

@@ -118,7 +118,7 @@ class RelayedCall:
         self._request = request
         link = self._link
         on_progress = self._progressed if self.client.wants_progress else None
-        relay = link.client.trips.session.relay(request, self, link.on_loop(self._answered), on_progress)
+        relay = link.client._engine.trips.session.relay(request, self, link.on_loop(self._answered), on_progress)
         if not self._is_over:
             self._relay = relay
 
@@ -132,7 +132,7 @@ class RelayedCall:
             if call.error is not None:
                 call.error = self._rounds.failed(call.error)
             if isinstance(call.error, UrlElicitationRequired):
-                self._link.client.trips.note_urls(call.error)
+                self._link.client._engine.trips.note_urls(call.error)
             if call.error is None and call.facts.result_type == "input_required" and self._link.is_stateless:
                 self._input_required(call.take())
             elif call.error is None and call.facts.result_type == "input_required" and self.client.is_stateless:
@@ -302,7 +302,7 @@ class RelayedCall:
     def refusal(self, tool: str) -> MCPError | None:
         # The client could call it by what the server had said before it was started, or started again.
         client = self._link.client
-        found = client.tool_calls.catalog.get(tool)
+        found = client._engine.tool_calls.catalog.get(tool)
         if self.client.may_call(client.name, tool, None if found is None else found.annotations):
             return None
         return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
@@ -330,7 +330,7 @@ class RelayedCall:
             self._asked_count += 1
             self._questions[str(self._asked_count)] = question
             # The question has a deadline of its own, at the server's client.
-            self._relay.allow(_QUESTION_SECONDS + self._link.client.trips.session.timeout)
+            self._relay.allow(_QUESTION_SECONDS + self._link.client._engine.trips.session.timeout)
             if not self.client.is_stateless:
                 self._ask(question)
             elif self._on_end is not None:
