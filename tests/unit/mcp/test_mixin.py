@@ -955,7 +955,7 @@ class TestRealServer:
                 assert client.connect()
             assert wait_until(lambda: list(_TOOL_REGISTRY) == ["mcp_s_look"])
             # What was posted meanwhile has run.
-            agent._mcp_manager._factory.services.callbacks.close()
+            agent._mcp_manager._engine.factory.services.callbacks.close()
             assert list(_TOOL_REGISTRY) == ["mcp_s_look"]
             assert "mcp_s_look" in agent.system_prompt
             assert agent._execute_tool("mcp_s_look", {})["status"] == "success"
