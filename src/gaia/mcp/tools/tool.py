@@ -20,8 +20,8 @@ from gaia.mcp.tools.naming import namespaced
 #
 # 1. `type` as written. Several types are joined with `|` (`string|integer`); `null` is dropped beside others, because
 #    whether a parameter may be left out is what `required` says.
-# 2. `$ref`: the type of what it points to. Only pointers into the same schema are followed; behind any other, and behind
-#    one that points nowhere, there may be anything: `any`.
+# 2. `$ref`: the type of what it points to. Only pointers into the same schema are followed; behind any other, and
+#    behind one that points nowhere, there may be anything: `any`.
 # 3. `const`, `enum`: the types of the values.
 # 4. `anyOf`, `oneOf`: the types of all branches. `allOf`: the types that all branches share.
 # 5. `properties` means `object`, `items` means `array`.
