@@ -59,6 +59,7 @@ class RelayedCall(SubmittedRequest):
         "_parked_at",
         "_questions",
         "_upstream",
+        "_work",
         "client",
     )
 
@@ -80,6 +81,7 @@ class RelayedCall(SubmittedRequest):
         self.client = client
         """Whose request it is. Another request of the same client, once that goes on with a parked call."""
         self._upstream = upstream
+        self._work = upstream.work
         self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
@@ -117,10 +119,10 @@ class RelayedCall(SubmittedRequest):
             if self._on_end is not None:
                 self.client.progress(dict(params))
 
-        self._upstream.work.run_soon(report)
+        self._work.run_soon(report)
 
     def answered(self, call: Call) -> None:
-        self._upstream.work.run_soon(functools.partial(self.next_step, call))
+        self._work.run_soon(functools.partial(self.next_step, call))
 
     def next_step(self, call: Call) -> None:
         try:
@@ -130,7 +132,7 @@ class RelayedCall(SubmittedRequest):
             logger.error("relay_failed", server=self._upstream.client.name, error=text, exception=trace)
 
     def ended(self) -> None:
-        self._upstream.work.run_soon(self._ended)
+        self._work.run_soon(self._ended)
 
     def _ended(self) -> None:
         exchange = self.exchange
@@ -230,7 +232,7 @@ class RelayedCall(SubmittedRequest):
         return since is not None and time.monotonic() - since > _AWAY_SECONDS
 
     def give_way(self) -> None:
-        self._upstream.work.post(self._give_way)
+        self._work.post(self._give_way)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -249,7 +251,7 @@ class RelayedCall(SubmittedRequest):
             if self._on_end is not None:
                 self.client.log(params)
 
-        self._upstream.work.run_soon(log)
+        self._work.run_soon(log)
 
     def refusal(self, tool: str) -> MCPError | None:
         # The client could call it by what the server had said before it was started, or started again.
@@ -262,8 +264,8 @@ class RelayedCall(SubmittedRequest):
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)
         # Not at once, even on the loop: the call may not know its round trip yet.
-        self._upstream.work.post(functools.partial(self._asked, question))
-        return lambda: self._upstream.work.post(functools.partial(self._withdrawn, question))
+        self._work.post(functools.partial(self._asked, question))
+        return lambda: self._work.post(functools.partial(self._withdrawn, question))
 
     # On the loop again.
 

@@ -30,7 +30,7 @@ class Upstream:
 
     @property
     def work(self) -> LoopWork:
-        """Runs tasks of other threads on the gateway's loop."""
+        """Runs tasks of other threads on the gateway's loop, where it has to be asked for first."""
         if self._work is None:
             self._work = running_loop_work()
         return self._work
