@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from gaia.mcp.transports.loop_reader import SLICE_SECONDS
+from gaia.runtime.loop_work import SLICE_SECONDS
 
 Task = Callable[[], object]
 

@@ -181,8 +181,6 @@ class MCPClient:
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
-        if isinstance(self.transport, StdioTransport):
-            self.transport.pipe_loop = services.pipe_loop
         if self._clock is not None:
             # It counts in a manager as well.
             services = msgspec.structs.replace(services, clock=self._clock)

@@ -36,7 +36,6 @@ from gaia.mcp.tools.naming import owner_of
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.runtime.log import enable_debug, exception_text, get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -160,13 +159,9 @@ class MCPClientManager:
     def __exit__(self, *_: object) -> None:
         self.disconnect_all()
 
-    def relay(self, pipe_loop: PipeLoop | None) -> None:
-        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
-
-        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
-        loop. With None, threads read.
-        """
-        self._factory.relay(pipe_loop)
+    def relay(self) -> None:
+        """Be the manager of a gateway, whose clients answer what servers ask. To be called before the first server."""
+        self._factory.relay()
 
     # Servers.
 

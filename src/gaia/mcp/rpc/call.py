@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -29,6 +29,9 @@ from gaia.mcp.rpc.channel import Errand
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle
 from gaia.runtime.interruption import end_once
+
+if TYPE_CHECKING:
+    from gaia.runtime.loop_work import LoopWork
 
 ProgressSink = Callable[[Mapping[str, Any]], None]
 
@@ -76,6 +79,8 @@ class Call(msgspec.Struct, eq=False):
     """Seconds: each progress gives the call its whole `timeout` again, up to that much in all. None: it does not."""
     tool: str | None = None
     """The server's own name of the tool that is called."""
+    loop: LoopWork | None = None
+    """The event loop whose task waits for its end; None: a thread does."""
 
     # Below is what becomes of it; no argument.
 

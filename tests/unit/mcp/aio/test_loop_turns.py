@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gaia.mcp.aio.loop_turns import LoopTurns, running_loop_turns
-from gaia.mcp.transports.loop_reader import SLICE_SECONDS
+from gaia.runtime.loop_work import SLICE_SECONDS
 
 
 def test_each_turn_of_the_loop_runs_one_task() -> None:
