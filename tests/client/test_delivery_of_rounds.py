@@ -17,7 +17,8 @@ from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.upstream.upstream import Upstream
-from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import RequestExchange, Step
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.runtime.cancellation import CancelScope
@@ -203,11 +204,11 @@ def test_it_is_disconnected_right_before_the_next_round(fake_clock: FakeClock, m
     client = MCPClient("fake", transport, protocol="stateless", clock=fake_clock)
     assert client.connect()
 
-    def disconnect(*_: object) -> Json:
+    def disconnect(_: object, exchange: RequestExchange) -> Step:
         client.disconnect()
-        return {}
+        return exchange.input_arrived({})
 
-    monkeypatch.setattr(RoundTrips, "_ask_for_input", disconnect)
+    monkeypatch.setattr(ClientRequests, "_ask", disconnect)
     result = client.call_tool("echo")
     assert (result["error_type"], result["delivery"]) == ("cancelled", "unknown")
 

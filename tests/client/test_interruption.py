@@ -28,7 +28,7 @@ from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
-from gaia.mcp.requests.client_request import CallOptions
+from gaia.mcp.requests.exchange import CallOptions
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.supervision import supervisor as supervisor_module
 from tests.fake_transport import FakeTransport
@@ -294,7 +294,9 @@ ENGINE = (
     "runtime/deadlines.py",
     "supervision/call_queue.py",
     "requests/caller.py",
-    "requests/round_trips.py",
+    "requests/client_requests.py",
+    "requests/exchange.py",
+    "requests/submitted_request.py",
 )
 
 
@@ -306,7 +308,7 @@ class Silent:
         del transport.answers["tools/call"]
         self.client = MCPClient("fake", transport, protocol="handshake")
         assert self.client.connect()
-        self.call_queue = self.client._session._supervisor.call_queue  # type: ignore[attr-defined]
+        self.call_queue = self.client._session.supervisor.call_queue  # type: ignore[attr-defined]
         self.connection = self.call_queue.ready
         if waiting:
             self.call_queue.suspend()

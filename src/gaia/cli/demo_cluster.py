@@ -17,7 +17,7 @@ from gaia.cli.rendering import milliseconds
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 
 _SERVER = "demo"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from gaia.mcp.mixin import MCPClientMixin
     from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, SamplingRequest
-    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.context import RecyclingLimits
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
@@ -156,7 +156,7 @@ _HOMES = {
     "AudioContent": "gaia.mcp.tools.tool_result",
     "AuthorizationRequest": "gaia.mcp.authorization.config",
     "CallCancelled": "gaia.mcp.errors",
-    "CallFuture": "gaia.mcp.requests.caller",
+    "CallFuture": "gaia.mcp.requests.submitted_request",
     "CallTimeout": "gaia.mcp.errors",
     "ConfigError": "gaia.mcp.errors",
     "ContentBlock": "gaia.mcp.tools.tool_result",

@@ -23,10 +23,10 @@ from gaia.mcp.errors import MCPError, ServerUnavailable, ToolDenied
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ServerProfile
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.requests.response_cache import ResponseCache
-from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.supervision.context import Listing, SupervisionContext
 from gaia.mcp.supervision.events import Event, Listener, Listeners, ServerState
@@ -118,7 +118,7 @@ class MCPClient:
             self.name, self.transport, options, services, hooks, self._server_requests, self._observer, callbacks
         )
         stop_when_dropped(self, self.name, self._session, services)
-        trips = RoundTrips(
+        trips = ClientRequests(
             self._session, self._server_requests, self._cache, self._observer, services.clock, services.steps
         )
         self.trips = trips
@@ -474,7 +474,7 @@ class MCPClient:
         """
         session = self._session.bind()
         services = self._services
-        trips = RoundTrips(
+        trips = ClientRequests(
             session,
             self._server_requests,
             ResponseCache(services.clock),

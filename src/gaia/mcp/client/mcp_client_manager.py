@@ -19,8 +19,8 @@ from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.tap import Taps
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,

@@ -12,10 +12,10 @@ from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
-from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.callbacks import CallbackGroup, Callbacks
 from gaia.mcp.supervision.context import Listing
 from gaia.mcp.supervision.events import Event
@@ -44,7 +44,7 @@ class ToolCalls:
         name: str,
         options: ClientOptions,
         services: SharedServices,
-        trips: RoundTrips,
+        trips: ClientRequests,
         observer: Observer,
         cache: ResponseCache,
         callbacks: CallbackGroup,
@@ -73,11 +73,11 @@ class ToolCalls:
         self._on_event = on_event
 
     @property
-    def trips(self) -> RoundTrips:
+    def trips(self) -> ClientRequests:
         """Makes the requests."""
         return self._trips
 
-    def over(self, trips: RoundTrips) -> ToolCalls:
+    def over(self, trips: ClientRequests) -> ToolCalls:
         """The same tools, with the same filters and pins, called in another way."""
         other = copy.copy(self)
         other._trips = trips
@@ -225,7 +225,7 @@ class ToolCalls:
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
-    ) -> ClientRequest:
+    ) -> RequestExchange:
         """A `tools/call`, unless it is not allowed. Every tool call passes here.
 
         A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
@@ -242,7 +242,7 @@ class ToolCalls:
         if params is None:
             params = observed
         observation = self._observer.follow("tools/call", observed, tool_name)
-        return ClientRequest(
+        return RequestExchange(
             "tools/call",
             params if observation is None else observation.prepare(params),
             options,
