@@ -36,7 +36,7 @@ SLICE_SECONDS = 0.0005
 SLICE_LINES = 32
 """The same, in lines: so many tasks are released in one turn."""
 
-_UNREAD_SECONDS = 0.03
+_UNREAD_SECONDS = 0.1
 """Between two looks of the thread; a loop that leaves output unread from one look to the next but one is blocked."""
 
 _MIN_AWAY_SECONDS = 1.0
