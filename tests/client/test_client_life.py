@@ -162,15 +162,6 @@ class TestDisconnecting:
         with pytest.raises(RuntimeError, match="Not connected"):
             client.request("ping")
 
-    def test_calls_under_way_are_cancelled(self, fault_server: FaultServer, connect: Connect, tmp_path: Path) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "hang": True}], state_file=tmp_path / "state"))
-        with ThreadPoolExecutor(1) as threads:
-            outcome = threads.submit(client.call_tool, "echo", {"text": "hi"})
-            assert wait_until(lambda: len(read_state(tmp_path / "state").calls) == 1)
-            client.disconnect()
-            assert outcome.result(PATIENCE)["error_type"] == "cancelled"
-            assert outcome.result()["delivery"] == "unknown"
-
     def test_during_the_handshake_it_is_prompt(self, fault_server: FaultServer, tmp_path: Path) -> None:
         config = fault_server(faults=[{"on": "initialize", "hang": True}], state_file=tmp_path / "state")
         client = MCPClient.from_config("fault", config)
@@ -262,26 +253,6 @@ class TestRestarting:
         assert not client.is_connected()
         events.wait_for(Restarted)
         assert not events.of(ToolsChanged)
-
-    def test_a_safe_tool_is_repeated(self, fault_server: FaultServer, connect: Connect, tmp_path: Path) -> None:
-        config = fault_server(
-            faults=[{"tool": "pid", "crash": "before_answer"}],
-            state_file=tmp_path / "state",
-            by_start={"2": {"faults": []}},
-        )
-        client = connect(config, restart=QUICK)
-        pid = int(text(client.call_tool("pid")))
-        state = read_state(tmp_path / "state")
-        assert pid == state.pids[1]
-        assert [call.start for call in state.calls] == [1, 2]
-
-    def test_a_safe_tool_is_not_repeated_twice(
-        self, fault_server: FaultServer, connect: Connect, tmp_path: Path
-    ) -> None:
-        config = fault_server(faults=[{"tool": "pid", "crash": "before_answer"}], state_file=tmp_path / "state")
-        client = connect(config, restart=QUICK)
-        assert client.call_tool("pid")["error_type"] == "server_crashed"
-        assert len(read_state(tmp_path / "state").calls) == 2
 
     def test_an_idle_server_that_leaves_is_started_by_the_next_call(
         self, fault_server: FaultServer, connect: Connect, tmp_path: Path

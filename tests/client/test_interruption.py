@@ -319,7 +319,8 @@ class Silent:
 
     def relay(self) -> None:
         request = self.client.tool_calls.new_request("echo", {}, CallOptions(3600.0))
-        self.client.trips.session.relay(request, Mock(), lambda _: None, None)
+        request.owner = Mock()
+        self.client.trips.session.new_call(request).start(self.client.trips.deadlines)
 
     def call(self) -> None:
         self.client.call_tool("echo", timeout=0.001)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gaia.dashboard import Dashboard
-from gaia.dashboard.gateway_watch import GatewayWatch
+from gaia.dashboard.servers import GatewayWatch
 from gaia.mcp.client import MCPClientManager
 from gaia.serving.options import HttpOptions
 from gaia.testing import FakeServer

@@ -24,7 +24,7 @@ EXCEPTIONS = {
     "mcp/doctor/endpoint.py": "threads of one examination",
     "testing/fake_clock.py": "threads of a test",
     "testing/fake_session.py": "threads of a test",
-    "testing/offering.py": "threads of a test",
+    "testing/fake_state.py": "threads of a test",
 }
 """Modules, by their paths."""
 

@@ -7,6 +7,7 @@ what a test does not say is done properly.
 import contextlib
 import json
 import queue
+import select
 import socket
 import ssl
 import threading
@@ -139,6 +140,14 @@ class Exchange:
         self._handler.close_connection = True
         with contextlib.suppress(OSError):
             self._handler.connection.shutdown(socket.SHUT_RDWR)
+
+    def has_client_left(self) -> bool:
+        """Whether the client has closed its side by now."""
+        connection = self._handler.connection
+        try:
+            return bool(select.select([connection], [], [], 0)[0]) and connection.recv(1, socket.MSG_PEEK) == b""
+        except (OSError, ValueError):
+            return True
 
     def wait_for_client_to_leave(self) -> bool:
         """Whether the client closes its side before `PATIENCE` is over."""

@@ -187,7 +187,6 @@ _MAX_BUCKETS = 20
 
 _ROUNDS = 20
 _CALLS_A_ROUND = 50
-_WARM_UP = 50
 
 
 class Calls(NamedTuple):
@@ -357,8 +356,8 @@ class RawPipe:
 
 def measure(raw_call: Callable[[], object], managed_call: Callable[[], object]) -> Overhead:
     """Time both, in rounds that alternate, so that noise hits both alike."""
-    one_by_one(raw_call, _WARM_UP)
-    one_by_one(managed_call, _WARM_UP)
+    one_by_one(raw_call, _CALLS_A_ROUND)
+    one_by_one(managed_call, _CALLS_A_ROUND)
     raw: list[float] = []
     managed: list[float] = []
     for _ in range(_ROUNDS):

@@ -87,7 +87,7 @@ def dashboard(
 
 def _show_gateway(url: str, token: str | None, http: HttpOptions, open_page: bool) -> None:
     from gaia.dashboard import Dashboard
-    from gaia.dashboard.gateway_watch import GatewayWatch
+    from gaia.dashboard.servers import GatewayWatch
     from gaia.mcp.client import MCPClientManager
 
     first = fetch_status(url, token)

@@ -14,13 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from gaia.dashboard import responses, servers
-from gaia.dashboard.gateway_watch import GatewayWatch
+from gaia.dashboard.actions import Actions
 from gaia.dashboard.live_updates import UpdateBuffer, UpdateStream
-from gaia.dashboard.log_store import LogStore
-from gaia.dashboard.server_content import ServerContent
-from gaia.dashboard.server_control import ServerControl
-from gaia.dashboard.span_store import SECONDS_AFTER_CALL, SpanStore
-from gaia.dashboard.tool_runner import ToolRunner
+from gaia.dashboard.servers import GatewayWatch
+from gaia.dashboard.stores import SECONDS_AFTER_CALL, LogStore, SpanStore
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.serving.guards import Message, Receive, Scope, Send
 from gaia.serving.threads import WorkerThreads
@@ -56,23 +53,13 @@ class DashboardApp:
         self._unsubscribe: Callable[[], None] | None = None
         self._threads = WorkerThreads(_MAX_THREADS, _MAX_WAITING)
         self.stream = UpdateStream(buffer, self._snapshot, self._rows, self._spans.running, self._gateway_document)
-        control, content = ServerControl(manager, self._threads), ServerContent(manager, self._threads)
-        posted = {
-            "try": ToolRunner(manager, self._threads, buffer).answer,
-            # The servers of a gateway belong to those who run it.
-            **({"restart": control.restart, "stop": control.stop} if gateway is None else {}),
-            "resources": content.resources,
-            "resource": content.resource,
-            "prompts": content.prompts,
-            "prompt": content.prompt,
-        }
         page = [Route(path, _file(name)) for path, name in _PAGE.items()]
         api = [
             Route("/api/state", self._state),
             Route("/api/events", self._events),
             Route("/api/server", self._server),
             Route("/api/call", self._call),
-            *(Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in posted.items()),
+            *Actions(manager, self._threads, buffer).routes(of_gateway=gateway is not None),
         ]
         self._app = Starlette(routes=[*page, *api])
 

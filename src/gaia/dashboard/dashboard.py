@@ -13,7 +13,7 @@ from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
     from gaia.dashboard.app import DashboardApp
-    from gaia.dashboard.gateway_watch import GatewayWatch
+    from gaia.dashboard.servers import GatewayWatch
     from gaia.serving.http import BackgroundServer
 
 DEFAULT_PORT = 8484

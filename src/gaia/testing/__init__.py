@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaia.testing.fake_clock import FakeClock
     from gaia.testing.fake_server import FakeServer
+    from gaia.testing.fake_state import FakeCall
     from gaia.testing.fake_tool import FakePrompt, FakeTool
     from gaia.testing.mismatch import CassetteMismatch
-    from gaia.testing.offering import FakeCall
     from gaia.testing.recording import record
     from gaia.testing.replaying import Replay, replay
 
@@ -44,7 +44,7 @@ __all__ = [
 
 _HOMES = {
     "CassetteMismatch": "gaia.testing.mismatch",
-    "FakeCall": "gaia.testing.offering",
+    "FakeCall": "gaia.testing.fake_state",
     "FakeClock": "gaia.testing.fake_clock",
     "FakePrompt": "gaia.testing.fake_tool",
     "FakeServer": "gaia.testing.fake_server",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -11,7 +12,6 @@ from typing import Any
 
 from gaia.runtime.clock import Lock
 from gaia.runtime.locks import TimedQueue, get_within
-from gaia.testing.blocked_loop import blocked_loop
 
 _PATIENCE = 120.0
 """Real seconds until a wait for another thread fails the test. It says that the test hangs, and nothing about speed."""
@@ -156,3 +156,12 @@ class FakeClock:
 def _same(one: float | None, other: float | None) -> bool:
     # Sums of floats in a different order differ in the last digits.
     return one is other if one is None or other is None else abs(one - other) < 1e-6
+
+
+def blocked_loop(method: str) -> str:
+    """What the error of a wait ends with that has blocked the event loop of this thread; empty if there is none."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    return f"; the event loop of this thread could not run meanwhile: await asyncio.to_thread({method}, …)"

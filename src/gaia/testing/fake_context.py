@@ -10,8 +10,8 @@ from gaia.agents.base.mcp_context import CAPABILITIES, InputRequired, MCPCapabil
 from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.protocol.eras import META
 from gaia.runtime.cancellation import CancelScope
+from gaia.testing.fake_state import FakeCall
 from gaia.testing.fake_tool import Json
-from gaia.testing.offering import FakeCall
 
 RequestId = int | str
 
@@ -57,7 +57,7 @@ class FakeContext(MCPContext):
         self._log_level = meta.get(f"{META}logLevel")
 
     def work_begins(self, ended: Callable[[], None]) -> None:
-        """The server does something for the request; `ended` comes from `Offering.begin_work`."""
+        """The server does something for the request; `ended` comes from `FakeServerState.begin_work`."""
         self.work_ended = ended
         self.scope.on_cancel(ended)
 

@@ -12,10 +12,10 @@ from gaia.mcp.rpc.channel import ChannelListener, Ending
 from gaia.mcp.transports.base import InProcessServer
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.locks import WeakObjects, reentrant_lock
-from gaia.testing.fake_channel import FakeChannel, FakeTransport
+from gaia.testing.fake_channel import FakeChannel
+from gaia.testing.fake_state import Content, FakeCall, FakeServerState, Fault
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
-from gaia.testing.faults import Fault
-from gaia.testing.offering import Content, FakeCall, Offering, Prompts, Resources, Tools
+from gaia.testing.in_memory import InMemoryTransport
 
 _REVISIONS = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 _JUNK = b"Warning: this line is no JSON-RPC message"
@@ -64,7 +64,7 @@ class FakeServer(InProcessServer):
             raise ValueError(f"protocol: must be one of {', '.join(_REVISIONS)}, got {protocol!r}")
         self.name = name
         self.clock = clock
-        self._offering = Offering(
+        self._state = FakeServerState(
             name, revision=protocol, instructions=instructions, clock=clock or SystemClock(), notify=self._tell
         )
         self._numbers = itertools.count(1)
@@ -72,7 +72,13 @@ class FakeServer(InProcessServer):
         """Owns the rest."""
         self._generation = 0
         self._start_failures: list[str] = []
-        self._transports: WeakObjects[FakeTransport] = WeakObjects()
+        self._transports: WeakObjects[InMemoryTransport] = WeakObjects()
+        self.tools = self._state.tools
+        """Its tools; clients are told when some are added or removed."""
+        self.resources = self._state.resources
+        """Its resources, by URI; clients are told when some are added or removed, or updated."""
+        self.prompts = self._state.prompts
+        """Its prompts; clients are told when some are added or removed."""
         for tool in tools:
             self.tools.add(tool)
         for uri, content in (resources or {}).items():
@@ -83,33 +89,16 @@ class FakeServer(InProcessServer):
     def __repr__(self) -> str:
         return f"FakeServer({self.name!r}, tools={list(self.tools)})"
 
-    def transport(self, timeout: float) -> FakeTransport:
+    def transport(self, timeout: float) -> InMemoryTransport:
         """A transport for one client that is not open yet; `timeout` is in seconds."""
-        transport = FakeTransport(self.name, timeout, self._start)
+        transport = InMemoryTransport(self.name, timeout, self._start)
         self._transports.add(transport)
         return transport
-
-    # What it offers, and what came.
-
-    @property
-    def tools(self) -> Tools:
-        """Its tools; clients are told when some are added or removed."""
-        return self._offering.tools
-
-    @property
-    def resources(self) -> Resources:
-        """Its resources, by URI; clients are told when some are added or removed, or updated."""
-        return self._offering.resources
-
-    @property
-    def prompts(self) -> Prompts:
-        """Its prompts; clients are told when some are added or removed."""
-        return self._offering.prompts
 
     @property
     def calls(self) -> list[FakeCall]:
         """The calls of tools that have come so far, in their order, those included at which something went wrong."""
-        return self._offering.calls
+        return self._state.calls
 
     @property
     def starts(self) -> int:
@@ -123,7 +112,7 @@ class FakeServer(InProcessServer):
         Calls that came before count. Raises AssertionError if it does not come within 60 real seconds. In a coroutine,
         ``await asyncio.to_thread(server.wait_for_call, "now")``.
         """
-        return self._offering.wait_for_call(tool, nth)
+        return self._state.wait_for_call(tool, nth)
 
     # Faults.
 
@@ -165,7 +154,7 @@ class FakeServer(InProcessServer):
         """Let `seconds` of the clock pass before a call is answered; each call from now on without a keyword."""
         require_seconds("seconds", seconds)
         every = tool is None and nth is None and times is None
-        self._offering.plan(Fault("delay", seconds=seconds), tool, nth or 1, None if every else times or 1)
+        self._state.plan(Fault("delay", seconds=seconds), tool, nth or 1, None if every else times or 1)
 
     def junk(
         self, data: bytes = _JUNK, *, tool: str | None = None, nth: int | None = None, times: int | None = None
@@ -180,7 +169,7 @@ class FakeServer(InProcessServer):
 
     def clear_faults(self) -> None:
         """Forget all faults that are still to come, and answer what was left unanswered by `hang`."""
-        self._offering.clear_faults()
+        self._state.clear_faults()
         with self._lock:
             self._start_failures.clear()
         for channel in self._present():
@@ -195,7 +184,7 @@ class FakeServer(InProcessServer):
         at_once: Callable[[FakeChannel], None],
     ) -> None:
         if tool is not None or nth is not None or times is not None:
-            self._offering.plan(fault, tool, nth or 1, times or 1)
+            self._state.plan(fault, tool, nth or 1, times or 1)
             return
         channels = self._present()
         if not channels:
@@ -210,12 +199,12 @@ class FakeServer(InProcessServer):
             self._generation = next(self._numbers)
             if self._start_failures:
                 raise StartFailed(f"the fake server could not be started: {self._start_failures.pop(0)}")
-            return FakeChannel(self._offering, listener, name, self._generation)
+            return FakeChannel(self._state, listener, name, self._generation)
 
     def _present(self) -> list[FakeChannel]:
         """The channels that calls go to, one for each client that is connected."""
         channels = [transport.channel for transport in self._transports.present()]
-        return [channel for channel in channels if channel is not None]
+        return [channel for channel in channels if isinstance(channel, FakeChannel)]
 
     def _tell(self, method: str, params: Json) -> None:
         for channel in self._present():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,7 @@ from gaia.mcp.protocol.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     encode_notification,
+    encode_request,
     encode_result,
 )
 from gaia.mcp.rpc.channel import Ending
@@ -25,10 +28,53 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text
 from gaia.runtime.threads import DaemonPool
 from gaia.testing.fake_context import FakeContext, RequestId
-from gaia.testing.fake_requests import FakeRequests
+from gaia.testing.fake_state import FakeCall, FakeServerState, Fault
 from gaia.testing.fake_tool import Json
-from gaia.testing.faults import Fault
-from gaia.testing.offering import FakeCall, Offering
+
+
+class FakeRequests:
+    """The requests of one generation. Thread-safe."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        """`write` takes a line for the client."""
+        self._write = write
+        self._ids = itertools.count(1)
+        self._lock = reentrant_lock()
+        """Owns `_waiting`."""
+        self._waiting: dict[str, queue.SimpleQueue[Json | None]] = {}
+        """By id, where a thread waits for the answer; None comes when there will be none."""
+
+    def ask(self, request: Json, scope: CancelScope) -> Json:
+        """Send the client a request, and wait for its result, until `scope` is cancelled.
+
+        Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` was cancelled.
+        """
+        identifier = f"fake-{next(self._ids)}"
+        waiting: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
+        with self._lock:
+            self._waiting[identifier] = waiting
+        forget = scope.on_cancel(lambda: waiting.put(None))
+        try:
+            self._write(encode_request(identifier, request["method"], request.get("params")))
+            answer = waiting.get()
+        finally:
+            forget()
+            with self._lock:
+                self._waiting.pop(identifier, None)
+        if answer is None:
+            raise MCPRequestCancelled
+        if "error" in answer:
+            raise JsonRpcError(answer["error"]["code"], answer["error"]["message"])
+        result: Json = answer["result"]
+        return result
+
+    def answered(self, message: Json) -> None:
+        """A response of the client has come. One that no thread waits for is dropped."""
+        with self._lock:
+            waiting = self._waiting.pop(str(message.get("id")), None)
+        if waiting is not None:
+            waiting.put(message)
+
 
 _MISSING_CAPABILITY, _RESOURCE_NOT_FOUND = -32021, -32002
 _WANTED_AS = {
@@ -48,19 +94,19 @@ class FakeSession:
 
     def __init__(
         self,
-        offering: Offering,
+        state: FakeServerState,
         generation: int,
         threads: DaemonPool,
         write: Callable[[bytes], None],
         end: Callable[[Ending], None],
     ) -> None:
         """`write` takes a line for the client, and `end` how the server ends. Both do nothing once it has ended."""
-        self._offering = offering
+        self._state = state
         self._generation = generation
         self._threads = threads
         self._write = write
         self._end = end
-        self._is_stateless = offering.revision in STATELESS_REVISIONS
+        self._is_stateless = state.revision in STATELESS_REVISIONS
         self._requests = FakeRequests(write)
         self._lock = reentrant_lock()
         """Owns everything below. Not held while a message is written."""
@@ -76,10 +122,10 @@ class FakeSession:
         self._held: list[Callable[[], None]] = []
         """What goes on with calls that hang."""
         answers: dict[str, Callable[[Json], Json]] = {
-            "tools/list": lambda _: {"tools": offering.tools.definitions()},
-            "resources/list": lambda _: {"resources": offering.resources.definitions()},
+            "tools/list": lambda _: {"tools": state.tools.definitions()},
+            "resources/list": lambda _: {"resources": state.resources.definitions()},
             "resources/templates/list": lambda _: {"resourceTemplates": []},
-            "prompts/list": lambda _: {"prompts": offering.prompts.definitions()},
+            "prompts/list": lambda _: {"prompts": state.prompts.definitions()},
         }
         if self._is_stateless:
             answers["server/discover"] = self._discover
@@ -178,8 +224,8 @@ class FakeSession:
         revision = meta.get(f"{META}protocolVersion")
         if method == "initialize":
             raise JsonRpcError(METHOD_NOT_FOUND, "unknown method 'initialize'")
-        if revision != self._offering.revision:
-            data = {"supported": [self._offering.revision], "requested": revision}
+        if revision != self._state.revision:
+            data = {"supported": [self._state.revision], "requested": revision}
             raise JsonRpcError(UNSUPPORTED_VERSION, f"unsupported protocol version {revision!r}", data)
         self._client = {
             "capabilities": meta.get(f"{META}clientCapabilities") or {},
@@ -190,13 +236,13 @@ class FakeSession:
         self._client = params
         revision = params.get("protocolVersion")
         # The newest one is the first.
-        known = HANDSHAKE_REVISIONS[HANDSHAKE_REVISIONS.index(self._offering.revision) :]
+        known = HANDSHAKE_REVISIONS[HANDSHAKE_REVISIONS.index(self._state.revision) :]
         return {"protocolVersion": revision if revision in known else known[0], **self._introduction()}
 
     def _discover(self, _params: Json) -> Json:
         introduction = self._introduction()
         meta = {f"{META}serverInfo": introduction.pop("serverInfo")}
-        return {"supportedVersions": [self._offering.revision], **introduction, "_meta": meta}
+        return {"supportedVersions": [self._state.revision], **introduction, "_meta": meta}
 
     def _introduction(self) -> Json:
         changes = {"listChanged": True}
@@ -208,10 +254,10 @@ class FakeSession:
         }
         introduction: Json = {
             "capabilities": capabilities,
-            "serverInfo": {"name": self._offering.name, "version": "1.0.0"},
+            "serverInfo": {"name": self._state.name, "version": "1.0.0"},
         }
-        if self._offering.instructions is not None:
-            introduction["instructions"] = self._offering.instructions
+        if self._state.instructions is not None:
+            introduction["instructions"] = self._state.instructions
         return introduction
 
     def _set_level(self, params: Json) -> Json:
@@ -247,10 +293,10 @@ class FakeSession:
         name, arguments = params.get("name"), params.get("arguments") or {}
         record = FakeCall(str(name), arguments, self._generation, meta)
         context = self._begin(identifier, "tools/call", params, meta, record)
-        faults = self._offering.record(record)
+        faults = self._state.record(record)
 
         def run() -> Json:
-            tool = self._offering.tools.get(name)
+            tool = self._state.tools.get(name)
             if tool is None:
                 raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
             return tool.run(arguments, context)
@@ -262,11 +308,11 @@ class FakeSession:
 
         def run() -> Json:
             if method == "resources/read":
-                resource = self._offering.resources.get(params.get("uri"))
+                resource = self._state.resources.get(params.get("uri"))
                 if resource is None:
                     raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
                 return self._cacheable(resource.read())
-            prompt = self._offering.prompts.get(params.get("name"))
+            prompt = self._state.prompts.get(params.get("name"))
             if prompt is None:
                 raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {params.get('name')!r}")
             return prompt.run(params.get("arguments") or {}, context)
@@ -277,11 +323,11 @@ class FakeSession:
         self, identifier: RequestId, method: str, params: Json, meta: Json, record: FakeCall | None
     ) -> FakeContext:
         context = FakeContext(self, identifier, method, params, meta, record)
-        context.protocol_version = self._offering.revision
+        context.protocol_version = self._state.revision
         context.client_capabilities = self._client.get("capabilities") or {}
         context.client_info = self._client.get("clientInfo") or {}
         context.is_stateless = self._is_stateless
-        context.work_begins(self._offering.begin_work())
+        context.work_begins(self._state.begin_work())
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
@@ -297,7 +343,7 @@ class FakeSession:
                 context.work_ended()
                 if self._waits(context, fault.seconds):
                     return
-                context.work_begins(self._offering.begin_work())
+                context.work_begins(self._state.begin_work())
             elif fault.kind == "junk":
                 self._write(fault.data)
             elif fault.kind == "hang":
@@ -351,7 +397,7 @@ class FakeSession:
 
     def _waits(self, context: FakeContext, seconds: float) -> bool:
         """Let `seconds` of the clock pass; True if the call ended before."""
-        clock, ended = self._offering.clock, threading.Lock()
+        clock, ended = self._state.clock, threading.Lock()
         ended.acquire()
         forget = context.scope.on_cancel(ended.release)
         has_ended = clock.acquire(ended, clock.monotonic() + seconds)

@@ -14,7 +14,7 @@ from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.supervision.events import ServerState
 from gaia.runtime.redaction import Redactor, mask_strings
 from gaia.testing.cassette import Cassette, RecordedServer
-from gaia.testing.tape import RecordingState, Tape
+from gaia.testing.start_recorder import RecordingState, StartRecorder
 
 M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 
@@ -56,18 +56,18 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
         raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
     file = Path(path).absolute()
     recorded = manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
-    taps, readiness = recorded.taps, recorded.readiness
-    if taps.new is not None:
+    recorders, readiness = recorded.recorders, recorded.readiness
+    if recorders.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
     recording = _Recording()
     try:
         readiness.wait(lambda: not _starting(recorded), _SETTLE_SECONDS)
-        taps.new = recording.begin
+        recorders.new = recording.begin
         _restart_all(recorded)
         yield manager
         readiness.wait(lambda: not _starting(recorded) and recording.is_settled(_ready(recorded)), _SETTLE_SECONDS)
     finally:
-        taps.new = None
+        recorders.new = None
         recording.stop()
     recording.cassette(recorded.config.get_entries(), secrets).write(file)
 
@@ -92,16 +92,16 @@ class _Recording:
 
     def __init__(self) -> None:
         self._state = RecordingState()
-        self._tapes: dict[str, list[Tape]] = {}
+        self._recorders: dict[str, list[StartRecorder]] = {}
         """By server, in the order of the starts."""
 
-    def begin(self, server: str) -> Tape:
+    def begin(self, server: str) -> StartRecorder:
         """A server is about to be started."""
-        tape = Tape(self._state)
+        recorder = StartRecorder(self._state)
         with self._state.lock:
             if not self._state.stopped:
-                self._tapes.setdefault(server, []).append(tape)
-        return tape
+                self._recorders.setdefault(server, []).append(recorder)
+        return recorder
 
     def stop(self) -> None:
         """What happens from now on is not recorded."""
@@ -111,13 +111,17 @@ class _Recording:
     def is_settled(self, ready: set[str]) -> bool:
         """Whether each server that is `ready` is so after its last loss, which its state may not show yet."""
         with self._state.lock:
-            return all(any(tape.is_ready for tape in tapes) for name, tapes in self._tapes.items() if name in ready)
+            return all(
+                any(recorder.is_ready for recorder in recorders)
+                for name, recorders in self._recorders.items()
+                if name in ready
+            )
 
     def cassette(self, entries: Mapping[str, Any], secrets: Iterable[str]) -> Cassette:
         with self._state.lock:
-            tapes = {name: list(tapes) for name, tapes in self._tapes.items()}
+            recorders = {name: list(recorders) for name, recorders in self._recorders.items()}
         redactors: list[Callable[[str], str]] = [Redactor(secrets)]
-        redactors += [tape.redact for all_of_one in tapes.values() for tape in all_of_one]
+        redactors += [recorder.redact for all_of_one in recorders.values() for recorder in all_of_one]
 
         def redact(text: str) -> str:
             for mask in redactors:
@@ -125,16 +129,16 @@ class _Recording:
             return text
 
         # In the order of the configuration, in which their tools are listed; servers start in any order.
-        names = [*(name for name in entries if name in tapes), *(name for name in tapes if name not in entries)]
+        names = [*(name for name in entries if name in recorders), *(name for name in recorders if name not in entries)]
         return Cassette(
             cassette=Cassette.VERSION,
-            servers={name: _recorded(entries.get(name), tapes[name], redact) for name in names},
+            servers={name: _recorded(entries.get(name), recorders[name], redact) for name in names},
         )
 
 
-def _recorded(entry: Any, tapes: list[Tape], redact: Callable[[str], str]) -> RecordedServer:
+def _recorded(entry: Any, recorders: list[StartRecorder], redact: Callable[[str], str]) -> RecordedServer:
     settings = {key: entry[key] for key in _SETTINGS if key in entry} if isinstance(entry, dict) else {}
-    starts = [tape.start(redact) for tape in tapes]
+    starts = [recorder.start(redact) for recorder in recorders]
     return RecordedServer(
         settings=mask_strings(settings, redact), starts=[start for start in starts if start is not None]
     )

@@ -9,10 +9,9 @@ from typing import Any
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
-from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
-from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.transports.base import InProcessServer, StandaloneTransport, open_channels
+from gaia.mcp.rpc.channel import ChannelListener, Ending, Outgoing
+from gaia.mcp.transports.base import InProcessServer, open_channels
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.threads import EngineThread
@@ -27,13 +26,13 @@ from gaia.testing.cassette import (
     is_listing,
     without_meta,
 )
+from gaia.testing.in_memory import InMemoryChannel, InMemoryTransport
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
 _MISMATCH = -32000
 """The code of the error with which a request is answered that was not recorded."""
 
 _JOIN_SECONDS = 2.0
-_MAX_PENDING = 1024
 
 
 class _Played:
@@ -91,8 +90,13 @@ class ReplayedServer(InProcessServer):
     def __repr__(self) -> str:
         return f"<ReplayedServer of {self.place}>"
 
-    def transport(self, timeout: float) -> _ReplayTransport:
-        return _ReplayTransport(self, timeout)
+    def transport(self, timeout: float) -> InMemoryTransport:
+        """Each `open` plays the next start of the cassette."""
+
+        def start(listener: ChannelListener, name: str) -> _ReplayChannel:
+            return _ReplayChannel(self, self.begin(), listener, name)
+
+        return InMemoryTransport("cassette", timeout, start)
 
     def begin(self) -> _PlayedStart:
         """The next start. Raises StartFailed if it failed in the recording, or is not recorded."""
@@ -144,49 +148,20 @@ def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> 
     return next(exact, next(iter(matching), None))
 
 
-class _ReplayTransport(StandaloneTransport):
-    """Each `open` plays the next start of the cassette."""
-
-    network_transport = "pipe"
-
-    def __init__(self, server: ReplayedServer, timeout: float) -> None:
-        super().__init__(timeout, _MAX_PENDING)
-        self._server = server
-
-    def __repr__(self) -> str:
-        return f"<transport of {self._server!r}>"
-
-    @property
-    def _label(self) -> str:
-        return "cassette"
-
-    def present(self, channel: Channel) -> None:
-        if isinstance(channel, _ReplayChannel):
-            self._channel = channel
-
-    def open(self, listener: ChannelListener, name: str) -> _ReplayChannel:
-        self._channel = channel = _ReplayChannel(self._server, self._server.begin(), listener, name)
-        return channel
-
-
 _Script = Generator[str, dict[str, Any], str | None]
 """What the server does next: it yields the id of each request whose answer it waits for, and is sent the answer."""
 
 
-class _ReplayChannel:
-    """One start of the server; see `Channel`. A thread of its own plays what the server sends."""
+class _ReplayChannel(InMemoryChannel):
+    """One start of the server. A thread of its own plays what the server sends."""
 
     def __init__(self, server: ReplayedServer, start: _PlayedStart, listener: ChannelListener, name: str) -> None:
         """Raises StartFailed if there are no more threads."""
-        self.pid: int | None = None
-        self.is_forked = False
+        super().__init__(listener)
         self._server = server
         self._start = start
-        self._listener = listener
-        self._lock = reentrant_lock()
-        """Owns `_is_over` and `_ending`, and decides whether something is still written."""
         self._is_over = False
-        self._ending: Ending | None = None
+        """The lock decides whether something is still written."""
         self._inbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         """What waits in it is not written yet: if the server ends before, it goes to the next start."""
         # Only the thread uses the rest.
@@ -211,22 +186,6 @@ class _ReplayChannel:
             self._inbox.put(item)
         return True
 
-    def cancel(self, notice: Frame) -> None:
-        self.send(notice)
-
-    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """The messages are those of the recording."""
-
-    def redact(self, text: str) -> str:
-        """Secrets are masked in the cassette."""
-        return text
-
-    def ending(self, wait: float) -> Ending | None:  # noqa: ARG002 - it is known at once
-        return self._ending
-
-    def memory(self) -> None:
-        """There is no process."""
-
     def stop_writing(self) -> bool:
         with self._lock:
             self._is_over = True
@@ -239,9 +198,6 @@ class _ReplayChannel:
             self._thread.join(_JOIN_SECONDS)
             open_channels.discard(self)
         return self._ending or Ending()
-
-    def after_fork(self) -> None:
-        self.is_forked = True
 
     # The thread. Everything below runs on it.
 

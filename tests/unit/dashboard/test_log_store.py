@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from gaia.dashboard import log_store
-from gaia.dashboard.log_store import LogStore
+from gaia.dashboard import stores
+from gaia.dashboard.stores import LogStore
 from gaia.runtime.log import get_logger
 
 
@@ -53,7 +53,7 @@ def test_plain_records_are_kept_too(store: LogStore) -> None:
 
 
 def test_they_are_bounded_in_bytes(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "_MAX_BYTES", 100_000)
+    monkeypatch.setattr(stores, "_MAX_LOG_BYTES", 100_000)
     logger = get_logger("gaia.test")
     for number in range(100):
         logger.debug("long", server="it", number=number, text="x" * 4000)

@@ -3,9 +3,9 @@
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from gaia.dashboard import span_store
+from gaia.dashboard import stores
 from gaia.dashboard.live_updates import UpdateBuffer
-from gaia.dashboard.span_store import SpanStore
+from gaia.dashboard.stores import SpanStore
 
 CALL = {"mcp.method.name": "tools/call", "gaia.mcp.server.name": "it", "gen_ai.tool.name": "echo"}
 
@@ -46,7 +46,7 @@ def test_other_spans_are_no_calls(store: SpanStore, provider: TracerProvider) ->
 
 
 def test_memory_is_bounded(store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_store, "_MAX_SPANS", 10)
+    monkeypatch.setattr(stores, "_MAX_SPANS", 10)
     tracer = provider.get_tracer("test")
     for _ in range(50):
         tracer.start_span("tools/call echo", attributes=CALL).end()
@@ -59,7 +59,7 @@ def test_memory_is_bounded(store: SpanStore, provider: TracerProvider, monkeypat
 def test_a_trace_without_end_keeps_its_last_spans(
     store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(span_store, "_MAX_SPANS_OF_A_TRACE", 5)
+    monkeypatch.setattr(stores, "_MAX_SPANS_OF_A_TRACE", 5)
     tracer = provider.get_tracer("test")
     with tracer.start_as_current_span("agent"):
         for _ in range(20):

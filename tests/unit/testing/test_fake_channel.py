@@ -12,8 +12,9 @@ from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.rpc.channel import Ending, Errand, Frame
 from gaia.runtime.clock import SystemClock
-from gaia.testing.fake_channel import FakeChannel, FakeTransport
-from gaia.testing.offering import Offering
+from gaia.testing.fake_channel import FakeChannel
+from gaia.testing.fake_state import FakeServerState
+from gaia.testing.in_memory import InMemoryTransport
 
 PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 
@@ -68,13 +69,13 @@ def listener() -> Listener:
 
 @pytest.fixture
 def channel(listener: Listener) -> Iterator[FakeChannel]:
-    channel = FakeChannel(offering(), listener, "time", 1)
+    channel = FakeChannel(state(), listener, "time", 1)
     yield channel
     channel.close(0)
 
 
-def offering() -> Offering:
-    return Offering(
+def state() -> FakeServerState:
+    return FakeServerState(
         "time", revision="2025-11-25", instructions=None, clock=SystemClock(), notify=lambda _method, _params: None
     )
 
@@ -141,11 +142,11 @@ def test_it_has_no_process_and_no_secrets(channel: FakeChannel) -> None:
 
 class TestTransport:
     @pytest.fixture
-    def transport(self, listener: Listener) -> FakeTransport:
-        return FakeTransport("time", 5, lambda listener, name: FakeChannel(offering(), listener, name, 1))
+    def transport(self, listener: Listener) -> InMemoryTransport:
+        return InMemoryTransport("time", 5, lambda listener, name: FakeChannel(state(), listener, name, 1))
 
     def test_calls_go_to_the_first_channel_until_another_one_is_presented(
-        self, transport: FakeTransport, listener: Listener
+        self, transport: InMemoryTransport, listener: Listener
     ) -> None:
         assert transport.channel is None
         first, second = transport.open(listener, "time"), transport.open(listener, "time")
@@ -157,7 +158,7 @@ class TestTransport:
         for channel in (first, second):
             channel.close(0)
 
-    def test_it_has_the_four_methods_of_a_transport(self, transport: FakeTransport) -> None:
+    def test_it_has_the_four_methods_of_a_transport(self, transport: InMemoryTransport) -> None:
         assert transport.connect()
         assert transport.send_request("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
         transport.disconnect()

@@ -13,6 +13,7 @@ from gaia.runtime.clock import Clock, SystemClock
 from gaia.runtime.locks import TimedQueue
 from gaia.testing import FakeClock
 from gaia.testing import fake_clock as fake_clock_module
+from gaia.testing.fake_clock import blocked_loop
 from tests.waiting import PATIENCE
 
 Executor = Callable[..., "Future[Any]"]
@@ -157,3 +158,17 @@ def test_no_time_passes_while_a_thread_holds_it(fake_clock: FakeClock, run: Exec
         fake_clock.advance_until(looked_often)
     assert set(looks) == {before}
     fake_clock.advance_until(waiter.done)
+
+
+def test_the_error_says_what_to_do_on_an_event_loop() -> None:
+    async def on_a_loop() -> str:
+        return blocked_loop("clock.advance_until")
+
+    assert "await asyncio.to_thread(clock.advance_until, …)" in asyncio.run(on_a_loop())
+
+
+def test_it_says_nothing_elsewhere() -> None:
+    async def in_a_thread() -> str:
+        return await asyncio.to_thread(blocked_loop, "clock.advance_until")
+
+    assert blocked_loop("clock.advance_until") == asyncio.run(in_a_thread()) == ""

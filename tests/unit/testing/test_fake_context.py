@@ -7,7 +7,7 @@ import pytest
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing
 from gaia.runtime.cancellation import CancelScope
 from gaia.testing.fake_context import FakeContext
-from gaia.testing.offering import FakeCall
+from gaia.testing.fake_state import FakeCall
 
 Json = dict[str, Any]
 

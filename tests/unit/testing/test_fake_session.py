@@ -13,8 +13,7 @@ from gaia.runtime.clock import SystemClock
 from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakePrompt
 from gaia.testing.fake_session import FakeSession
-from gaia.testing.faults import Fault
-from gaia.testing.offering import Offering
+from gaia.testing.fake_state import FakeServerState, Fault
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
@@ -30,14 +29,14 @@ class Server:
     """A session of a server whose client is the test."""
 
     def __init__(self, revision: str) -> None:
-        self.offering = Offering(
+        self.state = FakeServerState(
             "time", revision=revision, instructions=None, clock=SystemClock(), notify=lambda method, params: None
         )
         self.written: list[Json] = []
         self.endings: list[Ending] = []
         self._meta = META if revision == STATELESS else {}
         self._threads = DaemonPool("mcp-time-fake", 4)
-        self.session = FakeSession(self.offering, 1, self._threads, self._write, self.endings.append)
+        self.session = FakeSession(self.state, 1, self._threads, self._write, self.endings.append)
 
     def _write(self, line: bytes) -> None:
         self.written.append(json.loads(line))
@@ -129,7 +128,7 @@ class TestHandshakeEra:
         def ask(context: MCPContext) -> str:
             return str(context.list_roots())
 
-        server.offering.tools.add(ask)
+        server.state.tools.add(ask)
         server.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
         server.send("tools/call", {"name": "ask"}, 2)
         assert wait_until(lambda: any(message.get("method") == "roots/list" for message in server.written))
@@ -141,7 +140,7 @@ class TestHandshakeEra:
         def ask(context: MCPContext) -> str:
             return str(context.list_roots())
 
-        server.offering.tools.add(ask)
+        server.state.tools.add(ask)
         server.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
         server.send("tools/call", {"name": "ask"}, 2)
         assert wait_until(lambda: len(server.written) == 2)
@@ -178,7 +177,7 @@ class TestStatelessEra:
             second = context.elicit("Second?", {"type": "object", "properties": {}})
             return {"answers": [first["action"], second["action"]]}
 
-        stateless.offering.tools.add(ask)
+        stateless.state.tools.add(ask)
         params: Json = {"name": "ask"}
         for round_, action in enumerate(("accept", "decline"), 1):
             stateless.send("tools/call", params, round_)
@@ -216,7 +215,7 @@ class TestStatelessEra:
             context.log("info", "quiet")
             context.log("error", "loud")
 
-        stateless.offering.tools.add(speak)
+        stateless.state.tools.add(speak)
         meta = {} if level is None else {"io.modelcontextprotocol/logLevel": level}
         stateless.send("tools/call", {"name": "speak"}, meta=meta)
         stateless.answer()
@@ -234,9 +233,9 @@ class TestCalls:
             assert context.cancelled
             context.raise_if_cancelled()
 
-        server.offering.tools.add(wait)
+        server.state.tools.add(wait)
         server.send("tools/call", {"name": "wait"}, meta={"progressToken": 1})
-        call = server.offering.wait_for_call("wait", 1)
+        call = server.state.wait_for_call("wait", 1)
         server.notify("notifications/cancelled", {"requestId": 1})
         assert cancelled.wait(PATIENCE)
         assert call.cancelled
@@ -254,7 +253,7 @@ class TestCalls:
                 seen.append("cancelled")
                 raise
 
-        server.offering.tools.add(ask)
+        server.state.tools.add(ask)
         server.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
         server.send("tools/call", {"name": "ask"}, 2)
         assert wait_until(lambda: len(server.written) == 2)
@@ -263,14 +262,14 @@ class TestCalls:
         assert len(server.written) == 2
 
     def test_a_call_that_comes_at_the_end_is_cancelled(self, server: Server) -> None:
-        server.offering.tools.add({"name": "ping"})
+        server.state.tools.add({"name": "ping"})
         server.session.close()
         server.send("tools/call", {"name": "ping"})
         server.close()
         assert server.written == []
 
     def test_a_result_that_json_cannot_hold_is_an_error(self, server: Server) -> None:
-        server.offering.prompts.add(FakePrompt(lambda: [object()], name="odd"))
+        server.state.prompts.add(FakePrompt(lambda: [object()], name="odd"))
         server.send("prompts/get", {"name": "odd"})
         error = server.answer()["error"]
         assert error["code"] == -32603
@@ -280,20 +279,20 @@ class TestCalls:
         def greet(name: str) -> str:
             return name
 
-        server.offering.prompts.add(greet)
+        server.state.prompts.add(greet)
         server.send("prompts/get", {"name": "greet"})
         assert server.answer()["error"]["message"] == "ValueError(\"missing argument 'name'\")"
 
     def test_the_server_may_end_at_a_call(self, server: Server) -> None:
-        server.offering.tools.add({"name": "ping"})
-        server.offering.plan(Fault("end", ending=Ending(7)), None, 1, 1)
+        server.state.tools.add({"name": "ping"})
+        server.state.plan(Fault("end", ending=Ending(7)), None, 1, 1)
         server.send("tools/call", {"name": "ping"})
         assert wait_until(lambda: bool(server.endings))
         assert (server.endings, server.written) == ([Ending(7)], [])
 
     def test_a_call_that_is_about_to_hang_is_answered_when_calls_are_resumed(self, server: Server) -> None:
-        server.offering.tools.add({"name": "ping"})
-        server.offering.plan(Fault("hang"), None, 1, 1)
+        server.state.tools.add({"name": "ping"})
+        server.state.plan(Fault("hang"), None, 1, 1)
         server.send("tools/call", {"name": "ping"})
         server.session.resume()
         assert server.answer()["result"]["content"] == []
@@ -302,7 +301,7 @@ class TestCalls:
         def work(context: MCPContext) -> None:
             context.report_progress(1, message="one")
 
-        server.offering.tools.add(work)
+        server.state.tools.add(work)
         server.send("tools/call", {"name": "work"})
         server.answer()
         server.send("tools/call", {"name": "work"}, 2, meta={"progressToken": "t"})
@@ -315,7 +314,7 @@ class TestCalls:
         def who(context: MCPContext) -> list[Any]:
             return [context.client_info["name"], context.supports("roots"), context.method, context.protocol_version]
 
-        server.offering.tools.add(who)
+        server.state.tools.add(who)
         client = {"clientInfo": {"name": "test"}, "capabilities": {"roots": {}}}
         server.send("initialize", {"protocolVersion": "2025-11-25", **client})
         server.send("tools/call", {"name": "who"}, 2)

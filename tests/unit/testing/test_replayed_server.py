@@ -53,7 +53,7 @@ def play() -> Iterator[Play]:
 
     def play(*starts: Start, **options: Any) -> MCPClientManager:
         cassette = Cassette(cassette=1, servers={"s": RecordedServer(starts=list(starts), settings={"timeout": 100})})
-        replay = Replay(Path("tape.json"), cassette, None)
+        replay = Replay(Path("cassette.json"), cassette, None)
         manager = MCPClientManager(replay, **options)
         managers.append(manager)
         manager.load_from_config()
@@ -92,7 +92,7 @@ class TestAnswers:
         assert not manager.call_tool("mcp_s_a").is_error
         result = manager.call_tool("mcp_s_a")
         assert result.is_error
-        assert "tape.json, server 's': tool 'a' was asked for this once in the recording" in text(result)
+        assert "cassette.json, server 's': tool 'a' was asked for this once in the recording" in text(result)
         assert mismatches(manager) == [text(result)]
 
     def test_other_arguments(self, play: Play) -> None:

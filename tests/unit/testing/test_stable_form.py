@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.rpc.channel import Ending
-from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step
-from gaia.testing.stable_form import stable_start
+from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step, stable_start
 
 GREETING = RecordedExchange(request="initialize", result={"capabilities": {"tools": {}}})
 LISTING = RecordedExchange(request="tools/list", result={"tools": []})

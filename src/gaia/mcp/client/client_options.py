@@ -14,7 +14,7 @@ from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.config.server_config import OutputMode, PinMode, ServerConfig
 from gaia.mcp.protocol.eras import ClientIdentity
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.context import RecyclingLimits
@@ -194,7 +194,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """The approved definitions of a server, by its name, for clients without pins of their own."""
     on_authorization: OnAuthorization | None = None
     """For clients whose login has none of its own."""
-    taps: Taps = msgspec.field(default_factory=Taps)
+    recorders: Recorders = msgspec.field(default_factory=Recorders)
     """Where servers are recorded, if they are."""
     on_event: Callable[[Event], None] = lambda _: None
     """Told of each event, on the thread that it happens on."""

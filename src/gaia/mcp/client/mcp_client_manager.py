@@ -21,7 +21,7 @@ from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTo
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -110,7 +110,7 @@ class MCPClientManager:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self.taps = Taps()
+        self.recorders = Recorders()
         """Where servers are recorded, if they are."""
         self.listeners = Listeners()
         """Told of the events of all servers."""
@@ -125,7 +125,7 @@ class MCPClientManager:
                 **threads_for("manager"),
                 tool_filter=tool_filter,
                 on_authorization=on_authorization,
-                taps=self.taps,
+                recorders=self.recorders,
             ),
             ClientOptions(
                 restart_policy=restart_policy,

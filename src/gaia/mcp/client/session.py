@@ -408,6 +408,6 @@ def supervision_context(
         clock=services.clock,
         rng=services.rng,
         observer=observer,
-        taps=services.taps,
+        recorders=services.recorders,
         executor=callbacks.lane().post,
     )

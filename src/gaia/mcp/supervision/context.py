@@ -11,7 +11,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.server_requests import ServerRequests
@@ -133,7 +133,7 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     """For jitter; used by the supervisor's thread alone."""
     observer: Observer
     """Told of all requests, and of the server's starts, losses and stops."""
-    taps: Taps = msgspec.field(default_factory=Taps)
+    recorders: Recorders = msgspec.field(default_factory=Recorders)
     """Where the server is recorded, if it is."""
     executor: Executor = lambda task: task()
     """Runs the application's span processors, for which neither the supervisor nor a reader may wait."""

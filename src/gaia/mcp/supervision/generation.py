@@ -13,7 +13,7 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, Ending
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.rpc.counted_connection import CountedConnection
-from gaia.mcp.rpc.tap import Tap
+from gaia.mcp.rpc.recorder import Recorder
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.exchange_runner import RunExchange
@@ -93,13 +93,13 @@ class Generation:
             on_lost=lambda call, _: call_queue.repeat(call),
             post=loop.post,
         )
-        tap = None if context.taps.new is None else context.taps.new(context.name)
-        self._opened = _open(context, connection, tap)
+        recorder = None if context.recorders.new is None else context.recorders.new(context.name)
+        self._opened = _open(context, connection, recorder)
         """What the transport has opened."""
         self._channel = self._opened
         try:
-            if tap is not None:
-                self._channel = tap.channel(self._opened)
+            if recorder is not None:
+                self._channel = recorder.channel(self._opened)
             connection.channel = self._channel
             mask_secrets_of(self._channel)
         except BaseException:
@@ -274,13 +274,13 @@ class Termination:
             self._on_closed(ending)
 
 
-def _open(context: SupervisionContext, connection: Connection, tap: Tap | None) -> Channel:
-    if tap is None:
+def _open(context: SupervisionContext, connection: Connection, recorder: Recorder | None) -> Channel:
+    if recorder is None:
         return context.transport.open(connection, context.name)
     try:
-        return context.transport.open(tap.listener(connection), context.name)
+        return context.transport.open(recorder.listener(connection), context.name)
     except MCPError as error:
-        tap.failed(error)
+        recorder.failed(error)
         raise
 
 

@@ -1,4 +1,4 @@
-"""What a tap between a server and its connection sees."""
+"""What a recorder between a server and its connection sees."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.rpc.channel import Channel, ChannelListener
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.rpc.tap import Taps
+from gaia.mcp.rpc.recorder import Recorders
 from gaia.testing import FakeClock
 from tests.supervised import Supervised, restart
 
 
-class SilentTap:
+class SilentRecorder:
     """Passes everything on, and notes the steps."""
 
     def __init__(self, seen: list[str]) -> None:
@@ -43,11 +43,11 @@ def test_each_start_has_a_tap_of_its_own(server: Supervised) -> None:
     names: list[str] = []
     seen: list[str] = []
 
-    def new(name: str) -> SilentTap:
+    def new(name: str) -> SilentRecorder:
         names.append(name)
-        return SilentTap(seen)
+        return SilentRecorder(seen)
 
-    server.context.taps.new = new
+    server.context.recorders.new = new
     server.started()
     assert seen == ["listener", "channel"]
     restart(server)
@@ -57,14 +57,14 @@ def test_each_start_has_a_tap_of_its_own(server: Supervised) -> None:
 
 def test_it_is_told_of_a_start_that_fails(server: Supervised) -> None:
     seen: list[str] = []
-    server.context.taps.new = lambda _: SilentTap(seen)
+    server.context.recorders.new = lambda _: SilentRecorder(seen)
     server.transport.start_errors.append(StartFailed("no such program"))
     assert not server.supervisor.start()
     assert seen == ["listener", "failed: no such program"]
 
 
 def test_without_one_nothing_stands_between(server: Supervised) -> None:
-    assert Taps().new is None
+    assert Recorders().new is None
     server.started()
     assert server.supervisor.call_queue.ready is not None
     assert server.supervisor.call_queue.ready.channel is server.transport.channel(1)

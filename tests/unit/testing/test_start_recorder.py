@@ -15,18 +15,18 @@ from gaia.mcp.rpc.channel import Ending, Frame
 from gaia.mcp.rpc.connection import Connection
 from gaia.testing import FakeClock
 from gaia.testing.cassette import RecordedEnding, RecordedExchange, Start, Step
-from gaia.testing.tape import RecordingState, Tape
+from gaia.testing.start_recorder import RecordingState, StartRecorder
 from tests.fake_transport import FakeChannel
 
 TOOLS = {"capabilities": {"tools": {}}}
 
 
 class Server:
-    """A tape between a connection and a channel of which the test says everything."""
+    """A recorder between a connection and a channel of which the test says everything."""
 
     def __init__(self) -> None:
         self.state = RecordingState()
-        self.tape = Tape(self.state)
+        self.recorder = StartRecorder(self.state)
         # The test answers the server's requests.
         self.connection = Connection(
             "s",
@@ -37,9 +37,9 @@ class Server:
             on_ended=lambda _: None,
             on_request=lambda _: True,
         )
-        self.listener = self.tape.listener(self.connection)
+        self.listener = self.recorder.listener(self.connection)
         self.inner = FakeChannel(self.listener, 1, {})
-        self.channel = self.connection.channel = self.tape.channel(self.inner)
+        self.channel = self.connection.channel = self.recorder.channel(self.inner)
 
     def send(self, identifier: int, method: str, params: dict[str, Any] | None = None) -> Call:
         call = Call(identifier, method, params, 0.0, 100.0)
@@ -59,7 +59,7 @@ class Server:
         self.listener.message_received(json.dumps({"jsonrpc": "2.0", **members}).encode())
 
     def start(self) -> Start:
-        start = self.tape.start(str)
+        start = self.recorder.start(str)
         assert start is not None
         return start
 
@@ -95,8 +95,8 @@ def test_a_request_that_was_never_written(server: Server) -> None:
 
 def test_a_request_that_did_not_leave_after_all(server: Server) -> None:
     call = server.send(3, "tools/call", {"name": "a"})
-    server.tape.unwritten(call)
-    server.tape.unwritten(call)
+    server.recorder.unwritten(call)
+    server.recorder.unwritten(call)
     assert server.calls() == []
 
 
@@ -228,9 +228,9 @@ def test_an_end_at_the_end_of_its_input_is_one_by_the_client(server: Server) -> 
 
 
 def test_a_start_that_fails() -> None:
-    tape = Tape(RecordingState())
-    tape.failed(StartFailed("no such file: secret"))
-    assert tape.start(lambda text: text.replace("secret", "***")) == Start(failed="no such file: ***")
+    recorder = StartRecorder(RecordingState())
+    recorder.failed(StartFailed("no such file: secret"))
+    assert recorder.start(lambda text: text.replace("secret", "***")) == Start(failed="no such file: ***")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_greeting_that_was_interrupted_is_left_out(answers: list[tuple[str, An
         if result is not None:
             server.answer(number, result)
     server.channel.close(0.0)
-    assert server.tape.start(str) is None
+    assert server.recorder.start(str) is None
 
 
 def test_nothing_is_recorded_once_it_is_stopped(server: Server) -> None:

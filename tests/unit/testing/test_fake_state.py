@@ -8,18 +8,19 @@ import pytest
 
 from gaia.runtime.clock import Clock, SystemClock
 from gaia.testing import FakeClock
-from gaia.testing import offering as module
-from gaia.testing.faults import Fault
-from gaia.testing.offering import FakeCall, Offering
+from gaia.testing import fake_state as module
+from gaia.testing.fake_state import FakeCall, FakeServerState, Fault, FaultPlan
 
 Told = list[tuple[str, dict[str, Any]]]
 
 
-def make(told: Told | None = None, clock: Clock | None = None) -> Offering:
+def make(told: Told | None = None, clock: Clock | None = None) -> FakeServerState:
     def notify(method: str, params: dict[str, Any]) -> None:
         (told if told is not None else []).append((method, params))
 
-    return Offering("time", revision="2025-11-25", instructions=None, clock=clock or SystemClock(), notify=notify)
+    return FakeServerState(
+        "time", revision="2025-11-25", instructions=None, clock=clock or SystemClock(), notify=notify
+    )
 
 
 def call(tool: str) -> FakeCall:
@@ -81,30 +82,30 @@ def test_an_update_changes_the_content_alone() -> None:
 
 
 def test_a_call_is_remembered_and_meets_its_faults() -> None:
-    offering = make()
-    offering.plan(Fault("hang"), "now", 1, None)
+    state = make()
+    state.plan(Fault("hang"), "now", 1, None)
     calls = [call("now"), call("later")]
-    assert [offering.record(one) for one in calls] == [[Fault("hang")], []]
-    assert offering.calls == calls
-    offering.clear_faults()
-    assert offering.record(call("now")) == []
+    assert [state.record(one) for one in calls] == [[Fault("hang")], []]
+    assert state.calls == calls
+    state.clear_faults()
+    assert state.record(call("now")) == []
 
 
 def test_a_call_that_came_is_not_waited_for() -> None:
-    offering = make()
+    state = make()
     calls = [call("now"), call("later"), call("now")]
     for one in calls:
-        offering.record(one)
-    assert offering.wait_for_call("now", 2) is calls[2]
-    assert offering.wait_for_call(None, 2) is calls[1]
+        state.record(one)
+    assert state.wait_for_call("now", 2) is calls[2]
+    assert state.wait_for_call(None, 2) is calls[1]
 
 
 def test_a_call_that_does_not_come_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
-    offering = make()
-    offering.record(call("later"))
+    state = make()
+    state.record(call("later"))
     with pytest.raises(AssertionError, match=r"call 1 of now did not come; the calls that came: \['later'\]"):
-        offering.wait_for_call("now", 1)
+        state.wait_for_call("now", 1)
 
 
 def test_a_fake_clock_waits_for_work_once() -> None:
@@ -126,3 +127,63 @@ def test_a_fake_clock_waits_for_work_once() -> None:
 
 def test_another_clock_waits_for_nothing() -> None:
     make().begin_work()()
+
+
+HANG = Fault("hang")
+
+
+def outcomes(plan: FaultPlan, *tools: str) -> list[int]:
+    """How many faults happen at calls of these tools."""
+    return [len(plan.at_call(tool)) for tool in tools]
+
+
+def test_it_happens_at_the_nth_call_once() -> None:
+    plan = FaultPlan()
+    plan.add(HANG, None, 2, 1)
+    assert outcomes(plan, "a", "b", "a", "b") == [0, 1, 0, 0]
+
+
+def test_only_calls_of_its_tool_count() -> None:
+    plan = FaultPlan()
+    plan.add(HANG, "a", 2, 1)
+    assert outcomes(plan, "a", "b", "b", "a", "a") == [0, 0, 0, 1, 0]
+
+
+def test_it_happens_as_often_as_it_is_told_to() -> None:
+    plan = FaultPlan()
+    plan.add(HANG, None, 2, 2)
+    assert outcomes(plan, "a", "a", "a", "a") == [0, 1, 1, 0]
+
+
+def test_it_may_happen_for_ever() -> None:
+    plan = FaultPlan()
+    plan.add(HANG, "a", 1, None)
+    assert outcomes(plan, *["a"] * 50) == [1] * 50
+
+
+def test_several_happen_in_the_order_of_adding() -> None:
+    plan = FaultPlan()
+    junk = Fault("junk", data=b"x")
+    plan.add(junk, None, 1, 1)
+    plan.add(HANG, "a", 1, 1)
+    assert plan.at_call("a") == [junk, HANG]
+
+
+def test_calls_count_from_the_moment_when_it_was_added() -> None:
+    plan = FaultPlan()
+    outcomes(plan, "a", "a")
+    plan.add(HANG, "a", 1, 1)
+    assert outcomes(plan, "a", "a") == [1, 0]
+
+
+def test_cleared_faults_do_not_happen() -> None:
+    plan = FaultPlan()
+    plan.add(HANG, None, 1, None)
+    plan.clear()
+    assert outcomes(plan, "a") == [0]
+
+
+@pytest.mark.parametrize(("nth", "times", "name"), [(0, 1, "nth"), (1, 0, "times"), (-1, 1, "nth")])
+def test_a_number_below_one_is_refused(nth: int, times: int, name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: must be 1 or more"):
+        FaultPlan().add(HANG, None, nth, times)

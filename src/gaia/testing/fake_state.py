@@ -7,14 +7,15 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+import msgspec
+
+from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
-from gaia.testing.blocked_loop import blocked_loop
-from gaia.testing.fake_clock import FakeClock
+from gaia.testing.fake_clock import FakeClock, blocked_loop
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
-from gaia.testing.faults import Fault, FaultPlan
 
 Content = str | bytes
 """What a resource holds: a text, or bytes."""
@@ -39,29 +40,35 @@ class FakeCall:
     """Whether the client has cancelled it, as it does at its deadline."""
 
 
-class Named(Protocol):
-    """Something that is offered."""
+class FakeResource:
+    """A resource of a `FakeServer`. Immutable."""
 
-    @property
-    def name(self) -> str: ...
+    def __init__(self, uri: str, content: Content | Callable[[], Content], **definition: Any) -> None:
+        self.name = uri
+        self.definition: Json = {"uri": uri, "name": uri.rpartition("/")[2] or uri, **definition}
+        self._content = content
 
-    @property
-    def definition(self) -> Json: ...
+    def read(self) -> Json:
+        """The result of ``resources/read``, on the thread of the caller."""
+        content = self._content() if callable(self._content) else self._content
+        body = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
+        mime = self.definition.get("mimeType", "text/plain" if "text" in body else "application/octet-stream")
+        return {"contents": [{"uri": self.name, "mimeType": mime, **body}]}
 
 
-T = TypeVar("T", bound=Named)
+ItemT = TypeVar("ItemT", FakeTool, FakePrompt, FakeResource)
 
 
-class Collection(Generic[T]):
+class Collection(Generic[ItemT]):
     """What a server offers of one kind, by name. A connected client is told of changes. Thread-safe."""
 
     def __init__(self, on_changed: Callable[[], None]) -> None:
         self._lock = reentrant_lock()
         """Owns the writing of `_items`, which is replaced as a whole, so that reading takes no lock."""
-        self._items: dict[str, T] = {}
+        self._items: dict[str, ItemT] = {}
         self._on_changed = on_changed
 
-    def _put(self, item: T) -> T:
+    def _put(self, item: ItemT) -> ItemT:
         with self._lock:
             self._items = {**self._items, item.name: item}
         self._on_changed()
@@ -75,7 +82,7 @@ class Collection(Generic[T]):
             self._items = items
         self._on_changed()
 
-    def get(self, name: object) -> T | None:
+    def get(self, name: object) -> ItemT | None:
         """None for a name that is not there."""
         return self._items.get(name) if isinstance(name, str) else None
 
@@ -107,22 +114,6 @@ class Prompts(Collection[FakePrompt]):
         return self._put(FakePrompt.of(prompt))
 
 
-class FakeResource:
-    """A resource of a `FakeServer`. Immutable."""
-
-    def __init__(self, uri: str, content: Content | Callable[[], Content], **definition: Any) -> None:
-        self.name = uri
-        self.definition: Json = {"uri": uri, "name": uri.rpartition("/")[2] or uri, **definition}
-        self._content = content
-
-    def read(self) -> Json:
-        """The result of ``resources/read``, on the thread of the caller."""
-        content = self._content() if callable(self._content) else self._content
-        body = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
-        mime = self.definition.get("mimeType", "text/plain" if "text" in body else "application/octet-stream")
-        return {"contents": [{"uri": self.name, "mimeType": mime, **body}]}
-
-
 class Resources(Collection[FakeResource]):
     """The resources of a `FakeServer`."""
 
@@ -145,8 +136,8 @@ class Resources(Collection[FakeResource]):
         self._on_updated(uri)
 
 
-class Offering:
-    """What all generations of a fake server share."""
+class FakeServerState:
+    """What all generations of a fake server share. Thread-safe."""
 
     def __init__(
         self,
@@ -215,3 +206,63 @@ class Offering:
                 missing = f"call {nth} of {tool or 'any tool'} did not come; the calls that came: {came}"
                 raise AssertionError(missing + blocked_loop("server.wait_for_call"))
             return matching()[nth - 1]
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that goes wrong at a call."""
+
+    kind: Literal["delay", "junk", "hang", "end"]
+    seconds: float = 0.0
+    """Of a delay."""
+    data: bytes = b""
+    """Of junk."""
+    ending: Ending = Ending()
+    """How the server ends."""
+    after: bool = False
+    """Whether the server ends when the tool has run, and not before."""
+
+
+@dataclasses.dataclass
+class _Planned:
+    fault: Fault
+    tool: str | None
+    """None: calls of any tool count."""
+    before: int
+    """Calls that pass before it happens."""
+    times: int | None
+    """How often it still happens; None for ever."""
+
+
+class FaultPlan:
+    """What is to go wrong at which call. Not thread-safe: its owner has a lock."""
+
+    def __init__(self) -> None:
+        self._planned: list[_Planned] = []
+
+    def add(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
+        """Have `fault` happen at the `nth` call from now on, and at as many calls after it as make `times`.
+
+        Only calls of `tool` count, if it is given. `times` None is for ever.
+        """
+        for name, value in (("nth", nth), ("times", times)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: must be 1 or more, got {value!r}")
+        self._planned.append(_Planned(fault, tool, nth - 1, times))
+
+    def at_call(self, tool: str) -> list[Fault]:
+        """Count a call of `tool`; what happens at it, in the order of adding."""
+        faults = []
+        for planned in self._planned:
+            if planned.tool not in (None, tool):
+                continue
+            if planned.before > 0:
+                planned.before -= 1
+                continue
+            faults.append(planned.fault)
+            if planned.times is not None:
+                planned.times -= 1
+        self._planned = [planned for planned in self._planned if planned.times != 0]
+        return faults
+
+    def clear(self) -> None:
+        self._planned.clear()

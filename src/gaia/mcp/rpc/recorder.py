@@ -10,7 +10,7 @@ from gaia.mcp.rpc.channel import Channel, ChannelListener
 from gaia.mcp.rpc.connection import Connection
 
 
-class Tap(Protocol):
+class Recorder(Protocol):
     """Sees what one start of a server sends and receives, on the threads that do so. Never blocks and never raises."""
 
     def listener(self, connection: Connection) -> ChannelListener:
@@ -23,10 +23,10 @@ class Tap(Protocol):
         """The transport could not open a channel."""
 
 
-class Taps:
-    """The taps of the servers of one manager, or of one client. Starts from now on get what `new` makes."""
+class Recorders:
+    """The recorders of the servers of one manager, or of one client. Starts from now on get what `new` makes."""
 
     def __init__(self) -> None:
-        self.new: Callable[[str], Tap] | None = None
-        """Makes the tap of one start of a server, by the server's name; None while nothing is recorded. Set by any
+        self.new: Callable[[str], Recorder] | None = None
+        """Makes the recorder of one start of a server, by the server's name; None while nothing is recorded. Set by any
         thread, read once for each start."""

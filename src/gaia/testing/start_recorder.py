@@ -33,9 +33,9 @@ from gaia.testing.cassette import (
     Step,
     is_greeting,
     is_listing,
+    stable_start,
     without_meta,
 )
-from gaia.testing.stable_form import stable_start
 
 _ENDING_SECONDS = 1.0
 """For the exit status of a server that has just ended."""
@@ -48,11 +48,11 @@ _MACHINE = "roots/list"
 
 
 class RecordingState:
-    """What all tapes of a recording share."""
+    """What all recorders of a recording share."""
 
     def __init__(self) -> None:
         self.lock = reentrant_lock()
-        """Owns everything that the tapes know, and `stopped`."""
+        """Owns everything that the recorders know, and `stopped`."""
         self.stopped = False
         """What happens from now on is not recorded."""
 
@@ -75,8 +75,8 @@ class _Pending(msgspec.Struct):
         return exchange.result is None and exchange.error is None and exchange.failed is None and not self.item.ended
 
 
-class Tape:
-    """One start of a server: the tap (`Tap`) between the channel and the connection."""
+class StartRecorder:
+    """One start of a server: the recorder (`Recorder`) between the channel and the connection."""
 
     def __init__(self, recording: RecordingState) -> None:
         self._recording = recording
@@ -95,7 +95,7 @@ class Tape:
         """The server has ended by itself."""
         self._closing = False
 
-    # Between the channel and the connection; see `Tap`.
+    # Between the channel and the connection; see `Recorder`.
 
     def listener(self, connection: Connection) -> ChannelListener:
         self._connection = connection
@@ -251,29 +251,29 @@ class Tape:
 class _Listener:
     """Passes everything from the channel to the connection; see `ChannelListener`."""
 
-    def __init__(self, tape: Tape, connection: Connection) -> None:
-        self._tape = tape
+    def __init__(self, recorder: StartRecorder, connection: Connection) -> None:
+        self._recorder = recorder
         self._connection = connection
         self.awaits_answers = connection.awaits_answers
 
     def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
-        self._tape.received(line)
+        self._recorder.received(line)
         self._connection.message_received(line, call_id)
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
-        self._tape.request_failed(call_id, error)
+        self._recorder.request_failed(call_id, error)
         self._connection.request_failed(call_id, error)
 
     def channel_ended(self) -> None:
-        self._tape.ended()
+        self._recorder.ended()
         self._connection.channel_ended()
 
 
 class _Channel:
     """Passes everything from the connection to the channel; see `Channel`."""
 
-    def __init__(self, tape: Tape, channel: Channel) -> None:
-        self._tape = tape
+    def __init__(self, recorder: StartRecorder, channel: Channel) -> None:
+        self._recorder = recorder
         self._channel = channel
         self.cancel = channel.cancel
         self.set_protocol_version = channel.set_protocol_version
@@ -291,29 +291,29 @@ class _Channel:
         return session
 
     def send(self, item: Outgoing) -> bool:
-        return self._channel.send(_Item(self._tape, item))
+        return self._channel.send(_Item(self._recorder, item))
 
     def ending(self, wait: float) -> Ending | None:
         ending = self._channel.ending(wait)
         if ending is not None:
-            self._tape.learnt(ending)
+            self._recorder.learnt(ending)
         return ending
 
     def stop_writing(self) -> bool:
         # The server leaves at the end of its input, before `close` or after it.
-        self._tape.closing()
+        self._recorder.closing()
         return self._channel.stop_writing()
 
     def close(self, grace: float) -> Ending:
-        self._tape.closing()
+        self._recorder.closing()
         return self._channel.close(grace)
 
 
 class _Item:
-    """Something to be written, which tells the tape when it is; see `Outgoing`."""
+    """Something to be written, which tells the recorder when it is; see `Outgoing`."""
 
-    def __init__(self, tape: Tape, item: Outgoing) -> None:
-        self._tape = tape
+    def __init__(self, recorder: StartRecorder, item: Outgoing) -> None:
+        self._recorder = recorder
         self._item = item
         self.frame = item.frame
         self.id = item.id
@@ -334,9 +334,9 @@ class _Item:
     def begin_write(self) -> bool:
         if not self._item.begin_write():
             return False
-        self._tape.written(self)
+        self._recorder.written(self)
         return True
 
     def undo_write(self) -> None:
-        self._tape.unwritten(self)
+        self._recorder.unwritten(self)
         self._item.undo_write()

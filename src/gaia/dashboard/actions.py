@@ -1,0 +1,225 @@
+"""What the page asks of a server: to call a tool, to show resources and prompts, to start anew or to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from opentelemetry import context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gaia.dashboard import responses
+from gaia.dashboard.live_updates import UpdateBuffer
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.errors import MCPError
+from gaia.runtime.cancellation import CancelScope
+from gaia.serving.http import disconnected
+from gaia.serving.threads import TooManyCalls, WorkerThreads
+
+ANSWER_SECONDS = 20.0
+"""How long a request waits for a start or a stop, which goes on after that."""
+_MAX_RESULT = 2 * 1024 * 1024
+"""Bytes. A page shows no more, however much a server sends."""
+_SECONDS_BETWEEN_REPORTS = 0.1
+"""Of progress: a server may report thousands in a second."""
+_MAX_MESSAGE = 300
+"""Characters of a report of progress."""
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class OfServer(msgspec.Struct):
+    """The JSON object that the page posts; for some actions it has more members."""
+
+    server: _Name
+
+
+class ToolCall(OfServer):
+    tool: _Name
+    arguments: dict[str, Any] = {}
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
+
+
+class OfResource(OfServer):
+    uri: _Name
+
+
+class OfPrompt(OfServer):
+    prompt: _Name
+    arguments: dict[str, str] = {}
+
+
+AskedT = TypeVar("AskedT", bound=OfServer)
+
+
+class Actions:
+    """The endpoints ``POST /api/<action>``.
+
+    - ``try`` calls a tool, see `ToolCall`. The client's filters and pins hold here as everywhere. The call is in the
+      trace of a ``traceparent`` header, and its progress is written into the update buffer under the header, so that
+      the page recognises both.
+    - ``resources`` answers ``{"resources": […], "templates": […]}``, and ``resource`` reads one.
+    - ``prompts`` answers ``{"prompts": […]}``, and ``prompt`` gets one.
+    - ``restart`` and ``stop`` answer ``{"server", "state", "failed", "error"}``. `state` is that of the server when the
+      request is answered. `failed` says that it has no fresh process, and `error` what went wrong with it last.
+    """
+
+    def __init__(self, manager: MCPClientManager, threads: WorkerThreads, buffer: UpdateBuffer) -> None:
+        self._manager = manager
+        self._threads = threads
+        self._buffer = buffer
+
+    def routes(self, *, of_gateway: bool) -> list[Route]:
+        """The servers of a gateway belong to those who run it: they are neither started nor stopped."""
+        endpoints = {
+            "try": _endpoint(ToolCall, self.call_tool),
+            "resources": self._question(
+                OfServer,
+                lambda client, _: {
+                    "resources": client.list_resources(),
+                    "templates": client.list_resource_templates(),
+                },
+            ),
+            "resource": self._question(OfResource, lambda client, asked: client.read_resource(asked.uri)),
+            "prompts": self._question(OfServer, lambda client, _: {"prompts": client.list_prompts()}),
+            "prompt": self._question(OfPrompt, lambda client, asked: client.get_prompt(asked.prompt, asked.arguments)),
+        }
+        if not of_gateway:
+            for name, change in (("restart", self._manager.restart), ("stop", self._manager.stop_server)):
+                endpoints[name] = self._change(change)
+        return [Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in endpoints.items()]
+
+    async def call_tool(self, request: Request, asked: ToolCall) -> Response:
+        client = self._manager.get_client(asked.server)
+        if client is None:
+            return _not_connected(asked)
+        if (refusal := client.refusal_of(asked.tool)) is not None:
+            return responses.problem(403, refusal.message)
+        parent = request.headers.get("traceparent", "")
+
+        def call_tool() -> dict[str, Any]:
+            # The thread runs this in a copy of the request's context, so nothing has to be detached.
+            context.attach(TraceContextTextMapPropagator().extract({"traceparent": parent}))
+            return client.call_tool(
+                asked.tool, asked.arguments, timeout=asked.timeout, on_progress=self.progress_of(parent)
+            )
+
+        return await self._answer(request, call_tool)
+
+    def progress_of(self, parent: str) -> Callable[[Any, Any, Any], None]:
+        """A function that writes the progress of one call into the update buffer. It runs in the call's thread."""
+        next_at = 0.0
+
+        def report(progress: Any, total: Any, message: Any) -> None:
+            nonlocal next_at
+            now = time.monotonic()
+            if now < next_at:
+                return
+            next_at = now + _SECONDS_BETWEEN_REPORTS
+            text = message[:_MAX_MESSAGE] if isinstance(message, str) else None
+            self._buffer.write(
+                "progress", {"call": parent, "progress": _number(progress), "total": _number(total), "message": text}
+            )
+
+        return report
+
+    def _question(self, kind: type[AskedT], ask: Callable[[MCPClient, AskedT], Any]) -> Endpoint:
+        async def handle(request: Request, asked: AskedT) -> Response:
+            client = self._manager.get_client(asked.server)
+            if client is None:
+                return _not_connected(asked)
+            return await self._answer(request, lambda: ask(client, asked))
+
+        return _endpoint(kind, handle)
+
+    async def _answer(self, request: Request, ask: Callable[[], Any]) -> Response:
+        """What `ask` returns, as JSON. It asks a server, on a thread.
+
+        When the user leaves the page or cancels, the server is told to stop too. Expects that the body has been read.
+        """
+        scope = CancelScope()
+
+        def asked() -> Any:
+            with scope.entered():
+                return ask()
+
+        call = asyncio.ensure_future(self._threads.run(asked))
+        gone = asyncio.ensure_future(disconnected(request.receive))
+        try:
+            await asyncio.wait({call, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                scope.cancel()
+            result = await call
+        except TooManyCalls:
+            return responses.problem(503, "Too many calls are under way")
+        except (MCPError, ValueError) as error:
+            return responses.problem(409, str(error))
+        finally:
+            gone.cancel()
+            # If this request itself was cancelled, its call is still running.
+            call.cancel()
+            scope.cancel()
+        content = responses.encode(result)
+        if len(content) > _MAX_RESULT:
+            content = responses.encode({"error": f"The result has {len(content)} bytes, too many to be shown here."})
+        return Response(content, media_type="application/json")
+
+    def _change(self, change: Callable[[str], object]) -> Endpoint:
+        async def handle(_request: Request, asked: OfServer) -> Response:
+            name = asked.server
+            outcome: object = None
+            try:
+                # A page that goes away does not undo it, nor does an answer that comes before a thread was free for it.
+                changing = asyncio.ensure_future(self._threads.run(lambda: change(name)))
+                changing.add_done_callback(_look_at)
+                outcome = await asyncio.wait_for(asyncio.shield(changing), ANSWER_SECONDS)
+            except TimeoutError:
+                pass
+            except TooManyCalls:
+                return responses.problem(503, "Too many calls are under way")
+            except ValueError as error:
+                return responses.problem(409, str(error))
+            status = next((status for status in self._manager.status() if status.name == name), None)
+            if status is None:
+                return responses.problem(404, f"Server {name!r} was removed meanwhile")
+            state, failed = status.state.value, outcome is False
+            return responses.document({"server": name, "state": state, "failed": failed, "error": status.last_error})
+
+        return _endpoint(OfServer, handle)
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _endpoint(kind: type[AskedT], handle: Callable[[Request, AskedT], Awaitable[Response]]) -> Endpoint:
+    """Has `handle` answer a request whose body is of this `kind`, and answers all others with what is wrong."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            asked = msgspec.json.decode(await request.body(), type=kind)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return responses.problem(400, f"The body cannot be used: {error}")
+        return await handle(request, asked)
+
+    return endpoint
+
+
+def _not_connected(asked: OfServer) -> Response:
+    return responses.problem(404, f"There is no connected server {asked.server!r}")
+
+
+def _look_at(change: asyncio.Future[object]) -> None:
+    """What it raises after its request was answered is in the server's status; asyncio would warn of it."""
+    if not change.cancelled():
+        change.exception()
+
+
+def _number(value: Any) -> float | None:
+    return value if type(value) in (int, float) else None

@@ -1,0 +1,91 @@
+"""What servers without a process share: the parts of a channel that decide nothing, and their transport."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from gaia.mcp.protocol.exchange import NegotiatedProtocol
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.transports.base import StandaloneTransport
+from gaia.runtime.locks import reentrant_lock
+
+_MAX_PENDING = 1024
+
+
+class InMemoryChannel(ABC):
+    """One start of a server in this program. Implements most of `Channel`; thread-safe."""
+
+    pid: int | None = None
+
+    def __init__(self, listener: ChannelListener) -> None:
+        self.is_forked = False
+        self._listener = listener
+        self._lock = reentrant_lock()
+        """Owns what changes. Not held while a message is handed over."""
+        self._ending: Ending | None = None
+
+    @abstractmethod
+    def send(self, item: Outgoing) -> bool: ...
+
+    @abstractmethod
+    def is_alive(self) -> bool: ...
+
+    @abstractmethod
+    def stop_writing(self) -> bool: ...
+
+    @abstractmethod
+    def close(self, grace: float) -> Ending: ...
+
+    def cancel(self, notice: Frame) -> None:
+        self.send(notice)
+
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:  # noqa: B027 - there is nothing to do
+        """The bytes are the same in all revisions."""
+
+    def redact(self, text: str) -> str:
+        return text
+
+    def ending(self, wait: float) -> Ending | None:  # noqa: ARG002 - it ends at once, or not at all
+        return self._ending
+
+    def memory(self) -> int | None:
+        return None
+
+    def after_fork(self) -> None:
+        self.is_forked = True
+
+
+class InMemoryTransport(StandaloneTransport):
+    """Starts a server in this program for one client, again and again."""
+
+    network_transport = "pipe"
+
+    def __init__(self, name: str, timeout: float, start: Callable[[ChannelListener, str], InMemoryChannel]) -> None:
+        """`start` makes a new channel; it may raise `StartFailed`."""
+        super().__init__(timeout, _MAX_PENDING)
+        self._name = name
+        self._start = start
+
+    def __repr__(self) -> str:
+        return f"<transport of {self._name}>"
+
+    @property
+    def _label(self) -> str:
+        return self._name
+
+    @property
+    def channel(self) -> InMemoryChannel | None:
+        """The channel that calls go to, as long as its server runs."""
+        channel = self._channel
+        return channel if isinstance(channel, InMemoryChannel) and channel.is_alive() else None
+
+    def present(self, channel: Channel) -> None:
+        if isinstance(channel, InMemoryChannel):
+            self._channel = channel
+
+    def open(self, listener: ChannelListener, name: str) -> InMemoryChannel:
+        channel = self._start(listener, name)
+        if self.channel is None:
+            self._channel = channel
+        return channel
