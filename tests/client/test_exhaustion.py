@@ -101,7 +101,7 @@ class TestDescriptors:
     def test_an_event_is_logged_all_the_same(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setitem(sys.modules, "structlog", None)
+        monkeypatch.setitem(sys.modules, "opentelemetry", None)
         with caplog.at_level(logging.ERROR, "gaia"):
             get_logger("gaia.test").error("server_lost", server="fault")
         assert caplog.messages == ["server_lost server='fault'"]

@@ -17,7 +17,7 @@ from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.transports.base import MCPTransport
-from gaia.telemetry.spans import read_running, stop_reading_running
+from gaia.telemetry.spans import running_readers
 from tests.servers.answers import received, text
 from tests.tracing import Tracing, attributes_of
 from tests.waiting import PATIENCE
@@ -451,11 +451,11 @@ class TestReader:
         config = fault_server(faults=[{"tool": "client_answers", "server_requests": [{"method": "roots/list"}]}])
         reader = object()
         if reads:
-            read_running(reader)
+            running_readers.add(reader)
         try:
             with MCPClient("fault", MCPClient.from_config("fault", config).transport, roots=roots) as client:
                 client.call_tool("client_answers", {"text": "hi"})
         finally:
-            stop_reading_running(reader)
+            running_readers.discard(reader)
         assert seen == [reads]
         assert "gen_ai.tool.call.arguments" in attributes_of(tracing.calls[0])

@@ -10,7 +10,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import difference_text
-from gaia.cli.servers import complete_name, connected, entry_of
+from gaia.cli.servers import ServerName, connected, entry_of
 from gaia.cli.terminal import FAILED, CommandFailed, unknown_name
 from gaia.cli.trusting import load_to_start
 
@@ -30,7 +30,7 @@ class _Change:
 @with_options("trust", "config", "as_json", "debug")
 def approve(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     tools: Annotated[
         list[str] | None, typer.Option("--tool", metavar="TOOL", help="Only this tool. Repeatable.")
     ] = None,

@@ -9,7 +9,7 @@ import typer
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.options import Options, with_options
-from gaia.cli.servers import complete_name, make_client
+from gaia.cli.servers import ServerName, make_client
 from gaia.cli.terminal import CommandFailed, usage_error
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
@@ -25,7 +25,7 @@ _LOGIN_SECONDS = 300.0
 @with_options("trust", "config", "as_json", "debug")
 def login(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="Ask for this permission, too. Logs in anew. Repeatable.")
     ] = None,
@@ -81,10 +81,7 @@ def login(
 
 
 @with_options("trust", "config", "as_json", "debug")
-def logout(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
+def logout(options: Options, name: ServerName) -> None:
     """Forget the login at a server.
 
     It stays valid at the authorization server until it expires, or until you revoke it there.

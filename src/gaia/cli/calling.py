@@ -13,7 +13,7 @@ from gaia.cli import arguments, terminal, time_limit
 from gaia.cli.offerings import readable
 from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
-from gaia.cli.servers import complete_name, connected
+from gaia.cli.servers import ServerName, connected
 from gaia.cli.terminal import FAILED, unknown_name
 from gaia.cli.time_limit import OutOfTime
 from gaia.cli.trusting import load_to_start
@@ -41,7 +41,7 @@ _ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def call(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     tool: Annotated[str, typer.Argument(help="The tool, by the server's own name for it.")],
     words: Annotated[
         list[str] | None,
@@ -117,8 +117,7 @@ class _Progress:
     """What the server reports of a call: a bar on standard error, from the first report on, if that is a terminal."""
 
     def __init__(self, tool: str, options: Options) -> None:
-        console = terminal.err()
-        self.is_shown = console.is_terminal and not options.json
+        self.is_shown = terminal.err().is_terminal and not options.json
         self._tool = tool
         self._lock = reentrant_lock()
         """Owns `_bar` and `_pauses`: reports come on the thread of the call, pauses on the main thread."""
@@ -171,14 +170,12 @@ class _Progress:
 
 def _show(result: ToolResult) -> None:
     if "error_type" in result:
-        console = terminal.err()
-        terminal.say(f"Error: {result.error}", "red", console=console)
+        terminal.note(f"Error: {result.error}", "red")
         if result["error_type"] not in _ANSWERED:
-            terminal.say(_DELIVERY[result["delivery"]], console=console)
+            terminal.note(_DELIVERY[result["delivery"]])
         return
-    console = terminal.err() if result.is_error else terminal.out()
     if result.is_error:
-        terminal.say("The tool reported an error:", "red", console=console)
+        terminal.note("The tool reported an error:", "red")
     content = result.get("content")
     blocks = [readable(block) for block in content] if isinstance(content, list) else []
     if not blocks and "structuredContent" in result:
@@ -186,6 +183,6 @@ def _show(result: ToolResult) -> None:
     for block in blocks:
         if result.is_error:
             # Next to what this command says itself.
-            terminal.say(f"  {block}", console=console)
+            terminal.note(f"  {block}")
         else:
             terminal.show(terminal.text(block))

@@ -11,7 +11,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import plain_table
-from gaia.cli.servers import complete_name, waiting_for
+from gaia.cli.servers import ServerName, waiting_for
 from gaia.cli.terminal import FAILED, CommandFailed, usage_error
 from gaia.runtime.untrusted_text import one_line
 
@@ -77,7 +77,7 @@ def list_placed(address: str, options: Options) -> None:
 @with_options("config", "as_json", "debug")
 def placement(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     ray: RayOption = None,
     stop: Annotated[
         bool, typer.Option("--stop", help="End it on its node, also if programs use it: for detached servers.")

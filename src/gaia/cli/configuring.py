@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from gaia.cli import terminal
 from gaia.cli.options import CallTimeoutOption, Options, add_command, with_options
-from gaia.cli.servers import complete_name, entry_of
+from gaia.cli.servers import ServerName, complete_name, entry_of
 from gaia.cli.terminal import CommandFailed, usage_error
 
 if TYPE_CHECKING:
@@ -225,10 +225,7 @@ def remove(
 
 
 @with_options("config", "as_json", "debug")
-def enable(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
+def enable(options: Options, name: ServerName) -> None:
     """Have a server started again with the others: takes "disabled" out of the file whose entry counts.
 
     Examples:
@@ -238,10 +235,7 @@ def enable(
 
 
 @with_options("config", "as_json", "debug")
-def disable(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
+def disable(options: Options, name: ServerName) -> None:
     """Keep a server in the configuration, but do not start it: sets "disabled" in the file whose entry counts.
 
     A command that names the server still starts it.

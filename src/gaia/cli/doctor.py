@@ -10,7 +10,7 @@ from gaia.cli import terminal
 from gaia.cli.listing import say_that_there_are_none
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import check_table, step_table
-from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
+from gaia.cli.servers import ServerName, complete_name, entry_of, make_client, waiting_for
 from gaia.cli.terminal import FAILED
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
@@ -79,10 +79,7 @@ def doctor(
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
-def test_client(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
+def test_client(options: Options, name: ServerName) -> None:
     """Connect to a server, step by step, and time each step: spawn, handshake, list, ping.
 
     Says at which step it fails, why, and what may help. The exit status is 0 only if every step succeeds.
@@ -90,8 +87,7 @@ def test_client(
     Examples:
       gaia mcp test-client time
     """
-    from gaia.mcp.doctor.examination import judge
-    from gaia.mcp.doctor.inspection import inspect_server
+    from gaia.mcp.doctor.inspection import inspect_server, judge
 
     servers = load_to_start(options)
     entry = entry_of(servers, name)

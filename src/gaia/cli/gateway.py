@@ -7,6 +7,7 @@ import gc
 import ipaddress
 import sys
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,13 +44,6 @@ _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file f
 
 app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
-ClientsOption = Annotated[
-    Path | None, typer.Option("--clients", metavar="PATH", help="Who may use the gateway, see add-client.")
-]
-GraceOption = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to.")
-]
-
 
 def _networks(given: list[str] | None) -> list[str] | None:
     for one in given or ():
@@ -69,9 +63,6 @@ ProxyOption = Annotated[
         callback=_networks,
     ),
 ]
-PrintOption = Annotated[
-    ClientProgram | None, typer.Option("--print-client-config", help="Print what to paste for this client, and exit.")
-]
 
 
 def gateway_http_options(
@@ -82,7 +73,10 @@ def gateway_http_options(
     trusted_proxy: ProxyOption = None,
     max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
     max_connections: Annotated[int, typer.Option(min=1, help="How many connections there may be.")] = 1000,
-    grace: GraceOption = 30.0,
+    grace: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to."),
+    ] = 30.0,
     drain_delay: Annotated[
         float,
         typer.Option(
@@ -109,20 +103,7 @@ def gateway_http_options(
     )
 
 
-_HTTP_ONLY = frozenset(
-    {
-        "host",
-        "port",
-        "allow_host",
-        "allow_origin",
-        "trusted_proxy",
-        "max_connections",
-        "drain_delay",
-        "clients",
-        "name",
-        "state_key",
-    }
-)
+_HTTP_ONLY = {*signature(gateway_http_options).parameters, "clients", "name", "state_key"} - {"max_body", "grace"}
 
 
 @with_options("trust", "config", "trace", "debug", http=gateway_http_options)
@@ -131,7 +112,9 @@ def gateway(
     *,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on standard input and output.")] = False,
     http: HttpOptions,
-    clients: ClientsOption = None,
+    clients: Annotated[
+        Path | None, typer.Option("--clients", metavar="PATH", help="Who may use the gateway, see add-client.")
+    ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="How many sessions there may be.")] = 1000,
     audit: Annotated[
         Path | None, typer.Option("--audit", metavar="PATH", help="Write a line of JSON about each call to this file.")
@@ -145,7 +128,9 @@ def gateway(
             "--state-key", metavar="PATH", help="A secret that gateways behind one load balancer share; see the docs."
         ),
     ] = None,
-    print_client_config: PrintOption = None,
+    print_client_config: Annotated[
+        ClientProgram | None, typer.Option(help="Print what to paste for this client, and exit.")
+    ] = None,
 ) -> None:
     """Put all servers that are not disabled behind one MCP endpoint, until the process is told to end.
 

@@ -149,12 +149,11 @@ def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
             "untrusted",
             servers={row["name"]: row["description"] for row in new},
         )
-    console = terminal.err()
-    terminal.say("Files in this directory name servers, which may be started from then on:", "yellow", console=console)
+    terminal.note("Files in this directory name servers, which may be started from then on:", "yellow")
     for row in new:
-        terminal.say(f"  {escaped_line(row['name'])}  ({escaped_line(row['source'])})", "bold", console=console)
+        terminal.note(f"  {escaped_line(row['name'])}  ({escaped_line(row['source'])})", "bold")
         for line in row["description"].split("\n"):
-            terminal.say(f"    {line}", console=console)
+            terminal.note(f"    {line}")
     return terminal.yes("Import them?")
 
 

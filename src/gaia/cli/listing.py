@@ -16,7 +16,7 @@ from gaia.cli.offerings import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
 from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, rows_of
-from gaia.cli.servers import complete_name, connected, files_of, waiting_for
+from gaia.cli.servers import ServerName, connected, files_of, waiting_for
 from gaia.cli.terminal import unknown_name
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
@@ -88,7 +88,7 @@ def list_servers(
                 "it has no effect with --no-connect, which waits for no server", param_hint="--timeout"
             )
         servers = options.load_config()
-        _show(servers, _rows_read(servers), options)
+        _show(servers, [_row(servers, name) for name in servers.get_entries()], options)
         return
     from gaia.mcp.client import MCPClientManager
 
@@ -110,32 +110,30 @@ def list_servers(
 def _list_gateway(url: str, token: str | None, timeout: float | None, options: Options) -> None:
     status = fetch_status(url, token) if timeout is None else fetch_status(url, token, timeout)
     rows = rows_of(status)
-    if options.json:
-        terminal.print_json({"servers": rows})
-        return
-    if not rows:
+    if rows or options.json:
+        _show_rows(rows, options)
+    else:
         terminal.say(f"{url} shows no servers: the gateway has none, or the profile of this client sees none")
-        return
-    terminal.show(server_table(rows))
-    _show_errors(rows)
 
 
 def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> None:
-    if options.json:
-        terminal.print_json({"servers": rows})
-        return
-    if not rows:
+    if not rows and not options.json:
         say_that_there_are_none(servers, options)
         return
-    terminal.show(server_table(rows))
-    _show_errors(rows)
+    _show_rows(rows, options)
+    if options.json:
+        return
     late = [row["name"] for row in rows if row["waited"] is not None]
     if late:
         command = options.command("doctor", late[0])
         terminal.say(f"--timeout SECONDS waits longer for those that are starting; {command} finds out more.", "dim")
 
 
-def _show_errors(rows: list[dict[str, Any]]) -> None:
+def _show_rows(rows: list[dict[str, Any]], options: Options) -> None:
+    if options.json:
+        terminal.print_json({"servers": rows})
+        return
+    terminal.show(server_table(rows))
     for row in rows:
         if row["error"] is not None:
             terminal.say(f"{one_line(row['name']) or repr('')}: {row['error']}", "red")
@@ -145,18 +143,6 @@ def say_that_there_are_none(servers: MCPConfig, options: Options, console: Conso
     """For commands about all servers. To standard output unless there is a `console`."""
     terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
     terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
-
-
-def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:
-    return [_row_read(servers, name) for name in servers.get_entries()]
-
-
-def _row_read(servers: MCPConfig, name: str) -> dict[str, Any]:
-    if (problem := servers.problems.get(name)) is not None:
-        from gaia.mcp.config.server_config import without_name
-
-        return _row(servers, name, "invalid", error=without_name(problem, name))
-    return _row(servers, name, "disabled" if servers.get_server(name).get("disabled") else "enabled")
 
 
 def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, options: Options) -> list[dict[str, Any]]:
@@ -174,7 +160,9 @@ def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, opt
             # The first answer counts: a server that failed may be tried again meanwhile.
             settled = {name: one for name, one in statuses.items() if _has_answered(one, joined)} | settled
             waited = timeout if now >= deadline else now - started
-            rows = _rows_of(manager.config, statuses | settled, round(waited, 1 if timeout < 1 else None))
+            waited = round(waited, 1 if timeout < 1 else None)
+            found = statuses | settled
+            rows = [_row(manager.config, name, found.get(name), waited) for name in manager.config.get_entries()]
             if now >= deadline or statuses.keys() <= settled.keys():
                 return rows
             if rows != shown:
@@ -202,43 +190,39 @@ def _live_table(options: Options) -> Iterator[Callable[[list[dict[str, Any]]], N
         yield lambda rows: live.update(server_table(rows), refresh=True)
 
 
-def _rows_of(servers: MCPConfig, statuses: dict[str, ServerStatus], seconds: float) -> list[dict[str, Any]]:
-    """In the order of the configuration. `seconds` have passed since the servers were started."""
-    rows = []
-    for name in servers.get_entries():
-        status = statuses.get(name)
-        if status is None:
-            rows.append(_row_read(servers, name))
-        elif status.state.value in _UNDER_WAY:
-            rows.append(_row(servers, name, "starting", error=status.last_error, waited=seconds))
-        else:
-            tools = status.tool_count if status.state.value == "ready" else None
-            row = _row(servers, name, status.state.value, tools=tools, error=status.last_error)
-            rows.append(row | {"node": None if status.placement is None else status.placement.node})
-    return rows
-
-
 def _row(
-    servers: MCPConfig,
-    name: str,
-    state: str,
-    *,
-    tools: int | None = None,
-    error: str | None = None,
-    waited: float | None = None,
+    servers: MCPConfig, name: str, status: ServerStatus | None = None, waited: float | None = None
 ) -> dict[str, Any]:
-    """`waited`: for so many seconds, for a server that has not answered."""
-    source = servers.source_of(name)
-    entry = servers.get_server(name)
-    kept = {"sandbox": entry.get("sandbox", False), "standby": bool(entry.get("standby", False))}
-    found = {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}
-    return {**found, "waited": waited, **kept, "node": None}
+    """A configured server, whose `status` is None if it is not started. `waited`: for so many seconds."""
+    entry, source = servers.get_server(name), servers.source_of(name)
+    row: dict[str, Any] = {
+        "name": name,
+        "state": "enabled",
+        "tools": None,
+        "source": source and str(source),
+        "error": None,
+    }
+    row |= {"waited": None, "sandbox": entry.get("sandbox", False), "standby": bool(entry.get("standby", False))}
+    row |= {"node": None}
+    if status is not None and status.state.value in _UNDER_WAY:
+        row |= {"state": "starting", "error": status.last_error, "waited": waited}
+    elif status is not None:
+        state, place = status.state.value, status.placement
+        row |= {"state": state, "tools": status.tool_count if state == "ready" else None, "error": status.last_error}
+        row |= {"node": None if place is None else place.node}
+    elif (problem := servers.problems.get(name)) is not None:
+        from gaia.mcp.config.server_config import without_name
+
+        row |= {"state": "invalid", "error": without_name(problem, name)}
+    elif entry.get("disabled"):
+        row["state"] = "disabled"
+    return row
 
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def list_tools(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     tool: Annotated[str | None, typer.Argument(help="Only this tool, with all that the server says of it.")] = None,
 ) -> None:
     """List the tools of one server: description and parameters. Tools that its filters deny are not shown.

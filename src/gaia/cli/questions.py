@@ -180,8 +180,7 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
     """
     from gaia.runtime.untrusted_text import escaped
 
-    console = terminal.err()
-    terminal.say(f"The server {request.server!r} asks:", "bold", console=console)
+    terminal.note(f"The server {request.server!r} asks:", "bold")
     message = escaped(request.message)
     for line in (message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…").splitlines():
         _show(line)
@@ -201,7 +200,7 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
             return request.accept(content)
         except ValueError as error:
             # What is wrong with the form as a whole.
-            terminal.say(str(error), "red", console=console)
+            terminal.note(str(error), "red")
 
 
 def _answers(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -220,7 +219,6 @@ def _answers(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, 
 
 def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, Any]:
     """Whether the person answered, and the value; None for a field that is left out."""
-    console = terminal.err()
     choices = _choices(field)
     if description := field.get("description"):
         _show(_shortened(description), "dim")
@@ -236,12 +234,12 @@ def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, 
             if "default" in field or not required:
                 # The default is filled in when the form is sent.
                 return True, None
-            terminal.say("It has to be answered; Ctrl-D leaves the form.", "red", console=console)
+            terminal.note("It has to be answered; Ctrl-D leaves the form.", "red")
             continue
         try:
             return True, _value(typed, field, choices)
         except ValueError as error:
-            terminal.say(str(error), "red", console=console)
+            terminal.note(str(error), "red")
 
 
 def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:

@@ -1,11 +1,11 @@
-"""`gaia mcp resources` and `gaia mcp read`: what a server offers to read."""
+"""`gaia mcp resources`, `read`, `prompts` and `prompt`: what a server offers besides tools."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from gaia.cli import arguments, terminal, time_limit
 from gaia.cli.offerings import prompt_sections, readable, readable_resource, resource_table
 from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
-from gaia.cli.servers import complete_name, connected, timeout_of
+from gaia.cli.servers import ServerName, connected, timeout_of
 from gaia.cli.terminal import CommandFailed, unknown_name, usage_error
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
-def list_resources(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
+def list_resources(options: Options, name: ServerName) -> None:
     """List the resources of one server, and its templates for the URIs of more.
 
     Examples:
@@ -36,7 +33,9 @@ def list_resources(
       gaia mcp resources notes --json
     """
     with connected(name, options) as client:
-        resources, templates = _resources(client), _templates(client)
+        offered = "resources" in client.capabilities
+        resources = client.list_resources() if offered else []
+        templates = client.list_resource_templates() if offered else []
     if options.json:
         terminal.print_json({"server": name, "resources": resources, "resourceTemplates": templates})
     elif resources or templates:
@@ -47,18 +46,35 @@ def list_resources(
         terminal.say(f"{name} offers no resources")
 
 
-def _resources(client: MCPClient) -> list[dict[str, Any]]:
-    return client.list_resources() if "resources" in client.capabilities else []
+def _request(
+    name: str,
+    options: Options,
+    kind: str,
+    method: str,
+    params: dict[str, Any],
+    check: Callable[[MCPClient], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The result of a request to a server that has `kind`; what the server asks meanwhile is asked at the terminal.
 
+    Raises CommandFailed for a server that offers none of that kind, and what `check` raises.
+    """
+    servers = load_to_start(options)
+    questions = Questions(options)
+    with connected(name, options, servers, questions) as client:
+        if kind not in client.capabilities:
+            raise CommandFailed(f"{name} offers no {kind}", error_type="not_offered")
+        check(client)
 
-def _templates(client: MCPClient) -> list[dict[str, Any]]:
-    return client.list_resource_templates() if "resources" in client.capabilities else []
+        def request(seconds: float | None) -> dict[str, Any]:
+            return client.request(method, params, timeout=seconds)
+
+        return questions.run(request, timeout=time_limit.remaining(), limit=timeout_of(name, servers))
 
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def read_resource(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     uri: Annotated[str, typer.Argument(help="The resource, as `gaia mcp resources` shows it.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save it there, byte for byte.")
@@ -73,16 +89,7 @@ def read_resource(
       gaia mcp read notes file:///notes/today.md
       gaia mcp read notes file:///notes/plan.png --output plan.png
     """
-    servers = load_to_start(options)
-    questions = Questions(options)
-    with connected(name, options, servers, questions) as client:
-        if "resources" not in client.capabilities:
-            raise CommandFailed(f"{name} offers no resources", error_type="not_offered")
-
-        def request(seconds: float | None) -> dict[str, Any]:
-            return client.request("resources/read", {"uri": uri}, timeout=seconds)
-
-        result = questions.run(request, timeout=time_limit.remaining(), limit=timeout_of(name, servers))
+    result = _request(name, options, "resources", "resources/read", {"uri": uri})
     found = result.get("contents")
     contents = found if isinstance(found, list) else []
     if output is not None:
@@ -125,17 +132,14 @@ def _save(contents: list[Any], file: Path, uri: str) -> int:
 
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
-def list_prompts(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
+def list_prompts(options: Options, name: ServerName) -> None:
     """List the prompts of one server, with their arguments. Those that wait for approval are not shown.
 
     Examples:
       gaia mcp prompts notes
     """
     with connected(name, options) as client:
-        prompts = _prompts(client)
+        prompts = client.list_prompts() if "prompts" in client.capabilities else []
     if options.json:
         terminal.print_json({"server": name, "prompts": prompts})
     elif prompts:
@@ -144,14 +148,10 @@ def list_prompts(
         terminal.say(f"{name} offers no prompts")
 
 
-def _prompts(client: MCPClient) -> list[dict[str, Any]]:
-    return client.list_prompts() if "prompts" in client.capabilities else []
-
-
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
 def get_prompt(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    name: ServerName,
     prompt: Annotated[str, typer.Argument(help="The prompt, as `gaia mcp prompts` shows it.")],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="ARGUMENTS", help="key=value, as often as needed; key=@FILE.")
@@ -166,17 +166,15 @@ def get_prompt(
       gaia mcp prompt notes review text=@note.md
     """
     given = dict(arguments.assignments(words or []))
-    servers = load_to_start(options)
-    questions = Questions(options)
-    with connected(name, options, servers, questions) as client:
-        if "prompts" not in client.capabilities:
-            raise CommandFailed(f"{name} offers no prompts", error_type="not_offered")
-        _check(name, prompt, given, _prompts(client))
-
-        def request(seconds: float | None) -> dict[str, Any]:
-            return client.request("prompts/get", {"name": prompt, "arguments": given}, timeout=seconds)
-
-        result = questions.run(request, timeout=time_limit.remaining(), limit=timeout_of(name, servers))
+    params = {"name": prompt, "arguments": given}
+    result = _request(
+        name,
+        options,
+        "prompts",
+        "prompts/get",
+        params,
+        lambda client: _check(name, prompt, given, client.list_prompts()),
+    )
     if options.json:
         terminal.print_json(result)
         return

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.options import Options
@@ -133,3 +135,6 @@ def complete_name(incomplete: str) -> list[str]:
         names = [name for name in MCPConfig().get_entries() if _PLAIN.fullmatch(name)]
         return [name for name in names if name.startswith(incomplete)]
     return []
+
+
+ServerName = Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)]

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
@@ -99,7 +99,7 @@ HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "a
 """The parameters of `http_options` that mean nothing to a server on standard input and output."""
 
 
-def refuse_options(names: frozenset[str], options: Options, why: str, hint: str) -> None:
+def refuse_options(names: Set[str], options: Options, why: str, hint: str) -> None:
     """Raise CommandFailed if parameters of these names stand on the command line, where they have no effect."""
     if without_effect := sorted(names & options.given):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)

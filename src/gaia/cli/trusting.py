@@ -116,18 +116,17 @@ def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     from gaia.mcp.config.trust import text_difference
     from gaia.runtime.untrusted_text import escaped_line
 
-    console = terminal.err()
     path = escaped_line(project.path)
     if before is None:
-        terminal.say(f"{path} names servers, and you have not trusted it yet:", "yellow", console=console)
+        terminal.note(f"{path} names servers, and you have not trusted it yet:", "yellow")
         for name, description in project.servers.items():
-            terminal.say(f"  {escaped_line(name)}", "bold", console=console)
+            terminal.note(f"  {escaped_line(name)}", "bold")
             for line in description.split("\n"):
-                terminal.say(f"    {line}", console=console)
+                terminal.note(f"    {line}")
     else:
-        terminal.say(f"{path} has changed since you trusted it:", "yellow", console=console)
+        terminal.note(f"{path} has changed since you trusted it:", "yellow")
         changes = text_difference(before, project.servers) or ["  Nothing about the servers, only how it is written."]
-        terminal.show(difference_text(changes), console=console)
+        terminal.show(difference_text(changes), console=terminal.err())
 
 
 def _refused(project: ProjectFile, why: str, hint: str = _HINT, *, exit_code: int = USAGE) -> CommandFailed:

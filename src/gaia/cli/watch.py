@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -18,12 +20,8 @@ from gaia.cli.servers import waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.ping import PingMonitor
-    from gaia.mcp.gateway.operations.status import GatewayStatus
     from gaia.mcp.supervision.status import ServerStatus
 
 _FIRST_SECONDS = 2.0
@@ -56,106 +54,86 @@ def watch(
       gaia mcp watch --once
       gaia mcp watch http://127.0.0.1:8765/mcp
     """
+    once = once or not (options.json or sys.stdout.isatty())
     if url is not None:
-        _watch_gateway(url, token, interval, options, once=once or not (options.json or sys.stdout.isatty()))
+        _show(lambda: _look_at_gateway(url, token), interval, options, once=once)
         return
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.ping import PingMonitor
 
     servers = load_to_start(options)
-    with MCPClientManager(servers, debug=options.debug, start_timeout=None) as manager:
-        if once or not (options.json or sys.stdout.isatty()):
-            with waiting_for("Starting the servers", options):
-                manager.load_from_config(keep_trying=False)
-                with PingMonitor(manager) as monitor:
-                    monitor.wait(manager.list_servers(), _FIRST_SECONDS)
-                    looks = _looks(manager, monitor)
-            _show_once(looks, servers, options)
-            return
-        # A server that needs longer is shown as starting.
-        manager.load_from_config(timeout=interval)
+    with MCPClientManager(servers, debug=options.debug, start_timeout=None) as manager, contextlib.ExitStack() as stack:
+        if once:
+            stack.enter_context(waiting_for("Starting the servers", options))
+            manager.load_from_config(keep_trying=False)
+        else:
+            # A server that needs longer is shown as starting.
+            manager.load_from_config(timeout=interval)
         with PingMonitor(manager) as monitor:
-            if options.json:
-                while True:
-                    print(json.dumps(_document(_looks(manager, monitor))), flush=True)
-                    time.sleep(interval)
-            _watch_live(manager, monitor, interval)
-
-
-def _watch_gateway(url: str, token: str | None, interval: float, options: Options, *, once: bool) -> None:
-    def look() -> GatewayStatus:
-        return fetch_status(url, token)
-
-    first = look()
-    if options.json:
-        while True:
-            document = first.to_builtins()
             if once:
-                terminal.print_json(document)
-                return
-            print(json.dumps(document), flush=True)
+                monitor.wait(manager.list_servers(), _FIRST_SECONDS)
+                stack.close()
+                if not options.json and not manager.status():
+                    say_that_there_are_none(servers, options)
+                    return
+            _show(lambda: _look_at(manager, monitor), interval, options, once=once)
+
+
+class _Look(NamedTuple):
+    """All servers at one moment."""
+
+    document: dict[str, Any]
+    """For programs."""
+    servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]
+    """Each with its last round trips, in seconds; None for a question without an answer."""
+    summary: str | None
+    """About the gateway."""
+
+
+def _look_at(manager: MCPClientManager, monitor: PingMonitor) -> _Look:
+    import msgspec
+
+    found = [(status, monitor.of(status.name)) for status in manager.status()]
+    rows = [{**msgspec.to_builtins(status), "round_trips": round_trips} for status, round_trips in found]
+    return _Look({"servers": rows}, found, None)
+
+
+def _look_at_gateway(url: str, token: str | None) -> _Look:
+    status = fetch_status(url, token)
+    return _Look(status.to_builtins(), [(server, []) for server in status.servers], summary_of(status))
+
+
+def _show(look: Callable[[], _Look], interval: float, options: Options, *, once: bool) -> None:
+    """Show what `look` finds, once or until Ctrl-C."""
+    found = look()
+    if options.json and once:
+        terminal.print_json(found.document)
+    elif options.json:
+        while True:
+            print(json.dumps(found.document), flush=True)
             time.sleep(interval)
-            first = look()
-    if once:
-        looks = [_Look(status, []) for status in first.servers]
-        terminal.show(status_table(looks, width=terminal.out().width))
-        terminal.say(summary_of(first), "dim")
-        return
+            found = look()
+    elif once:
+        terminal.show(status_table(found.servers, width=terminal.out().width))
+        if found.summary is not None:
+            terminal.say(found.summary, "dim")
+    else:
+        _show_live(found, look, interval)
+
+
+def _show_live(found: _Look, look: Callable[[], _Look], interval: float) -> None:
     from rich.console import Group
     from rich.live import Live
 
     console = terminal.out()
-    ascii_only = console.options.ascii_only
 
-    def drawn(status: GatewayStatus) -> Group:
-        table = status_table([_Look(one, []) for one in status.servers], width=console.width, ascii_only=ascii_only)
-        return Group(table, terminal.text(summary_of(status), "dim"))
+    def drawn(found: _Look) -> Group:
+        ascii_only, live = console.options.ascii_only, found.summary is None
+        table = status_table(found.servers, width=console.width, live=live, ascii_only=ascii_only)
+        return Group(table) if found.summary is None else Group(table, terminal.text(found.summary, "dim"))
 
-    with Live(drawn(first), console=console, auto_refresh=False) as live:
+    # Drawn anew in one write when something was looked at, and never in between: nothing flickers.
+    with Live(drawn(found), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
             live.update(drawn(look()), refresh=True)
-
-
-class _Look(NamedTuple):
-    """One server at one moment."""
-
-    status: ServerStatus
-    round_trips: list[float | None]
-    """The last ones, in seconds; None for a question without an answer."""
-
-
-def _show_once(looks: list[_Look], servers: MCPConfig, options: Options) -> None:
-    if options.json:
-        terminal.print_json(_document(looks))
-    elif looks:
-        terminal.show(status_table(looks, width=terminal.out().width))
-    else:
-        say_that_there_are_none(servers, options)
-
-
-def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float) -> None:
-    from rich.live import Live
-
-    console = terminal.out()
-    ascii_only = console.options.ascii_only
-
-    def table() -> Table:
-        return status_table(_looks(manager, monitor), width=console.width, live=True, ascii_only=ascii_only)
-
-    # Drawn anew in one write when something was looked at, and never in between: nothing flickers.
-    with Live(table(), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
-            live.update(table(), refresh=True)
-
-
-def _looks(manager: MCPClientManager, monitor: PingMonitor) -> list[_Look]:
-    """In the order of the configuration."""
-    return [_Look(status, monitor.of(status.name)) for status in manager.status()]
-
-
-def _document(looks: list[_Look]) -> dict[str, Any]:
-    import msgspec
-
-    return {"servers": [{**msgspec.to_builtins(look.status), "round_trips": look.round_trips} for look in looks]}

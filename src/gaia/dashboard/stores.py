@@ -17,7 +17,7 @@ from gaia.mcp.protocol.messages import value_size
 from gaia.runtime.locks import reentrant_lock
 from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider
-from gaia.telemetry.spans import read_running, stop_reading_running
+from gaia.telemetry.spans import running_readers
 
 _MAX_SPANS = 6000
 _MAX_SPANS_OF_A_TRACE = 300
@@ -53,12 +53,12 @@ class SpanStore(SpanProcessor):
 
     def attach(self) -> None:
         """Keep this process' spans from now on. Sets a tracer provider if the application has not set one."""
-        read_running(self)
+        running_readers.add(self)
         tracer_provider().add_span_processor(self)
 
     def close(self) -> None:
         """Forget all spans, and ignore new ones: the SDK has no way to detach a processor."""
-        stop_reading_running(self)
+        running_readers.discard(self)
         with self._lock:
             self._closed = True
             self._live.clear()

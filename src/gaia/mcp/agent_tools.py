@@ -58,8 +58,7 @@ class _Entry(dict[str, Any]):
 
     def __init__(self, definition: dict[str, Any], owner: RegisteredTools, position: int) -> None:
         super().__init__(definition)
-        self.owner = owner
-        self.position = position
+        self.owner, self.position = owner, position
 
 
 class RegisteredTools:

@@ -2,18 +2,16 @@
 
 How it fits itself to any host class:
 
-- Everything it remembers is in one object, which is made when it is first needed. So the methods also work in a host
+- One object holds everything that it remembers, and is made when it is first needed. So the methods also work in a host
   whose ``__init__`` never calls ``super().__init__()``; such an agent connects no server by itself.
 - ``__init__`` only notes its settings. The servers are connected when the outermost ``__init__`` of the object
-  returns, whatever the order of the bases: then the host can rebuild its prompt and print, and servers that a
-  constructor connects with `connect_mcp_server` come before those of ``mcp_servers`` and of a file. It also means that
-  the settings of the last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and
-  then ``MCPClientMixin.__init__(self, config_file=…)``.
+  returns, whatever the order of the bases: the host can rebuild its prompt and print by then, and servers that a
+  constructor connects with `connect_mcp_server` come first. The settings of the last call count, so a class with its
+  agent before the mixin may call ``Agent.__init__(self)`` and then ``MCPClientMixin.__init__(self, config_file=…)``.
 - The configuration of its manager is that of the ``config_file``, or in memory. One in memory becomes that of the
   stacked files when the construction ends, if they are to be loaded, or with a call that needs the files.
-- Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``.
-  A host without a registry gets one of its own (`gaia.agents.base.registry.ToolRegistry`), which shows itself in the
-  registry of the process.
+- It uses ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry`` of the host, where they exist. A
+  host without a registry gets a `gaia.agents.base.registry.ToolRegistry`.
 """
 
 from __future__ import annotations
@@ -107,14 +105,17 @@ class MCPClientMixin(ConstructionHook):
         """
         state = self._mcp_state
         servers = checked(mcp_servers)
-        given: dict[str, Any] = {
-            "tool_filter": tool_filter,
-            "restart_policy": restart_policy,
-            "on_elicitation": on_elicitation,
-            "on_sampling": on_sampling,
-            "roots": roots,
+        options: dict[str, Any] = {
+            name: value
+            for name, value in (
+                ("tool_filter", tool_filter),
+                ("restart_policy", restart_policy),
+                ("on_elicitation", on_elicitation),
+                ("on_sampling", on_sampling),
+                ("roots", roots),
+            )
+            if value is not None
         }
-        options = {name: value for name, value in given.items() if value is not None}
         if start_timeout != LOADING_SECONDS:
             require_wait(start_timeout, "start_timeout")
             options["start_timeout"] = start_timeout
@@ -223,7 +224,11 @@ class MCPClientMixin(ConstructionHook):
             where = {} if self._mcp_state.memory_only else {"save": save is True}
             added: MCPClient = manager.add_server(name, config, **where)
             if save is None and is_new and self._mcp_state.config_file is not None:
-                self._save_mcp_server(name, config)
+                try:
+                    manager.config.add_server(name, config)
+                except ConfigError as error:
+                    # The server is connected; a file that cannot be written is no obstacle.
+                    logger.warning("config_not_saved", server=name, error=error.message)
             return added
         if client.connect() and not client.is_connected():
             # It is being restarted, or has exited by itself. A request waits for the former, and starts the latter.
@@ -233,13 +238,6 @@ class MCPClientMixin(ConstructionHook):
         if save:
             manager.config.add_server(name, config)
         return client
-
-    def _save_mcp_server(self, name: str, config: Mapping[str, Any]) -> None:
-        """Save a connected server to the agent's ``config_file``. A file that cannot be written is no obstacle."""
-        try:
-            self._mcp_manager.config.add_server(name, config)
-        except ConfigError as error:
-            logger.warning("config_not_saved", server=name, error=error.message)
 
     def _read_mcp_files(self) -> None:
         """Have a configuration that is in memory only read the usual files. Raises ConfigError if one is broken.

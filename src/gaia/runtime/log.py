@@ -2,9 +2,8 @@
 
 Everything goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
 errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
-them gives the logger ``gaia`` a `logging.NullHandler`. structlog is imported when the application's threads emit
-the first event, so an agent that does not log does not pay for it. Engine threads do without: the import takes 0.1 s,
-and a lost server must not wait for it. Where it was never imported, there are no bound fields that it would add.
+them gives the logger ``gaia`` a `logging.NullHandler`. Fields that the application has bound with structlog
+(`structlog.contextvars`) are added; gaia does not import structlog, which takes 0.1 s.
 
 Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
 application's. What supervisors, readers and other engine threads emit goes to them on the thread ``gaia-log``, in
@@ -28,6 +27,9 @@ from gaia.runtime.handover import Handover, on_engine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.untrusted_text import clean
 
+_EMITTER = 3
+"""How many frames the code that emits an event is above `logging.Logger.findCaller`."""
+
 
 class EventLogger:
     """Emits named events with fields: ``logger.info("server_ready", server="time", generation=2)``.
@@ -35,90 +37,67 @@ class EventLogger:
     Thread-safe. An event below the logger's level costs one level check.
     """
 
-    __slots__ = ("_stdlib", "_structured", "is_enabled_for")
+    __slots__ = ("_stdlib", "is_enabled_for")
 
     def __init__(self, name: str) -> None:
         self._stdlib = logging.getLogger(name)
-        self._structured: Any = None
         self.is_enabled_for = self._stdlib.isEnabledFor
         """Whether events of a level are emitted. The logger's own bound method, because each call asks."""
 
     def debug(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.DEBUG):
-            self._emit("debug", event, fields)
+            self._emit(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.INFO):
-            self._emit("info", event, fields)
+            self._emit(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.WARNING):
-            self._emit("warning", event, fields)
+            self._emit(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.ERROR):
-            self._emit("error", event, fields)
+            self._emit(logging.ERROR, event, fields)
 
-    def _emit(self, method: str, event: str, fields: dict[str, Any]) -> None:
+    def _emit(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        stdlib = self._stdlib
         try:
-            if self._structured is not None or not on_engine_thread() or "structlog" in sys.modules:
-                try:
-                    if self._structured is None:
-                        self._structured = _structured_logger(self._stdlib)
-                    getattr(self._structured, method)(event, **fields)
-                    return
-                except (OSError, ImportError):
-                    # An import fails if no descriptor is left. The event is then logged without structlog.
-                    pass
-            self._emit_without_structlog(method, {"event": event, **fields})
+            fields = _complete({"event": event, **fields})
+            # Formatters print a traceback below the text.
+            parts = [f"{key}={value!r}" for key, value in fields.items() if key not in ("event", "exception")]
+            text = " ".join([str(fields["event"]), *parts])
+            file, line, function, _ = stdlib.findCaller(stacklevel=_EMITTER)
+            # The record has no arguments, so logging does not interpolate percent signs.
+            extra = {"event_fields": fields}
+            record = stdlib.makeRecord(stdlib.name, level, file, line, text, (), None, function, extra)
+            record.exc_text = fields.get("exception")
+            if on_engine_thread():
+                context = contextvars.copy_context()
+                _handlers.post(lambda: context.run(stdlib.handle, record), size=len(text))
+            else:
+                stdlib.handle(record)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything, and its event must cost nothing else
             _report(error)
 
-    def _emit_without_structlog(self, method: str, event: Any) -> None:
-        event = _mask_secrets(None, method, event)
-        with contextlib.suppress(OSError, ImportError):
-            event = _add_trace_ids(None, method, event)
-        (text,), extra = _render(None, method, event)
-        getattr(_Sink(self._stdlib, _FRAMES_WITHOUT_STRUCTLOG), method)(text, **extra)
 
+def _complete(fields: dict[str, Any]) -> dict[str, Any]:
+    """`fields`, those that the application has bound, and the ids of the current span; secrets are masked."""
+    bound: dict[str, Any] = getattr(sys.modules.get("structlog.contextvars"), "get_contextvars", dict)()
+    # The second line of defence: callers mask their texts.
+    if owners := [owner for known in _owners if (owner := known()) is not None]:
+        fields = {key: _masked(value, owners) for key, value in {**bound, **fields}.items()}
+    elif bound:
+        fields = {**bound, **fields}
+    # The import fails if no descriptor is left.
+    with contextlib.suppress(OSError, ImportError):
+        from opentelemetry import trace
 
-class _Sink:
-    """The standard library's logger, as structlog calls it: records of engine threads are handed over."""
-
-    def __init__(self, stdlib: logging.Logger, frames: int) -> None:
-        """`frames`: from the place that is found as the emitter's down to `_log`."""
-        self._stdlib = stdlib
-        self._frames = frames
-
-    def debug(self, text: str, **extra: Any) -> None:
-        self._log(logging.DEBUG, text, **extra)
-
-    def info(self, text: str, **extra: Any) -> None:
-        self._log(logging.INFO, text, **extra)
-
-    def warning(self, text: str, **extra: Any) -> None:
-        self._log(logging.WARNING, text, **extra)
-
-    def error(self, text: str, **extra: Any) -> None:
-        self._log(logging.ERROR, text, **extra)
-
-    def _log(self, level: int, text: str, *, extra: dict[str, Any]) -> None:
-        stdlib = self._stdlib
-        file, line, function, _ = stdlib.findCaller(stacklevel=self._frames)
-        # The record has no arguments, so logging does not interpolate percent signs.
-        record = stdlib.makeRecord(stdlib.name, level, file, line, text, (), None, function, extra)
-        record.exc_text = extra["event_fields"].get("exception")
-        if on_engine_thread():
-            context = contextvars.copy_context()
-            _handlers.post(lambda: context.run(stdlib.handle, record), size=len(text))
-        else:
-            stdlib.handle(record)
-
-
-_FRAMES = 8
-"""Those of structlog included."""
-
-_FRAMES_WITHOUT_STRUCTLOG = 6
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            fields["trace_id"] = trace.format_trace_id(context.trace_id)
+            fields["span_id"] = trace.format_span_id(context.span_id)
+    return fields
 
 
 def flush(seconds: float = 2.0) -> bool:
@@ -168,8 +147,19 @@ def _mask_record(record: logging.LogRecord) -> bool:
     return True
 
 
+def _masked(value: Any, owners: list[KnowsSecrets], depth: int = 3) -> Any:
+    if isinstance(value, str):
+        for owner in owners:
+            value = owner.redact(value)
+    elif depth > 0 and isinstance(value, Mapping):
+        return {key: _masked(member, owners, depth - 1) for key, member in value.items()}
+    elif depth > 0 and isinstance(value, (list, tuple)):
+        return [_masked(member, owners, depth - 1) for member in value]
+    return value
+
+
 def exception_text(error: BaseException) -> str:
-    """`repr` of an exception, for log events and error messages. Never raises."""
+    """`repr` of an exception, for log events and error messages. Never raises, whatever its own code does."""
     try:
         return repr(error)
     except BaseException:  # noqa: BLE001 - code of the application may raise anything
@@ -234,52 +224,6 @@ class _JsonFormatter(_Formatter):
             return json.dumps(event, default=str)
         # A terminal acts on characters that JSON does not escape.
         return line if line.isascii() else json.dumps(event, default=str)
-
-
-def _structured_logger(stdlib: logging.Logger) -> Any:
-    import structlog
-
-    return structlog.wrap_logger(
-        _Sink(stdlib, _FRAMES),
-        processors=[structlog.contextvars.merge_contextvars, _mask_secrets, _add_trace_ids, _render],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-
-
-def _mask_secrets(_logger: Any, _method: str, event: Any) -> Any:
-    """The second line of defence: callers mask their texts; this also masks fields that structlog's context adds."""
-    owners = [owner for known in _owners if (owner := known()) is not None]
-    return {key: _masked(value, owners) for key, value in event.items()} if owners else event
-
-
-def _masked(value: Any, owners: list[KnowsSecrets], depth: int = 3) -> Any:
-    if isinstance(value, str):
-        for owner in owners:
-            value = owner.redact(value)
-    elif depth > 0 and isinstance(value, Mapping):
-        return {key: _masked(member, owners, depth - 1) for key, member in value.items()}
-    elif depth > 0 and isinstance(value, (list, tuple)):
-        return [_masked(member, owners, depth - 1) for member in value]
-    return value
-
-
-def _add_trace_ids(_logger: Any, _method: str, event: Any) -> Any:
-    from opentelemetry import trace
-
-    context = trace.get_current_span().get_span_context()
-    if context.is_valid:
-        event["trace_id"] = trace.format_trace_id(context.trace_id)
-        event["span_id"] = trace.format_span_id(context.span_id)
-    return event
-
-
-def _render(_logger: Any, _method: str, event: Any) -> tuple[tuple[str], dict[str, Any]]:
-    """Readable text as the message, and all fields on the record for formatters that need them apart."""
-    name = event["event"]
-    fields = {key: value for key, value in event.items() if key != "event"}
-    # Formatters print a traceback below the text.
-    text = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items() if key != "exception")])
-    return (text,), {"extra": {"event_fields": {"event": name, **fields}}}
 
 
 logger = get_logger(__name__)

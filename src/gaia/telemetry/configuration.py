@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.extras import install_command
@@ -17,9 +17,7 @@ from gaia.telemetry.content import ContentHook
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-    from opentelemetry.sdk.trace.sampling import Sampler
 
     from gaia.telemetry.metrics_page import MetricsPage
 
@@ -91,7 +89,6 @@ def configure(
     if (missing := sdk_missing()) is not None:
         raise ConfigError(missing)
     _require_no_provider(traces=traces is not None, metrics=traces == "otlp" or prometheus_port is not None)
-    resource = _resource(service_name)
     otlp = _Otlp(endpoint, None if headers is None else dict(headers), export_timeout)
     processor = None if traces is None else _processor(traces, otlp)
     readers: list[MetricReader] = []
@@ -107,11 +104,7 @@ def configure(
         readers.append(reader)
     if traces == "otlp" and os.environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() != "none":
         readers.append(_otlp_reader(otlp))
-    telemetry = Telemetry(
-        None if processor is None else _set_tracers(processor, resource, _sampler(sample_ratio)),
-        _set_meters(readers, resource) if readers else None,
-        page,
-    )
+    telemetry = Telemetry(*_providers(processor, readers, service_name, sample_ratio), page)
     content.set_content_hook(content_hook)
     spans.reuse_execute_tool_spans(reuse_execute_tool_spans)
     return telemetry
@@ -148,30 +141,13 @@ def _require_no_provider(*, traces: bool, metrics: bool) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import get_tracer_provider
 
-    for wanted, present in (
-        (traces, isinstance(get_tracer_provider(), TracerProvider)),
-        (metrics, isinstance(get_meter_provider(), MeterProvider)),
+    if (traces and isinstance(get_tracer_provider(), TracerProvider)) or (
+        metrics and isinstance(get_meter_provider(), MeterProvider)
     ):
-        if wanted and present:
-            raise ConfigError(
-                "OpenTelemetry is already set up in this process, which it can be only once; "
-                "add exporters to the provider that is there instead"
-            )
-
-
-def _resource(service_name: str | None) -> Resource:
-    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-
-    if service_name is None and os.environ.get("OTEL_SERVICE_NAME") is None:
-        service_name = _SERVICE
-    return Resource.create({} if service_name is None else {SERVICE_NAME: service_name})
-
-
-def _sampler(ratio: float | None) -> Sampler | None:
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
-
-    # None leaves it to the SDK, which asks the environment.
-    return None if ratio is None else ParentBasedTraceIdRatio(ratio)
+        raise ConfigError(
+            "OpenTelemetry is already set up in this process, which it can be only once; "
+            "add exporters to the provider that is there instead"
+        )
 
 
 class _Otlp(NamedTuple):
@@ -179,19 +155,18 @@ class _Otlp(NamedTuple):
     headers: dict[str, str] | None
     timeout: float | None
 
-    def url(self, signal: str) -> str | None:
-        """Of one signal, as the exporters make it of the general endpoint in the environment."""
-        return None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
+    def options(self, signal: str) -> dict[str, Any]:
+        """An exporter's for one signal, whose URL it makes as the exporters do of the general endpoint."""
+        url = None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
+        return {"endpoint": url, "headers": self.headers, "timeout": self.timeout}
 
 
 def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
-    from gaia.telemetry.exporters import JsonLinesExporter
+    from gaia.telemetry.exporters import JsonLinesExporter, TraceTree
 
     if traces == "console":
-        from gaia.telemetry.exporters import TraceTree
-
         # Standard output belongs to results and to protocols.
         return TraceTree(sys.stderr)
     if traces == "otlp":
@@ -199,7 +174,7 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError as error:
             raise ConfigError(_missing("the OTLP exporter")) from error
-        return BatchSpanProcessor(OTLPSpanExporter(otlp.url("traces"), headers=otlp.headers, timeout=otlp.timeout))
+        return BatchSpanProcessor(OTLPSpanExporter(**otlp.options("traces")))
     if not traces.endswith(".jsonl"):
         raise ConfigError(f'traces: must be "console", "otlp" or a path that ends in .jsonl, not {traces!r}')
     try:
@@ -212,9 +187,7 @@ def _otlp_reader(otlp: _Otlp) -> MetricReader:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    return PeriodicExportingMetricReader(
-        OTLPMetricExporter(otlp.url("metrics"), headers=otlp.headers, timeout=otlp.timeout)
-    )
+    return PeriodicExportingMetricReader(OTLPMetricExporter(**otlp.options("metrics")))
 
 
 def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
@@ -231,20 +204,26 @@ def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
     return PrometheusMetricReader(), page
 
 
-def _set_tracers(processor: SpanProcessor, resource: Resource, sampler: Sampler | None) -> TracerProvider:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
-    provider = TracerProvider(sampler=sampler, resource=resource)
-    provider.add_span_processor(processor)
-    trace.set_tracer_provider(provider)
-    return provider
-
-
-def _set_meters(readers: list[MetricReader], resource: Resource) -> MeterProvider:
-    from opentelemetry import metrics
+def _providers(
+    processor: SpanProcessor | None, readers: list[MetricReader], service_name: str | None, ratio: float | None
+) -> tuple[TracerProvider | None, MeterProvider | None]:
+    """Set the providers that are needed for the process."""
+    from opentelemetry import metrics, trace
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
-    provider = MeterProvider(readers, resource)
-    metrics.set_meter_provider(provider)
-    return provider
+    if service_name is None and os.environ.get("OTEL_SERVICE_NAME") is None:
+        service_name = _SERVICE
+    resource = Resource.create({} if service_name is None else {SERVICE_NAME: service_name})
+    tracers = meters = None
+    if processor is not None:
+        # Without a sampler the SDK asks the environment.
+        tracers = TracerProvider(None if ratio is None else ParentBasedTraceIdRatio(ratio), resource)
+        tracers.add_span_processor(processor)
+        trace.set_tracer_provider(tracers)
+    if readers:
+        meters = MeterProvider(readers, resource)
+        metrics.set_meter_provider(meters)
+    return tracers, meters

@@ -6,6 +6,7 @@ recording costs less than 0.2 µs. What a provider raises is logged once for eac
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
@@ -101,89 +102,69 @@ class Instruments:
     """All of them, made by one meter. `gaia.mcp.server.name` is an attribute of each."""
 
     def __init__(self, meter: Meter) -> None:
-        self.operation_duration = _durations(
-            meter,
+        def durations(name: str, description: str) -> SafeHistogram:
+            return SafeHistogram(
+                meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=BUCKETS)
+            )
+
+        def counter(name: str, unit: str, description: str) -> SafeCounter:
+            return SafeCounter(meter.create_counter(name, unit, description))
+
+        def calls(name: str, figure: Callable[[Observed], int], description: str) -> None:
+            observe = functools.partial(_observations, figure)
+            meter.create_observable_up_down_counter(name, [observe], "{call}", description)
+
+        # The conventions give the first three with their descriptions.
+        self.operation_duration = durations(
             "mcp.client.operation.duration",
             "The duration of the MCP request or notification as observed on the sender from the time it "
             "was sent until the response or ack is received.",
         )
-        self.session_duration = _durations(
-            meter,
-            "mcp.client.session.duration",
-            "The duration of the MCP session as observed on the MCP client.",
+        self.session_duration = durations(
+            "mcp.client.session.duration", "The duration of the MCP session as observed on the MCP client."
         )
-        self.served_duration = _durations(
-            meter,
+        self.served_duration = durations(
             "mcp.server.operation.duration",
             "MCP request or notification duration as observed on the receiver from the time it was "
             "received until the result or ack is sent.",
         )
-        self.restarts = _counter(
-            meter, "gaia.mcp.server.restarts", "{restart}", "Servers that are ready again after they ended."
+        self.recovery_duration = durations(
+            "gaia.mcp.server.recovery.duration", "From the moment a server's end was noticed until it was ready again."
         )
-        self.crashes = _counter(meter, "gaia.mcp.server.crashes", "{crash}", "Servers that were lost, by reason.")
-        self.standby_failures = _counter(
-            meter,
+        self.limit_wait_duration = durations(
+            "gaia.mcp.gateway.limit.wait.duration",
+            "How long a call of a gateway's client waited for limits, if it had to.",
+        )
+        self.restarts = counter(
+            "gaia.mcp.server.restarts", "{restart}", "Servers that are ready again after they ended."
+        )
+        self.crashes = counter("gaia.mcp.server.crashes", "{crash}", "Servers that were lost, by reason.")
+        self.standby_failures = counter(
             "gaia.mcp.server.standby.failures",
             "{failure}",
             "Stand-bys that could not be started or were lost before they were needed.",
         )
-        self.recyclings = _counter(
-            meter,
+        self.recyclings = counter(
             "gaia.mcp.server.recyclings",
             "{recycling}",
             "Fresh processes that took the place of servers that were ready, by reason.",
         )
-        self.recovery_duration = _durations(
-            meter,
-            "gaia.mcp.server.recovery.duration",
-            "From the moment a server's end was noticed until it was ready again.",
-        )
-        self.limit_wait_duration = _durations(
-            meter,
-            "gaia.mcp.gateway.limit.wait.duration",
-            "How long a call of a gateway's client waited for limits, if it had to.",
-        )
-        self.refused = _counter(
-            meter,
+        self.refused = counter(
             "gaia.mcp.client.calls.refused",
             "{call}",
             "Calls that were not sent: denied tools, full queues, servers that are down.",
         )
-        self.junk = _counter(
-            meter, "gaia.mcp.server.junk", "By", "What servers wrote on stdout that is no JSON-RPC message."
-        )
-        self.callbacks_dropped = _counter(
-            meter,
+        self.junk = counter("gaia.mcp.server.junk", "By", "What servers wrote on stdout that is no JSON-RPC message.")
+        self.callbacks_dropped = counter(
             "gaia.mcp.client.callbacks.dropped",
             "{callback}",
             "Events and reports of progress that listeners and callbacks were too slow for.",
         )
-        meter.create_observable_up_down_counter(
-            "gaia.mcp.client.calls.queued",
-            [lambda options: _observations(options, lambda one: one.queued)],
-            unit="{call}",
-            description="Calls that wait for their server to be ready.",
-        )
-        meter.create_observable_up_down_counter(
-            "gaia.mcp.client.calls.in_flight",
-            [lambda options: _observations(options, lambda one: one.in_flight)],
-            unit="{call}",
-            description="Calls that wait for their answer.",
-        )
+        calls("gaia.mcp.client.calls.queued", lambda one: one.queued, "Calls that wait for their server to be ready.")
+        calls("gaia.mcp.client.calls.in_flight", lambda one: one.in_flight, "Calls that wait for their answer.")
 
 
-def _durations(meter: Meter, name: str, description: str) -> SafeHistogram:
-    return SafeHistogram(
-        meter.create_histogram(name, unit="s", description=description, explicit_bucket_boundaries_advisory=BUCKETS)
-    )
-
-
-def _counter(meter: Meter, name: str, unit: str, description: str) -> SafeCounter:
-    return SafeCounter(meter.create_counter(name, unit=unit, description=description))
-
-
-def _observations(_options: CallbackOptions, figure: Callable[[Observed], int]) -> Iterable[Observation]:
+def _observations(figure: Callable[[Observed], int], _options: CallbackOptions) -> Iterable[Observation]:
     return [Observation(count, {SERVER_NAME: server}) for server, count in observed.sums(figure).items()]
 
 

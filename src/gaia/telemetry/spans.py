@@ -37,8 +37,9 @@ P = ParamSpec("P")
 
 _NOTHING: Attributes = {}
 
-_readers: set[object] = set()
-"""What reads spans before they end. Each operation on it is a single one of a set of identities."""
+running_readers: set[object] = set()
+"""Objects that read spans before they end. While there is one, a span gets what is known of its request at once, not
+all of it at its end, which takes less time. Add and discard by any thread."""
 
 logger = get_logger(__name__)
 
@@ -119,7 +120,7 @@ def _start_span(
 
 
 class Outcome(NamedTuple):
-    """How a request ended. The default is success."""
+    """How a request ended; by default with success."""
 
     error_type: str | None = None
     status_code: str | None = None
@@ -132,8 +133,8 @@ class Outcome(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
-        """What a span says of it. Metrics get the first two, see `counted`."""
-        found: dict[str, AttributeValue] = self.counted
+        """What a span says of it."""
+        found = self.counted
         if self.handled and self.error_type is not None:
             found[names.HANDLED_ERROR] = self.error_type
         if self.delivery is not None:
@@ -142,6 +143,7 @@ class Outcome(NamedTuple):
 
     @property
     def counted(self) -> dict[str, AttributeValue]:
+        """What a metric says of it."""
         found: dict[str, AttributeValue] = {}
         if self.error_type is not None and not self.handled:
             found[names.ERROR_TYPE] = self.error_type
@@ -255,7 +257,9 @@ def start_client_span(
         provider = getattr(trace, "_TRACER_PROVIDER", _UNKNOWN)
         if provider is None and not here:
             return None
-        tracer = _taken.tracer if provider is _taken.provider else _take_tracer(provider)
+        known, tracer = _taken
+        if provider is not known:
+            tracer = _take_tracer(provider)
     if here and tools and _reuse_execute_tool_spans:
         outer = trace.get_current_span(here)
         if outer is not _NO_SPAN and _executes(outer, tools):
@@ -271,21 +275,6 @@ def start_client_span(
     return ClientSpan(span, here, is_ours=True, was_recording=was_recording)
 
 
-def read_running(reader: object) -> None:
-    """Give spans of requests what is known of them at once, not all of it at their end, which takes less time."""
-    _readers.add(reader)
-
-
-def stop_reading_running(reader: object) -> None:
-    """See `read_running`."""
-    _readers.discard(reader)
-
-
-def running_is_read() -> bool:
-    """Whether a span has to say what is known of its request while that is under way."""
-    return bool(_readers)
-
-
 def tracing_is_off(context: Context | None = None) -> bool:
     """Whether the process has no tracer yet and `context` (None: the current one) is empty, so nothing can be traced.
 
@@ -295,20 +284,14 @@ def tracing_is_off(context: Context | None = None) -> bool:
     return _has_no_provider(_tracer) and not (contexts.get_current() if context is None else context)
 
 
-class _Taken(NamedTuple):
-    provider: object
-    tracer: Tracer
-
-
-_taken = _Taken(None, _tracer)
-"""The tracer that was last asked for, and of which provider: the one that stands for it takes a microsecond more."""
+_taken: tuple[object, Tracer] = (None, _tracer)
+"""A provider and its own tracer. The API's proxy in front of it takes a microsecond more."""
 
 
 def _take_tracer(provider: object) -> Tracer:
     global _taken  # noqa: PLW0603 - one tracer for the process, as above
-    tracer = _tracer if provider is _UNKNOWN else trace.get_tracer("gaia.mcp")
-    _taken = _Taken(provider, tracer)
-    return tracer
+    _taken = (provider, _tracer if provider is _UNKNOWN else trace.get_tracer("gaia.mcp"))
+    return _taken[1]
 
 
 def _has_no_provider(tracer: Tracer) -> bool:

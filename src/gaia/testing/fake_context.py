@@ -1,32 +1,74 @@
-"""What a function of a test can do with the request that it answers."""
+"""What a function of a test can do with the request that it answers: reports, logs, questions to the client."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import queue
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from gaia.agents.base.mcp_context import CAPABILITIES, InputRequired, MCPCapabilityMissing, MCPContext
+from gaia.agents.base.mcp_context import (
+    CAPABILITIES,
+    InputRequired,
+    MCPCapabilityMissing,
+    MCPContext,
+    MCPRequestCancelled,
+)
 from gaia.mcp.client.features import LOG_LEVELS
+from gaia.mcp.errors import JsonRpcError
 from gaia.mcp.protocol.eras import META
+from gaia.mcp.protocol.messages import encode_request
 from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.locks import reentrant_lock
 from gaia.testing.fake_state import FakeCall
 from gaia.testing.fake_tool import Json
 
 RequestId = int | str
 
 
-class Client(Protocol):
-    """What a context needs of the session with the client."""
+class FakeRequests:
+    """The requests of one generation. Thread-safe."""
 
-    def send_progress(self, params: Json) -> None:
-        """Send the params of a ``notifications/progress``."""
-
-    def send_log(self, params: Json, level: str | None) -> None:
-        """Send the params of a ``notifications/message``; `level` is the least severe one that the request wants."""
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        """`write` takes a line for the client."""
+        self._write = write
+        self._ids = itertools.count(1)
+        self._lock = reentrant_lock()
+        """Owns `_waiting`."""
+        self._waiting: dict[str, queue.SimpleQueue[Json | None]] = {}
+        """By id, where a thread waits for the answer; None comes when there will be none."""
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
-        """Send a request, and wait for its result, until `scope` is cancelled."""
+        """Send the client a request, and wait for its result, until `scope` is cancelled.
+
+        Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` was cancelled.
+        """
+        identifier = f"fake-{next(self._ids)}"
+        waiting: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
+        with self._lock:
+            self._waiting[identifier] = waiting
+        forget = scope.on_cancel(lambda: waiting.put(None))
+        try:
+            self._write(encode_request(identifier, request["method"], request.get("params")))
+            answer = waiting.get()
+        finally:
+            forget()
+            with self._lock:
+                self._waiting.pop(identifier, None)
+        if answer is None:
+            raise MCPRequestCancelled
+        if "error" in answer:
+            raise JsonRpcError(answer["error"]["code"], answer["error"]["message"])
+        result: Json = answer["result"]
+        return result
+
+    def answered(self, message: Json) -> None:
+        """A response of the client has come. One that no thread waits for is dropped."""
+        with self._lock:
+            waiting = self._waiting.pop(str(message.get("id")), None)
+        if waiting is not None:
+            waiting.put(message)
 
 
 class FakeContext(MCPContext):
@@ -34,18 +76,21 @@ class FakeContext(MCPContext):
 
     def __init__(
         self,
-        client: Client,
         identifier: RequestId,
         method: str,
         params: Json,
         meta: Json,
-        record: FakeCall | None,
+        requests: FakeRequests,
+        notify: Callable[[str, Json], None],
     ) -> None:
+        """`notify` sends the client a notification."""
         super().__init__()
-        self._client = client
+        self._requests = requests
+        self._notify = notify
         self.identifier = self.request_id = identifier
         self.method = method
-        self.record = record
+        self.record: FakeCall | None = None
+        """Of a call of a tool."""
         self.scope = CancelScope()
         self.work_ended: Callable[[], None] = lambda: None
         """To be called when the server does nothing for the request any more."""
@@ -54,7 +99,8 @@ class FakeContext(MCPContext):
         self.is_stateless = False
         self.answers = {**json.loads(params.get("requestState") or "{}"), **(params.get("inputResponses") or {})}
         self._progress_token = meta.get("progressToken")
-        self._log_level = meta.get(f"{META}logLevel")
+        self.log_level: Callable[[], str | None] = lambda: meta.get(f"{META}logLevel")
+        """The least severe level that the client wants; None for no log messages."""
 
     def work_begins(self, ended: Callable[[], None]) -> None:
         """The server does something for the request; `ended` comes from `FakeServerState.begin_work`."""
@@ -72,12 +118,15 @@ class FakeContext(MCPContext):
         if self._progress_token is None or self.cancelled:
             return
         params = {"progressToken": self._progress_token, "progress": progress, "total": total, "message": message}
-        self._client.send_progress({key: value for key, value in params.items() if value is not None})
+        wanted = {key: value for key, value in params.items() if value is not None}
+        self._notify("notifications/progress", wanted)
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         if level not in LOG_LEVELS:
             raise ValueError(f"There is no log level {level!r}; levels are {', '.join(LOG_LEVELS)}")
-        self._client.send_log({"level": level, "data": data, "logger": logger or "fake"}, self._log_level)
+        least = self.log_level()
+        if least in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(least):
+            self._notify("notifications/message", {"level": level, "data": data, "logger": logger or "fake"})
 
     def ask(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for request in requests.values():
@@ -87,5 +136,5 @@ class FakeContext(MCPContext):
         missing = {key: request for key, request in requests.items() if key not in self.answers}
         if missing and self.is_stateless:
             raise InputRequired(missing)
-        asked = {key: self._client.ask(request, self.scope) for key, request in missing.items()}
+        asked = {key: self._requests.ask(request, self.scope) for key, request in missing.items()}
         return {key: asked[key] if key in asked else self.answers[key] for key in requests}

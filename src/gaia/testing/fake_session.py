@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,62 +17,15 @@ from gaia.mcp.protocol.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     encode_notification,
-    encode_request,
     encode_result,
 )
 from gaia.mcp.rpc.channel import Ending
-from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text
 from gaia.runtime.threads import DaemonPool
-from gaia.testing.fake_context import FakeContext, RequestId
+from gaia.testing.fake_context import FakeContext, FakeRequests, RequestId
 from gaia.testing.fake_state import FakeCall, FakeServerState, Fault
 from gaia.testing.fake_tool import Json
-
-
-class FakeRequests:
-    """The requests of one generation. Thread-safe."""
-
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        """`write` takes a line for the client."""
-        self._write = write
-        self._ids = itertools.count(1)
-        self._lock = reentrant_lock()
-        """Owns `_waiting`."""
-        self._waiting: dict[str, queue.SimpleQueue[Json | None]] = {}
-        """By id, where a thread waits for the answer; None comes when there will be none."""
-
-    def ask(self, request: Json, scope: CancelScope) -> Json:
-        """Send the client a request, and wait for its result, until `scope` is cancelled.
-
-        Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` was cancelled.
-        """
-        identifier = f"fake-{next(self._ids)}"
-        waiting: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
-        with self._lock:
-            self._waiting[identifier] = waiting
-        forget = scope.on_cancel(lambda: waiting.put(None))
-        try:
-            self._write(encode_request(identifier, request["method"], request.get("params")))
-            answer = waiting.get()
-        finally:
-            forget()
-            with self._lock:
-                self._waiting.pop(identifier, None)
-        if answer is None:
-            raise MCPRequestCancelled
-        if "error" in answer:
-            raise JsonRpcError(answer["error"]["code"], answer["error"]["message"])
-        result: Json = answer["result"]
-        return result
-
-    def answered(self, message: Json) -> None:
-        """A response of the client has come. One that no thread waits for is dropped."""
-        with self._lock:
-            waiting = self._waiting.pop(str(message.get("id")), None)
-        if waiting is not None:
-            waiting.put(message)
-
 
 _MISSING_CAPABILITY, _RESOURCE_NOT_FOUND = -32021, -32002
 _WANTED_AS = {
@@ -179,21 +130,6 @@ class FakeSession:
         for context in running.values():
             context.scope.cancel()
 
-    # What contexts of calls need.
-
-    def send_progress(self, params: Json) -> None:
-        self._notify("notifications/progress", params)
-
-    def send_log(self, params: Json, level: str | None) -> None:
-        """Send a log message, unless the client wants none of its level; in the stateless era `level` says which."""
-        least = level if self._is_stateless else self._log_level
-        if least in LOG_LEVELS and LOG_LEVELS.index(params["level"]) >= LOG_LEVELS.index(least):
-            self._notify("notifications/message", params)
-
-    def ask(self, request: Json, scope: CancelScope) -> Json:
-        """See `FakeRequests.ask`."""
-        return self._requests.ask(request, scope)
-
     # Requests.
 
     def _requested(self, identifier: RequestId, method: str, params: Json) -> None:
@@ -201,10 +137,8 @@ class FakeSession:
             meta = params.get("_meta") or {}
             if self._is_stateless:
                 self._check_revision(method, meta)
-            if method == "tools/call":
-                self._call_tool(identifier, params, meta)
-            elif method in ("resources/read", "prompts/get"):
-                self._apart(identifier, method, params, meta)
+            if method in ("tools/call", "resources/read", "prompts/get"):
+                self._begin(identifier, method, params, meta)
             elif method == "subscriptions/listen" and self._is_stateless:
                 self._listen(identifier, params)
             elif (answer := self._answers.get(method)) is not None:
@@ -289,44 +223,18 @@ class FakeSession:
 
     # What functions of the test answer.
 
-    def _call_tool(self, identifier: RequestId, params: Json, meta: Json) -> None:
-        name, arguments = params.get("name"), params.get("arguments") or {}
-        record = FakeCall(str(name), arguments, self._generation, meta)
-        context = self._begin(identifier, "tools/call", params, meta, record)
-        faults = self._state.record(record)
-
-        def run() -> Json:
-            tool = self._state.tools.get(name)
-            if tool is None:
-                raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
-            return tool.run(arguments, context)
-
-        self._threads.submit(functools.partial(self._go_on, context, faults, run))
-
-    def _apart(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
-        context = self._begin(identifier, method, params, meta, None)
-
-        def run() -> Json:
-            if method == "resources/read":
-                resource = self._state.resources.get(params.get("uri"))
-                if resource is None:
-                    raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
-                return self._cacheable(resource.read())
-            prompt = self._state.prompts.get(params.get("name"))
-            if prompt is None:
-                raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {params.get('name')!r}")
-            return prompt.run(params.get("arguments") or {}, context)
-
-        self._threads.submit(functools.partial(self._go_on, context, [], run))
-
-    def _begin(
-        self, identifier: RequestId, method: str, params: Json, meta: Json, record: FakeCall | None
-    ) -> FakeContext:
-        context = FakeContext(self, identifier, method, params, meta, record)
+    def _begin(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
+        record = None
+        if method == "tools/call":
+            record = FakeCall(str(params.get("name")), params.get("arguments") or {}, self._generation, meta)
+        context = FakeContext(identifier, method, params, meta, self._requests, self._notify)
+        context.record = record
         context.protocol_version = self._state.revision
         context.client_capabilities = self._client.get("capabilities") or {}
         context.client_info = self._client.get("clientInfo") or {}
         context.is_stateless = self._is_stateless
+        if not self._is_stateless:
+            context.log_level = lambda: self._log_level
         context.work_begins(self._state.begin_work())
         with self._lock:
             is_closed = self._is_closed
@@ -334,7 +242,22 @@ class FakeSession:
                 self._running[identifier] = context
         if is_closed:
             context.scope.cancel()
-        return context
+        faults = [] if record is None else self._state.record(record)
+        self._threads.submit(functools.partial(self._go_on, context, faults, lambda: self._result_of(context, params)))
+
+    def _result_of(self, context: FakeContext, params: Json) -> Json:
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        if context.method == "tools/call":
+            if (tool := self._state.tools.get(name)) is None:
+                raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
+            return tool.run(arguments, context)
+        if context.method == "prompts/get":
+            if (prompt := self._state.prompts.get(name)) is None:
+                raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {name!r}")
+            return prompt.run(arguments, context)
+        if (resource := self._state.resources.get(params.get("uri"))) is None:
+            raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
+        return self._cacheable(resource.read())
 
     def _go_on(self, context: FakeContext, faults: list[Fault], run: Callable[[], Json]) -> None:
         """Run a call through its `faults`; one of them may be its end."""

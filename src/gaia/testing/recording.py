@@ -14,7 +14,7 @@ from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.supervision.events import ServerState
 from gaia.runtime.redaction import Redactor, mask_strings
 from gaia.testing.cassette import Cassette, RecordedServer
-from gaia.testing.start_recorder import RecordingState, StartRecorder
+from gaia.testing.start_recorder import Recording, StartRecorder
 
 M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 
@@ -59,7 +59,7 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
     recorders, readiness = recorded.recorders, recorded.readiness
     if recorders.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
-    recording = _Recording()
+    recording = Recording()
     try:
         readiness.wait(lambda: not _starting(recorded), _SETTLE_SECONDS)
         recorders.new = recording.begin
@@ -69,7 +69,7 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
     finally:
         recorders.new = None
         recording.stop()
-    recording.cassette(recorded.config.get_entries(), secrets).write(file)
+    _cassette(recording.starts, recorded.config.get_entries(), secrets).write(file)
 
 
 def _starting(manager: MCPClientManager) -> bool:
@@ -87,58 +87,25 @@ def _restart_all(manager: MCPClientManager) -> None:
             raise ServerUnavailable(f"server {name!r} cannot be recorded from a fresh start: {client.last_error}")
 
 
-class _Recording:
-    """The starts of all servers."""
+def _cassette(
+    starts: Mapping[str, list[StartRecorder]], entries: Mapping[str, Any], secrets: Iterable[str]
+) -> Cassette:
+    """The cassette of the `starts` of each server. `entries` are those of the servers."""
+    redactors: list[Callable[[str], str]] = [Redactor(secrets)]
+    redactors += [start.redact for of_server in starts.values() for start in of_server]
 
-    def __init__(self) -> None:
-        self._state = RecordingState()
-        self._recorders: dict[str, list[StartRecorder]] = {}
-        """By server, in the order of the starts."""
+    def redact(text: str) -> str:
+        for mask in redactors:
+            text = mask(text)
+        return text
 
-    def begin(self, server: str) -> StartRecorder:
-        """A server is about to be started."""
-        recorder = StartRecorder(self._state)
-        with self._state.lock:
-            if not self._state.stopped:
-                self._recorders.setdefault(server, []).append(recorder)
-        return recorder
-
-    def stop(self) -> None:
-        """What happens from now on is not recorded."""
-        with self._state.lock:
-            self._state.stopped = True
-
-    def is_settled(self, ready: set[str]) -> bool:
-        """Whether each server that is `ready` is so after its last loss, which its state may not show yet."""
-        with self._state.lock:
-            return all(
-                any(recorder.is_ready for recorder in recorders)
-                for name, recorders in self._recorders.items()
-                if name in ready
-            )
-
-    def cassette(self, entries: Mapping[str, Any], secrets: Iterable[str]) -> Cassette:
-        with self._state.lock:
-            recorders = {name: list(recorders) for name, recorders in self._recorders.items()}
-        redactors: list[Callable[[str], str]] = [Redactor(secrets)]
-        redactors += [recorder.redact for all_of_one in recorders.values() for recorder in all_of_one]
-
-        def redact(text: str) -> str:
-            for mask in redactors:
-                text = mask(text)
-            return text
-
-        # In the order of the configuration, in which their tools are listed; servers start in any order.
-        names = [*(name for name in entries if name in recorders), *(name for name in recorders if name not in entries)]
-        return Cassette(
-            cassette=Cassette.VERSION,
-            servers={name: _recorded(entries.get(name), recorders[name], redact) for name in names},
-        )
+    # In the order of the configuration, in which their tools are listed; servers start in any order.
+    names = [*(name for name in entries if name in starts), *(name for name in starts if name not in entries)]
+    servers = {name: _recorded(entries.get(name), starts[name], redact) for name in names}
+    return Cassette(cassette=Cassette.VERSION, servers=servers)
 
 
-def _recorded(entry: Any, recorders: list[StartRecorder], redact: Callable[[str], str]) -> RecordedServer:
+def _recorded(entry: Any, starts: list[StartRecorder], redact: Callable[[str], str]) -> RecordedServer:
     settings = {key: entry[key] for key in _SETTINGS if key in entry} if isinstance(entry, dict) else {}
-    starts = [recorder.start(redact) for recorder in recorders]
-    return RecordedServer(
-        settings=mask_strings(settings, redact), starts=[start for start in starts if start is not None]
-    )
+    found = [recorded for start in starts if (recorded := start.start(redact)) is not None]
+    return RecordedServer(settings=mask_strings(settings, redact), starts=found)

@@ -47,16 +47,6 @@ _MACHINE = "roots/list"
 """Is answered with folders of this machine."""
 
 
-class RecordingState:
-    """What all recorders of a recording share."""
-
-    def __init__(self) -> None:
-        self.lock = reentrant_lock()
-        """Owns everything that the recorders know, and `stopped`."""
-        self.stopped = False
-        """What happens from now on is not recorded."""
-
-
 class _Pending(msgspec.Struct):
     """A request of the client, as far as it got."""
 
@@ -75,10 +65,40 @@ class _Pending(msgspec.Struct):
         return exchange.result is None and exchange.error is None and exchange.failed is None and not self.item.ended
 
 
+class Recording:
+    """The starts of all servers of a manager."""
+
+    def __init__(self) -> None:
+        self.lock = reentrant_lock()
+        """Owns everything below, and everything that the recorders know."""
+        self.stopped = False
+        """What happens from now on is not recorded."""
+        self.starts: dict[str, list[StartRecorder]] = {}
+        """By server, in their order."""
+
+    def begin(self, server: str) -> StartRecorder:
+        """A server is about to be started."""
+        start = StartRecorder(self)
+        with self.lock:
+            if not self.stopped:
+                self.starts.setdefault(server, []).append(start)
+        return start
+
+    def stop(self) -> None:
+        with self.lock:
+            self.stopped = True
+
+    def is_settled(self, ready: set[str]) -> bool:
+        """Whether each server that is `ready` is so after its last loss, which its state may not show yet."""
+        with self.lock:
+            known = [starts for name, starts in self.starts.items() if name in ready]
+            return all(any(start.is_ready for start in starts) for starts in known)
+
+
 class StartRecorder:
     """One start of a server: the recorder (`Recorder`) between the channel and the connection."""
 
-    def __init__(self, recording: RecordingState) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._requests: list[_Pending] = []
         """In the order in which they were written."""

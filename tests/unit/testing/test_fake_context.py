@@ -1,13 +1,12 @@
 """What a function of a test can do with the request that it answers."""
 
+import json
 from typing import Any
 
 import pytest
 
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing
-from gaia.runtime.cancellation import CancelScope
-from gaia.testing.fake_context import FakeContext
-from gaia.testing.fake_state import FakeCall
+from gaia.testing.fake_context import FakeContext, FakeRequests
 
 Json = dict[str, Any]
 
@@ -16,23 +15,19 @@ class Client:
     """Notes what it is sent, and answers each question with its own params."""
 
     def __init__(self) -> None:
-        self.progress: list[Json] = []
-        self.logs: list[tuple[Json, str | None]] = []
+        self.told: list[tuple[str, Json]] = []
+        self.requests = FakeRequests(self._asked)
 
-    def send_progress(self, params: Json) -> None:
-        self.progress.append(params)
+    def _asked(self, line: bytes) -> None:
+        request = json.loads(line)
+        self.requests.answered({"id": request["id"], "result": request["params"]})
 
-    def send_log(self, params: Json, level: str | None) -> None:
-        self.logs.append((params, level))
-
-    def ask(self, request: Json, scope: CancelScope) -> Json:
-        assert not scope.cancelled
-        answer: Json = request["params"]
-        return answer
+    def notify(self, method: str, params: Json) -> None:
+        self.told.append((method, params))
 
 
 def make(client: Client, params: Json | None = None, meta: Json | None = None) -> FakeContext:
-    context = FakeContext(client, 7, "tools/call", params or {}, meta or {}, FakeCall("now", {}, 1, {}))
+    context = FakeContext(7, "tools/call", params or {}, meta or {}, client.requests, client.notify)
     context.client_capabilities = {"elicitation": {}}
     return context
 
@@ -41,7 +36,7 @@ def test_progress_is_sent_to_those_who_want_it() -> None:
     client = Client()
     make(client).report_progress(1)
     make(client, meta={"progressToken": "t"}).report_progress(1, message="one")
-    assert client.progress == [{"progressToken": "t", "progress": 1, "message": "one"}]
+    assert client.told == [("notifications/progress", {"progressToken": "t", "progress": 1, "message": "one"})]
 
 
 def test_a_cancelled_request_reports_nothing() -> None:
@@ -52,17 +47,16 @@ def test_a_cancelled_request_reports_nothing() -> None:
     assert not context.cancelled
     context.scope.cancel()
     context.report_progress(1)
-    assert (context.cancelled, told, client.progress) == (True, ["cancelled"], [])
+    assert (context.cancelled, told, client.told) == (True, ["cancelled"], [])
 
 
-def test_log_messages_come_with_the_level_that_the_request_wants() -> None:
+def test_log_messages_are_sent_from_the_level_that_the_request_wants() -> None:
     client = Client()
-    make(client, meta={"io.modelcontextprotocol/logLevel": "error"}).log("info", {"a": 1})
-    make(client).log("info", "text", "logger")
-    assert client.logs == [
-        ({"level": "info", "data": {"a": 1}, "logger": "fake"}, "error"),
-        ({"level": "info", "data": "text", "logger": "logger"}, None),
-    ]
+    context = make(client, meta={"io.modelcontextprotocol/logLevel": "error"})
+    context.log("info", {"a": 1})
+    context.log("error", {"a": 2})
+    make(client).log("error", "text")
+    assert client.told == [("notifications/message", {"level": "error", "data": {"a": 2}, "logger": "fake"})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused_as_by_a_real_server() -> None:

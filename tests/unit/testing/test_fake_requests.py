@@ -8,7 +8,7 @@ import pytest
 from gaia.agents.base.mcp_context import MCPRequestCancelled
 from gaia.mcp.errors import JsonRpcError
 from gaia.runtime.cancellation import CancelScope
-from gaia.testing.fake_session import FakeRequests
+from gaia.testing.fake_context import FakeRequests
 
 QUESTION = {"method": "elicitation/create", "params": {"message": "Name?"}}
 

@@ -15,7 +15,7 @@ from gaia.mcp.rpc.channel import Ending, Frame
 from gaia.mcp.rpc.connection import Connection
 from gaia.testing import FakeClock
 from gaia.testing.cassette import RecordedEnding, RecordedExchange, Start, Step
-from gaia.testing.start_recorder import RecordingState, StartRecorder
+from gaia.testing.start_recorder import Recording, StartRecorder
 from tests.fake_transport import FakeChannel
 
 TOOLS = {"capabilities": {"tools": {}}}
@@ -25,7 +25,7 @@ class Server:
     """A recorder between a connection and a channel of which the test says everything."""
 
     def __init__(self) -> None:
-        self.state = RecordingState()
+        self.state = Recording()
         self.recorder = StartRecorder(self.state)
         # The test answers the server's requests.
         self.connection = Connection(
@@ -228,7 +228,7 @@ def test_an_end_at_the_end_of_its_input_is_one_by_the_client(server: Server) -> 
 
 
 def test_a_start_that_fails() -> None:
-    recorder = StartRecorder(RecordingState())
+    recorder = StartRecorder(Recording())
     recorder.failed(StartFailed("no such file: secret"))
     assert recorder.start(lambda text: text.replace("secret", "***")) == Start(failed="no such file: ***")
 

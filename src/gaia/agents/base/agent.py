@@ -20,8 +20,7 @@ from gaia.agents.base.console import AgentConsole, Console, SilentConsole
 from gaia.agents.base.llm import LLMSettings, OpenAIChat
 from gaia.agents.base.loop import Run
 from gaia.agents.base.registry import ToolRegistry
-from gaia.agents.base.result_budget import ResultBudget
-from gaia.agents.base.tool_executor import ToolExecutor
+from gaia.agents.base.tool_executor import ResultBudget, ToolExecutor
 from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
 from gaia.runtime.construction import similar_arguments, takes_keyword_after
 from gaia.runtime.locks import reentrant_lock

@@ -111,9 +111,7 @@ class OpenAIChat:
         if tools:
             request["tools"] = list(tools)
         try:
-            if self.settings.stream:
-                return self._stream(request, on_text)
-            return self._whole(request, on_text)
+            return self._completed(request, on_text)
         except LLMError:
             raise
         except Exception as error:
@@ -148,24 +146,21 @@ class OpenAIChat:
         # The trace extension of httpx and its successors.
         request.extensions = {**request.extensions, "trace": on_event}
 
-    def _stream(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
-        builder = CompletionBuilder()
-        stream = self._client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True})
-        with contextlib.closing(stream):
-            for chunk in stream:
-                if text := builder.add(chunk):
-                    on_text(text)
+    def _completed(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
+        builder, create = CompletionBuilder(), self._client.chat.completions.create
+        if self.settings.stream:
+            answered = "an empty stream"
+            with contextlib.closing(create(**request, stream=True, stream_options={"include_usage": True})) as stream:
+                for chunk in stream:
+                    if text := builder.add(chunk):
+                        on_text(text)
+        else:
+            response = create(**request)
+            answered = f"{str(response)[:200]!r}"
+            if text := builder.add(response):
+                on_text(text)
         if not builder.received:
-            raise self._invalid("an empty stream")
-        return builder.build()
-
-    def _whole(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
-        response = self._client.chat.completions.create(**request)
-        builder = CompletionBuilder()
-        if text := builder.add(response):
-            on_text(text)
-        if not builder.received:
-            raise self._invalid(f"{str(response)[:200]!r}")
+            raise self._invalid(answered)
         return builder.build()
 
     def _invalid(self, what: str) -> LLMInvalidResponse:
@@ -178,10 +173,13 @@ class OpenAIChat:
         openai, where = self._openai, self.settings.base_url
         if isinstance(error, openai.APIStatusError):
             return self._status_error(error.status_code, self._safe(error.message))
-        reason = self._safe(_innermost(error))
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason, is_http = self._safe(cause), type(error).__module__.startswith(("httpx", "httpcore"))
         if isinstance(error, openai.APITimeoutError):
             return LLMTimeout(f"No answer from {where} within {self.settings.timeout:g} s")
-        if isinstance(error, openai.APIConnectionError) or _is_from_http_library(error):
+        if is_http or isinstance(error, openai.APIConnectionError):
             return LLMUnreachable(f"No connection to the model's endpoint {where}: {reason}. Is it running?")
         if isinstance(error, openai.APIError):
             return LLMServerFailed(f"The model's endpoint {where} failed: {reason}")
@@ -215,16 +213,6 @@ def _shut_down(stream: Any) -> None:
         connection: socket.socket | None = stream.get_extra_info("socket")
         if connection is not None:
             connection.shutdown(socket.SHUT_RDWR)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _is_from_http_library(error: Exception) -> bool:
-    return type(error).__module__.partition(".")[0].startswith(("httpx", "httpcore"))
 
 
 class LLMError(RuntimeError):

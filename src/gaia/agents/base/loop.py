@@ -16,8 +16,15 @@ from gaia.agents.base.agent_result import AgentResult, Outcome, Step, StopReason
 from gaia.agents.base.chat import ChatModel, Completion, Message, RequestedCall
 from gaia.agents.base.console import Console
 from gaia.agents.base.llm import LLMError
-from gaia.agents.base.result_budget import ResultBudget, text_of_result
-from gaia.agents.base.tool_executor import CallNotMade, PreparedCall, ToolExecutor, error_result, parse_arguments
+from gaia.agents.base.tool_executor import (
+    CallNotMade,
+    PreparedCall,
+    ResultBudget,
+    ToolExecutor,
+    error_result,
+    parse_arguments,
+    text_of_result,
+)
 from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definition
 from gaia.agents.base.tools import viewed_through
 from gaia.runtime.cancellation import CancelScope
@@ -36,10 +43,8 @@ class RunningAgent(Protocol):
 
     @property
     def system_prompt(self) -> str: ...
-
     @property
     def _tool_executor(self) -> ToolExecutor: ...
-
     def _execute_tool(self, tool_name: str, tool_args: dict[str, Any]) -> Any: ...
 
 
@@ -113,11 +118,9 @@ class Run:
         messages = [*([{"role": "system", "content": system}] if system else []), *self._messages]
         tools = self._tool_definitions()
 
-        def ask(say: Say) -> Completion:
-            return model.complete(messages, tools, say)
-
         with agent_spans.chat_span(str(getattr(model, "model", "")) or type(model).__name__) as span:
-            for event in work({0: ask}, scope=self.scope, name=f"{type(agent).__name__}-model", limit=1):
+            ask = {0: lambda say: model.complete(messages, tools, say)}
+            for event in work(ask, scope=self.scope, name=f"{type(agent).__name__}-model", limit=1):
                 if isinstance(event, str):
                     self._text += event
                     agent.console.print_text(event)

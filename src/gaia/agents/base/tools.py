@@ -56,8 +56,7 @@ class ToolNotFound(ValueError):
     def __init__(self, name: str, candidates: list[str]) -> None:
         hint = f"; did you mean {', '.join(candidates)}?" if candidates else ""
         super().__init__(f"Unknown tool: {name!r}{hint}")
-        self.name = name
-        self.candidates = candidates
+        self.name, self.candidates = name, candidates
 
 
 class AmbiguousToolName(ValueError):
@@ -65,8 +64,7 @@ class AmbiguousToolName(ValueError):
 
     def __init__(self, name: str, candidates: list[str]) -> None:
         super().__init__(f"Ambiguous tool name: {name!r} could be {', '.join(candidates)}; use one of these names")
-        self.name = name
-        self.candidates = candidates
+        self.name, self.candidates = name, candidates
 
 
 @overload

@@ -20,19 +20,14 @@ from gaia.mcp.doctor.diagnosis import (
     Diagnosis,
     Verdict,
     failed,
-    for_environment,
-    for_handshake,
-    for_missing_program,
     ok,
     skipped,
     warned,
 )
 from gaia.mcp.doctor.endpoint import check_endpoint
-from gaia.mcp.doctor.inspection import Inspection, inspect_server
+from gaia.mcp.doctor.inspection import Inspection, colliding, inspect_server, judge, names_of
 from gaia.mcp.doctor.programs import check_program
-from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
 COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)
@@ -41,8 +36,6 @@ URL_CHECKS = ("config", "address", "connection", "http", *_TALK)
 
 NOT_REACHED = "not reached"
 
-_SLOW_PING = 0.25
-_SLOW_LIST = 2.0
 _AT_ONCE = 4
 """Servers that are examined at the same time."""
 _ASK_AGAIN_SECONDS = 0.05
@@ -176,67 +169,3 @@ def _check_config(config: Mapping[str, Any], server: ServerConfig) -> Check:
     if server.disabled:
         return warned("config", "it is disabled, so no agent starts it", 'Remove "disabled" to use it.')
     return ok("config", "valid")
-
-
-def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
-    """The verdicts on what was seen, in order; none after one that failed, except among those on the tools."""
-    if stdio:
-        if seen.start_seconds is None:
-            error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
-            missing = "was not found on the server's PATH" in error
-            yield failed("start", error, for_missing_program(program) if missing else for_environment(config))
-            return
-        yield ok("start", f"pid {seen.pid}", seen.start_seconds)
-        yield _check_output(seen)
-    if seen.error is not None:
-        remedies = [for_handshake(name, config, seen.error, stdio=stdio), for_environment(config) if stdio else None]
-        yield failed("handshake", seen.error, "\n".join(filter(None, remedies)) or None)
-        return
-    yield _check_handshake(seen)
-    yield _check_tools(seen)
-    yield check_schemas(seen.definitions or [])
-    yield check_names(name, seen.definitions or [])
-    yield _check_latency(seen)
-
-
-def _check_output(seen: Inspection) -> Check:
-    status = seen.status
-    if status is not None and status.noise_lines:
-        lines = "1 line" if status.noise_lines == 1 else f"{status.noise_lines} lines"
-        detail = f"{lines} ({status.noise_bytes} bytes) on standard output that are no messages"
-        return warned("output", detail, "They are ignored, but logs belong on standard error. Tell the authors.")
-    return ok("output", "nothing but messages on standard output")
-
-
-def _check_handshake(seen: Inspection) -> Check:
-    revision = seen.status.protocol_version if seen.status is not None else None
-    era = "handshake" if revision in HANDSHAKE_REVISIONS else "stateless"
-    return ok("handshake", f"{seen.server}, protocol revision {revision} ({era} era)", seen.handshake_seconds)
-
-
-def _check_tools(seen: Inspection) -> Check:
-    if seen.list_error is not None:
-        remedy = "It answers some requests and not others, which is for the authors of the server to mend."
-        return failed("tools", seen.list_error, remedy)
-    if "tools" not in seen.capabilities:
-        return warned("tools", "the server offers no tools", "It may offer resources or prompts; agents use tools.")
-    count = len(seen.definitions or ())
-    denied = f", {len(seen.denied)} of them denied by filters" if seen.denied else ""
-    detail = f"{count} tools{denied}"
-    if seen.unmatched:
-        patterns = ", ".join(map(repr, seen.unmatched))
-        return warned(
-            "tools", f"{detail}; these patterns match none: {patterns}", "Are they misspelt?", seen.list_seconds
-        )
-    if count == len(seen.denied):
-        return warned("tools", detail, "There is nothing that an agent could call.", seen.list_seconds)
-    return ok("tools", detail, seen.list_seconds)
-
-
-def _check_latency(seen: Inspection) -> Check:
-    if seen.ping is None or seen.ping_error is not None:
-        return failed("latency", seen.ping_error or "no sign of life", "The server is stuck; tell its authors.")
-    detail = f"ping {seen.ping * 1000:.1f} ms (median of {len(seen.pings)})"
-    if seen.ping > _SLOW_PING or (seen.list_seconds or 0) > _SLOW_LIST:
-        return warned("latency", detail, "Every call will take at least this long.", seen.ping)
-    return ok("latency", detail, seen.ping)

@@ -1,21 +1,37 @@
-"""One inspection of a server: start it, shake hands, list its tools, ask it for signs of life, and stop it again."""
+"""One inspection of a server (start, handshake, tools, signs of life, stop), and the verdicts on what it saw."""
 
 from __future__ import annotations
 
 import functools
+import reprlib
 import statistics
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.ping import ping
-from gaia.mcp.errors import MCPError
+from gaia.mcp.doctor.diagnosis import (
+    Check,
+    failed,
+    for_environment,
+    for_handshake,
+    for_missing_program,
+    ok,
+    skipped,
+    warned,
+)
+from gaia.mcp.errors import InvalidResponse, MCPError
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.exchange import drive, paginate
+from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Outgoing
 from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.tools.naming import assign, namespaced
+from gaia.mcp.tools.tool_catalog import size_within_limits
 from gaia.mcp.transports.base import ChannelTransport
 
 
@@ -157,3 +173,153 @@ class _WatchedChannel:
         if self._watch.listing is None and isinstance(item, Call) and item.method == "tools/list":
             self._watch.listing = time.perf_counter()
         return self._channel.send(item)
+
+
+_SHOWN = 5
+_SLOW_PING = 0.25
+_SLOW_LIST = 2.0
+_AUTHORS = "Tell the authors of the server."
+
+
+def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
+    """The verdicts on what was seen, in order; none after one that failed, except among those on the tools."""
+    if stdio:
+        if seen.start_seconds is None:
+            error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
+            missing = "was not found on the server's PATH" in error
+            yield failed("start", error, for_missing_program(program) if missing else for_environment(config))
+            return
+        yield ok("start", f"pid {seen.pid}", seen.start_seconds)
+        yield _check_output(seen)
+    if seen.error is not None:
+        remedies = [for_handshake(name, config, seen.error, stdio=stdio), for_environment(config) if stdio else None]
+        yield failed("handshake", seen.error, "\n".join(filter(None, remedies)) or None)
+        return
+    yield _check_handshake(seen)
+    yield _check_tools(seen)
+    yield check_schemas(seen.definitions or [])
+    yield check_names(name, seen.definitions or [])
+    yield _check_latency(seen)
+
+
+def _check_output(seen: Inspection) -> Check:
+    status = seen.status
+    if status is not None and status.noise_lines:
+        lines = "1 line" if status.noise_lines == 1 else f"{status.noise_lines} lines"
+        detail = f"{lines} ({status.noise_bytes} bytes) on standard output that are no messages"
+        return warned("output", detail, "They are ignored, but logs belong on standard error. Tell the authors.")
+    return ok("output", "nothing but messages on standard output")
+
+
+def _check_handshake(seen: Inspection) -> Check:
+    revision = seen.status.protocol_version if seen.status is not None else None
+    era = "handshake" if revision in HANDSHAKE_REVISIONS else "stateless"
+    return ok("handshake", f"{seen.server}, protocol revision {revision} ({era} era)", seen.handshake_seconds)
+
+
+def _check_tools(seen: Inspection) -> Check:
+    if seen.list_error is not None:
+        remedy = "It answers some requests and not others, which is for the authors of the server to mend."
+        return failed("tools", seen.list_error, remedy)
+    if "tools" not in seen.capabilities:
+        return warned("tools", "the server offers no tools", "It may offer resources or prompts; agents use tools.")
+    count = len(seen.definitions or ())
+    denied = f", {len(seen.denied)} of them denied by filters" if seen.denied else ""
+    detail = f"{count} tools{denied}"
+    if seen.unmatched:
+        patterns = ", ".join(map(repr, seen.unmatched))
+        return warned(
+            "tools", f"{detail}; these patterns match none: {patterns}", "Are they misspelt?", seen.list_seconds
+        )
+    if count == len(seen.denied):
+        return warned("tools", detail, "There is nothing that an agent could call.", seen.list_seconds)
+    return ok("tools", detail, seen.list_seconds)
+
+
+def _check_latency(seen: Inspection) -> Check:
+    if seen.ping is None or seen.ping_error is not None:
+        return failed("latency", seen.ping_error or "no sign of life", "The server is stuck; tell its authors.")
+    detail = f"ping {seen.ping * 1000:.1f} ms (median of {len(seen.pings)})"
+    if seen.ping > _SLOW_PING or (seen.list_seconds or 0) > _SLOW_LIST:
+        return warned("latency", detail, "Every call will take at least this long.", seen.ping)
+    return ok("latency", detail, seen.ping)
+
+
+def names_of(definitions: Iterable[Any]) -> list[str]:
+    """The names in a listing; entries without one are left out."""
+    found = (tool.get("name") for tool in definitions if isinstance(tool, dict))
+    return [name for name in found if isinstance(name, str) and name]
+
+
+def check_schemas(definitions: Sequence[Any]) -> Check:
+    """Whether models can be told about the tools: descriptions, and schemas that are JSON Schema."""
+    if not definitions:
+        return skipped("schemas", "no tools")
+    broken = [problem for tool in definitions if (problem := _broken(tool)) is not None]
+    if broken:
+        return failed("schemas", _listed(broken), f"Agents cannot use what has no usable schema. {_AUTHORS}")
+    silent = [str(tool["name"]) for tool in definitions if not _says_something(tool)]
+    if silent:
+        detail = f"without a description: {_listed(silent)}"
+        return warned("schemas", detail, f"A model has to guess what they are for. {_AUTHORS}")
+    return ok("schemas", f"{len(definitions)} valid, all with a description")
+
+
+def check_names(server: str, definitions: Sequence[Any]) -> Check:
+    """Whether each tool can be told from the others by a name that APIs of language models accept."""
+    names = names_of(definitions)
+    if not names:
+        return skipped("names", "no tools")
+    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+        return failed("names", f"listed more than once: {_listed(doubled)}", f"Only the last one counts. {_AUTHORS}")
+    changed = [name for name in names if namespaced(server, name) != f"mcp_{server}_{name}"]
+    if changed:
+        shown = [f"{name} becomes {namespaced(server, name)}" for name in changed]
+        reason = "Models take names of at most 64 letters, digits, _ and -"
+        return warned("names", _listed(shown), f"{reason}. A shorter name for the server may help.")
+    return ok("names", f"{len(names)} different")
+
+
+def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
+    """For each server a check of the names that another server's tools have too. `tools` are names by server."""
+    pairs = [(server, name) for server, names in tools.items() for name in dict.fromkeys(names)]
+    final = {pair: name for name, pair in assign(pairs, tools.keys()).items()}
+    found: dict[str, list[str]] = {}
+    for server, name in pairs:
+        if final[server, name] != namespaced(server, name):
+            found.setdefault(server, []).append(f"{name} becomes {final[server, name]}")
+    remedy = "A tool of another server would have the same name. Rename one of the servers."
+    return {server: warned("names", _listed(shown), remedy) for server, shown in found.items()}
+
+
+def _broken(tool: Any) -> str | None:
+    """Why an entry of a listing cannot be used; None if it can."""
+    if not isinstance(tool, dict) or not isinstance(name := tool.get("name"), str) or not name:
+        return f"not a tool with a name: {reprlib.repr(tool)}"
+    try:
+        size_within_limits(tool)
+    except InvalidResponse as error:
+        return f"{reprlib.repr(name)}: {error.message}"
+    schema = tool.get("inputSchema")
+    if not isinstance(schema, dict):
+        return f"{name}: inputSchema is missing" if schema is None else f"{name}: inputSchema is not an object"
+    # Specification, "Tools": the arguments are an object, and the schema says so.
+    if schema.get("type") != "object":
+        return f'{name}: inputSchema has no "type": "object"'
+    for key in ("inputSchema", "outputSchema"):
+        if tool.get(key) is not None:
+            try:
+                JsonSchema(tool[key])
+            except SchemaUnusable as error:
+                return f"{name}: {key} is no JSON Schema: {error}"
+    return None
+
+
+def _says_something(tool: Mapping[str, Any]) -> bool:
+    description = tool.get("description")
+    return isinstance(description, str) and bool(description.strip())
+
+
+def _listed(items: Sequence[str]) -> str:
+    rest = len(items) - _SHOWN
+    return "; ".join(items[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")

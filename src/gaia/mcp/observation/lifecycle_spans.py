@@ -8,7 +8,7 @@ stand-by, ``gaia.mcp.standby <server>``, is a trace of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple
 
@@ -55,6 +55,7 @@ class LifecycleSpans:
         `has_thread`: the supervisor has its thread for itself. Otherwise `entered` makes the span the current one.
         """
         self._observer = observer
+        self._labels = {names.SERVER_NAME: observer.server}
         self._executor = executor
         self._has_thread = has_thread
         self._where: Attributes = {}
@@ -111,8 +112,8 @@ class LifecycleSpans:
 
     def spawned(self, pid: int | None) -> None:
         """The server runs, and the handshake begins."""
-        if self._step is not None and pid is not None:
-            self._step.span.set_attribute(names.PID, pid)
+        if self._step is not None:
+            _set_present(self._step.span, {names.PID: pid})
         self._end_step()
         self._begin_step("handshake", {})
 
@@ -122,8 +123,7 @@ class LifecycleSpans:
         if self._episode is None:
             self._begin_episode("restart")
         assert self._episode is not None, "it has just begun"
-        attributes = {names.STANDBY: True, names.GENERATION: generation, names.PID: pid}
-        self._episode.span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+        _set_present(self._episode.span, {names.STANDBY: True, names.GENERATION: generation, names.PID: pid})
         self._by_standby = True
 
     def not_spawned(self, message: str) -> None:
@@ -139,7 +139,7 @@ class LifecycleSpans:
 
     def restarted(self, downtime: float) -> None:
         """Count a restart that is over: the server was not ready for `downtime` seconds."""
-        labels = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
+        labels: Attributes = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
         metrics.instruments.restarts.add(1, labels)
         metrics.instruments.recovery_duration.record(downtime, labels)
 
@@ -199,8 +199,7 @@ class LifecycleSpans:
         """The server is not started again, or not soon."""
         self._end_step()
         if self._episode is not None:
-            self._episode.span.set_status(Status(StatusCode.ERROR, message))
-            self._episode.span.set_attribute(names.ERROR_TYPE, "gave_up")
+            _set_error(self._episode.span, "gave_up", message)
         self._end_episode()
 
     # Stopping.
@@ -219,10 +218,6 @@ class LifecycleSpans:
 
     # Inside.
 
-    @property
-    def _labels(self) -> dict[str, Any]:
-        return {names.SERVER_NAME: self._observer.server}
-
     def _begin_episode(self, what: str) -> None:
         self._episode = self._start(what, {}, self._take_request())
         self._enter(self._episode.context)
@@ -232,7 +227,7 @@ class LifecycleSpans:
         self._by_standby = False
         self._enter(None)
         if episode is not None:
-            self._end(episode.span)
+            _end_span(episode.span, self._executor)
 
     def _begin_step(self, what: str, attributes: dict[str, Any]) -> None:
         parent = self._take_request() if self._episode is None else self._episode.context
@@ -242,32 +237,25 @@ class LifecycleSpans:
     def _end_step(self) -> None:
         step, self._step = self._step, None
         if step is not None:
-            self._end(step.span)
+            _end_span(step.span, self._executor)
         self._enter(None if self._episode is None else self._episode.context)
 
     def _fail_step(self, reason: LossReason, message: str) -> None:
         if self._step is not None:
-            self._step.span.set_attribute(names.ERROR_TYPE, reason)
-            self._step.span.set_status(Status(StatusCode.ERROR, message or None))
+            _set_error(self._step.span, reason, message)
         self._end_step()
 
     def _describe_step(self, reason: LossReason, exit_code: int | None, signal: str | None, stderr_tail: str) -> None:
-        found = {
-            names.REASON: reason,
-            names.EXIT_CODE: exit_code,
-            names.SIGNAL: signal,
-            names.STDERR_TAIL: stderr_tail or None,
-        }
+        ended = {names.EXIT_CODE: exit_code, names.SIGNAL: signal, names.STDERR_TAIL: stderr_tail or None}
         if self._step is not None:
-            self._step.span.set_attributes({name: value for name, value in found.items() if value is not None})
+            _set_present(self._step.span, {names.REASON: reason, **ended})
 
     def _take_request(self) -> Context:
         parent, self._requested_in = self._requested_in, None
         return Context() if parent is None else parent
 
     def _start(self, what: str, attributes: dict[str, Any], parent: Context) -> _Step:
-        all_attributes = {names.SERVER_NAME: self._observer.server, **self._where, **attributes}
-        span = spans.start_internal_span(f"gaia.mcp.{what} {self._observer.server}", all_attributes, parent)
+        span = _start_span(self._observer, what, {**self._where, **attributes}, parent)
         return _Step(span, trace.set_span_in_context(span, parent))
 
     def _enter(self, context: Context | None) -> None:
@@ -280,11 +268,6 @@ class LifecycleSpans:
         else:
             token = contexts.attach(context)
             self._leave = lambda: contexts.detach(token)
-
-    def _end(self, span: Span) -> None:
-        if span.is_recording():
-            now = time.time_ns()
-            self._executor(lambda: span.end(now))
 
     def _count_crash(self, reason: LossReason) -> None:
         metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})
@@ -299,93 +282,72 @@ class LifecycleSpans:
         metrics.instruments.session_duration.record(seconds, attributes)
 
 
-class StandbySpans:
-    """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread.
-
-    Unlike a restart, such a start is not what the thread is doing: its span is never the current one.
-    """
+class _SpanBeside:
+    """Follows something that goes on beside the server's life: its span is never the current one."""
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
         """As for `LifecycleSpans`."""
+        self._observer = observer
         self._labels = {names.SERVER_NAME: observer.server}
         self._executor = executor
         self._span: Span | None = None
-        """Of the start under way."""
+        """Of what is under way."""
+
+    def _begin(self, what: str, attributes: dict[str, Any], parent: Context) -> None:
+        self._span = _start_span(self._observer, what, attributes, parent)
+
+    def ended(self) -> None:
+        """It is over, or is not waited for any more."""
+        span, self._span = self._span, None
+        if span is not None:
+            _end_span(span, self._executor)
+
+    def _fail(self, error_type: str, message: str) -> None:
+        if self._span is not None:
+            _set_error(self._span, error_type, message)
+        self.ended()
+
+
+class StandbySpans(_SpanBeside):
+    """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread."""
 
     def opening(self, generation: int) -> None:
         """A stand-by is about to be started."""
-        attributes: dict[str, str | int] = {**self._labels, names.GENERATION: generation}
-        name = f"gaia.mcp.standby {self._labels[names.SERVER_NAME]}"
-        self._span = spans.start_internal_span(name, attributes, Context())
+        self._begin("standby", {names.GENERATION: generation}, Context())
 
     def spawned(self, pid: int | None) -> Context | None:
         """It runs. Returns the context that its handshake belongs to."""
         if self._span is None:
             return None
-        if pid is not None:
-            self._span.set_attribute(names.PID, pid)
+        _set_present(self._span, {names.PID: pid})
         return trace.set_span_in_context(self._span, Context())
-
-    def ended(self) -> None:
-        """It was greeted, or is not waited for any more."""
-        span, self._span = self._span, None
-        if span is not None and span.is_recording():
-            now = time.time_ns()
-            self._executor(lambda: span.end(now))
 
     def failed(self, message: str) -> None:
         """It could not be started, or was lost."""
         metrics.instruments.standby_failures.add(1, self._labels)
-        if self._span is not None:
-            self._span.set_attribute(names.ERROR_TYPE, "standby_failed")
-            self._span.set_status(Status(StatusCode.ERROR, message))
-        self.ended()
+        self._fail("standby_failed", message)
 
 
-class ReplacementSpans:
-    """Follows the planned replacements of one server. Belongs to the supervisor's thread.
+class ReplacementSpans(_SpanBeside):
+    """Follows the planned replacements of one server. Belongs to the supervisor's thread."""
 
-    The old process goes on meanwhile: the span is never the current one, as with `StandbySpans`.
-    """
-
-    def __init__(self, observer: Observer, executor: Executor) -> None:
-        """As for `LifecycleSpans`."""
-        self._labels = {names.SERVER_NAME: observer.server}
-        self._executor = executor
-        self._span: Span | None = None
-        """Of what is under way."""
-        self._reason = ""
+    _reason = ""
 
     def began(self, reason: str, asked_in: Context | None) -> None:
         """A fresh process is wanted, and `asked_in` is the trace that this belongs to."""
         self._reason = reason
-        attributes = {**self._labels, names.REASON: reason}
-        name = f"gaia.mcp.recycle {self._labels[names.SERVER_NAME]}"
-        self._span = spans.start_internal_span(name, attributes, Context() if asked_in is None else asked_in)
+        self._begin("recycle", {names.REASON: reason}, Context() if asked_in is None else asked_in)
 
     def replaced(self, generation: int, pid: int | None) -> None:
         """New calls go to the fresh process."""
         assert self._span is not None, "it has begun"
         metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
-        self._span.set_attribute(names.GENERATION, generation)
-        if pid is not None:
-            self._span.set_attribute(names.PID, pid)
+        _set_present(self._span, {names.GENERATION: generation, names.PID: pid})
         self.ended()
 
     def failed(self, message: str) -> None:
         """The old process goes on, or is being stopped."""
-        if self._span is None:
-            return
-        self._span.set_attribute(names.ERROR_TYPE, "not_replaced")
-        self._span.set_status(Status(StatusCode.ERROR, message))
-        self.ended()
-
-    def ended(self) -> None:
-        """It is over: by what was told before, or because the old process was lost meanwhile."""
-        span, self._span = self._span, None
-        if span is not None and span.is_recording():
-            now = time.time_ns()
-            self._executor(lambda: span.end(now))
+        self._fail("not_replaced", message)
 
 
 class _Step(NamedTuple):
@@ -395,3 +357,24 @@ class _Step(NamedTuple):
 
 def _nothing() -> None:
     """There is no context to leave."""
+
+
+def _start_span(observer: Observer, what: str, attributes: Attributes, parent: Context) -> Span:
+    name = f"gaia.mcp.{what} {observer.server}"
+    return spans.start_internal_span(name, {names.SERVER_NAME: observer.server, **attributes}, parent)
+
+
+def _end_span(span: Span, executor: Executor) -> None:
+    if span.is_recording():
+        now = time.time_ns()
+        executor(lambda: span.end(now))
+
+
+def _set_present(span: Span, attributes: Mapping[str, Any]) -> None:
+    """Set those attributes that are known."""
+    span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+
+
+def _set_error(span: Span, error_type: str, message: str) -> None:
+    span.set_attribute(names.ERROR_TYPE, error_type)
+    span.set_status(Status(StatusCode.ERROR, message or None))

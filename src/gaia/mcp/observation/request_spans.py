@@ -82,7 +82,7 @@ class Observer:
         return common
 
     def adopt(self, other: Observer) -> None:
-        """Record from now on what `other` would: the server has another configuration."""
+        """Record from now on as `other` does: the server has another configuration."""
         self.policy, self.network = other.policy, other.network
         self._descriptions = {}
 
@@ -206,7 +206,7 @@ class Observation:
         """The span records; `params` are those of the request."""
         self.records = True
         details = self._details(params)
-        if span.is_ours and not spans.running_is_read():
+        if span.is_ours and not spans.running_readers:
             self._noted = details
         else:
             # It is read before its end; or it may end before the request does, and takes nothing more then.
@@ -373,13 +373,10 @@ class Observation:
         if self._client is not None:
             counted = {**counted, names.GATEWAY_CLIENT: self._client.partition("/")[0]}
         metrics.instruments.operation_duration.record(seconds, counted)
-        if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
-            metrics.instruments.refused.add(
-                1, {names.SERVER_NAME: self._observer.server, names.ERROR_TYPE: outcome.error_type or ""}
-            )
-        span = self.span
-        if span is not None:
-            self._end_span(span, outcome, result)
+        if isinstance(error, MCPError) and error.delivery == "not_sent" and error.error_type in _REFUSALS:
+            self._observer.refused(error)
+        if self.span is not None:
+            self._end_span(self.span, outcome, result)
         if method == "tools/call" and logger.is_enabled_for(logging.DEBUG):
             self._log(seconds, None if error is None else _error_type(error), outcome)
 

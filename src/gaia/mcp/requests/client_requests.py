@@ -7,7 +7,7 @@ import queue
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gaia.mcp.errors import CallCancelled, JsonRpcError, NotConnected, UrlElicitationRequired
+from gaia.mcp.errors import CallCancelled, JsonRpcError, UrlElicitationRequired
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.exchange import Exchange, Send, drive, paginate
 from gaia.mcp.protocol.messages import INVALID_PARAMS, value_size
@@ -140,11 +140,11 @@ class ClientRequests:
         submitted = FutureRequest(self, exchange, lane)
         try:
             self.session.require_connected()
-        except NotConnected as error:
-            exchange.end(error)
+            submitted.start()
+            return submitted.future
+        except BaseException as error:
+            submitted.abandon(error)
             raise
-        submitted.start()
-        return submitted.future
 
     # Requests of several steps.
 

@@ -69,11 +69,14 @@ class SubmittedRequest:
             else:
                 self._do(step)
         except BaseException as error:
-            # Params that are no JSON, say, or Ctrl-C in this thread.
-            self.cancel_request(CallCancelled("the caller was interrupted"))
-            if not self.exchange.is_over:
-                self.exchange.end(error)
+            self.abandon(error)
             raise
+
+    def abandon(self, error: BaseException) -> None:
+        """Nothing waits for the request, because `error` is raised: its params are no JSON, say, or Ctrl-C came."""
+        self.cancel_request(CallCancelled("the caller was interrupted"))
+        if not self.exchange.is_over:
+            self.exchange.end(error)
 
     def cancel_request(self, error: CallCancelled) -> bool:
         """End the request with `error`, and tell the server. For any thread.
@@ -109,8 +112,7 @@ class SubmittedRequest:
         """The server reports progress. For any thread, and quick."""
 
     def answered(self, call: Call) -> None:
-        """A round has ended, on whatever thread. Sets ``call.on_done`` to None, and leads to `next_step`."""
-        call.on_done = None
+        """A round has ended, on whatever thread: leads to `next_step`. Called again after an exception."""
         self.next_step(call)
 
     def ask(self) -> None:
@@ -120,8 +122,12 @@ class SubmittedRequest:
     # The steps.
 
     def next_step(self, call: Call) -> None:
-        """Take the step that comes after a round."""
+        """Take the step that comes after a round; nothing if that was done."""
         try:
+            # Neither of the two keeps the other.
+            call.on_done = None
+            if self.under_way is not call:
+                return
             self.under_way = None
             self.requests.session.record(call)
             step = self.exchange.answered(self.requests, call)

@@ -60,7 +60,11 @@ class ServedContext(MCPContext):
         self.client_info = client.client_info.model_dump(by_alias=True, exclude_none=True) if client else {}
         capabilities = ctx.session.client_capabilities
         self.client_capabilities = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities else {}
-        kept = _unpack(state)
+        try:
+            kept = orjson.loads(state or "{}")
+        except orjson.JSONDecodeError:
+            kept = {}
+        kept = kept if isinstance(kept, dict) else {}
         self.request_state = kept.get("state")
         self.round: int = kept.get("round", 1)
         """1 for a first call, as far as the client says so."""
@@ -157,19 +161,11 @@ class ServedContext(MCPContext):
             forget()
 
 
-def _unpack(state: str | None) -> dict[str, Any]:
-    if state is None:
-        return {}
-    try:
-        kept = orjson.loads(state)
-    except orjson.JSONDecodeError:
-        return {}
-    return kept if isinstance(kept, dict) else {}
-
-
 logger = get_logger(__name__)
 
 ResultT = TypeVar("ResultT")
+
+_BUSY = "The server is busy: too many calls at once"
 
 MAX_ROUNDS = 10
 """How often one call may be answered with further questions: an agent that never has enough would ask for ever."""
@@ -194,7 +190,7 @@ class Calls:
         try:
             return await self._threads.run(function)
         except TooManyCalls:
-            raise _busy() from None
+            raise MCPError(types.INTERNAL_ERROR, _BUSY) from None
 
     async def interactive(
         self,
@@ -242,7 +238,8 @@ class Calls:
         except MCPCapabilityMissing as missing:
             raise capability_error(context, missing) from None
         except TooManyCalls:
-            raise _busy(MCPError if context.round == 1 else MayHaveActed) from None
+            kind = MCPError if context.round == 1 else MayHaveActed
+            raise kind(types.INTERNAL_ERROR, _BUSY) from None
         finally:
             self.in_flight.discard(context)
 
@@ -256,10 +253,6 @@ def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> M
         data = {"requiredCapabilities": required}
         return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(missing), data)
     return MCPError(types.INVALID_REQUEST, str(missing))
-
-
-def _busy(kind: type[MCPError] = MCPError) -> MCPError:
-    return kind(types.INTERNAL_ERROR, "The server is busy: too many calls at once")
 
 
 def _input_required(requests: dict[str, Any], state: str) -> types.InputRequiredResult:

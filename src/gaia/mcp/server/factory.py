@@ -26,7 +26,6 @@ from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.changes import Changes
 from gaia.mcp.server.handlers import Handlers
-from gaia.runtime.log import get_logger
 from gaia.serving.threads import WorkerThreads
 from gaia.telemetry import attributes as names
 from gaia.telemetry.spans import ServerSpan
@@ -48,9 +47,17 @@ class ServerSpans:
         if ctx.method == "subscriptions/listen":
             # Stays open for hours; a span or a duration of that would tell nothing.
             return await call_next(ctx)
-        target, attributes = self._attributes(ctx)
-        name = ctx.method if target is None else f"{ctx.method} {target}"
-        span = ServerSpan(name, attributes, self._details(ctx), ctx.meta, tracer=_tracer, ambient=True)
+        attributes: Attributes = {names.METHOD_NAME: ctx.method, names.PROTOCOL_VERSION: ctx.protocol_version}
+        attributes |= self._transport
+        name, target = ctx.method, ctx.params.get("name") if ctx.params else None
+        if isinstance(target, str) and ctx.method in ("tools/call", "prompts/get"):
+            name = f"{name} {target}"
+            attributes |= (
+                {names.OPERATION_NAME: names.EXECUTE_TOOL, names.TOOL_NAME: target}
+                if ctx.method == "tools/call"
+                else {names.PROMPT_NAME: target}
+            )
+        span = ServerSpan(name, attributes, _details(ctx), ctx.meta, tracer=_tracer, ambient=True)
         code, error_type = None, None
         with span.current():
             try:
@@ -73,38 +80,23 @@ class ServerSpans:
             finally:
                 span.answered(code, error_type)
 
-    def _attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[str | None, Attributes]:
-        common = {names.METHOD_NAME: ctx.method, names.PROTOCOL_VERSION: ctx.protocol_version}
-        attributes: Attributes = {**common, **self._transport}
-        name = ctx.params.get("name") if ctx.params else None
-        if not isinstance(name, str) or ctx.method not in ("tools/call", "prompts/get"):
-            return None, attributes
-        if ctx.method == "tools/call":
-            attributes |= {names.OPERATION_NAME: "execute_tool", names.TOOL_NAME: name}
-        else:
-            attributes[names.PROMPT_NAME] = name
-        return name, attributes
 
-    def _details(self, ctx: ServerRequestContext[Any, Any]) -> Attributes:
-        """What tells single requests apart, and so would make a metric useless."""
-        attributes: Attributes = {}
-        if ctx.request_id is not None:
-            attributes[names.REQUEST_ID] = str(ctx.request_id)
-        uri = ctx.params.get("uri") if ctx.params else None
-        if isinstance(uri, str) and ctx.method.startswith("resources/"):
-            attributes[names.RESOURCE_URI] = uri
-        headers = getattr(ctx.request, "headers", None)
-        if headers is not None:
-            session = headers.get("mcp-session-id")
-            if session and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                attributes[names.SESSION_ID] = session
-            client = getattr(ctx.request, "client", None)
-            if client is not None:
-                attributes |= {names.CLIENT_ADDRESS: client.host, names.CLIENT_PORT: client.port}
-        return attributes
+def _details(ctx: ServerRequestContext[Any, Any]) -> Attributes:
+    """What tells single requests apart, and so would make a metric useless."""
+    attributes: Attributes = {}
+    if ctx.request_id is not None:
+        attributes[names.REQUEST_ID] = str(ctx.request_id)
+    uri = ctx.params.get("uri") if ctx.params else None
+    if isinstance(uri, str) and ctx.method.startswith("resources/"):
+        attributes[names.RESOURCE_URI] = uri
+    if (headers := getattr(ctx.request, "headers", None)) is not None:
+        session = headers.get("mcp-session-id")
+        if session and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            attributes[names.SESSION_ID] = session
+        if (client := getattr(ctx.request, "client", None)) is not None:
+            attributes |= {names.CLIENT_ADDRESS: client.host, names.CLIENT_PORT: client.port}
+    return attributes
 
-
-logger = get_logger(__name__)
 
 GRACE = 2.0
 """Seconds that calls get to end when the server does."""
@@ -158,21 +150,20 @@ def create_server(agent: ServableAgent, *, max_threads: int = 32, transport: str
         on_call_tool=handlers.call_tool,
         on_subscriptions_listen=changes.listen,
     )
+    page, handle = types.PaginatedRequestParams, server.add_request_handler
     if agent.offers_mcp("prompts"):
-        server.add_request_handler("prompts/list", types.PaginatedRequestParams, handlers.list_prompts)
-        server.add_request_handler("prompts/get", types.GetPromptRequestParams, handlers.get_prompt)
+        handle("prompts/list", page, handlers.list_prompts)
+        handle("prompts/get", types.GetPromptRequestParams, handlers.get_prompt)
     if agent.offers_mcp("resources"):
-        server.add_request_handler("resources/list", types.PaginatedRequestParams, handlers.list_resources)
-        server.add_request_handler(
-            "resources/templates/list", types.PaginatedRequestParams, handlers.list_resource_templates
-        )
-        server.add_request_handler("resources/read", types.ReadResourceRequestParams, handlers.read_resource)
-        server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, changes.subscribe)
-        server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, changes.unsubscribe)
+        handle("resources/list", page, handlers.list_resources)
+        handle("resources/templates/list", page, handlers.list_resource_templates)
+        handle("resources/read", types.ReadResourceRequestParams, handlers.read_resource)
+        handle("resources/subscribe", types.SubscribeRequestParams, changes.subscribe)
+        handle("resources/unsubscribe", types.UnsubscribeRequestParams, changes.unsubscribe)
     if agent.offers_mcp("completions"):
-        server.add_request_handler("completion/complete", types.CompleteRequestParams, handlers.complete)
+        handle("completion/complete", types.CompleteRequestParams, handlers.complete)
     # Not by the constructor's argument, which warns that the feature is deprecated: it is for clients that have it.
-    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, handlers.set_log_level)
+    handle("logging/setLevel", types.SetLevelRequestParams, handlers.set_log_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, changes.opened)
     # In place of the SDK's own spans, which are not the convention's.
     server.middleware[:] = [

@@ -1,12 +1,14 @@
-"""The handlers of the SDK's server: an agent's tools, prompts and resources, and the log level."""
+"""The handlers of the SDK's server: requests to the agent, and results of what it returns."""
 
 from __future__ import annotations
 
+import base64
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import mcp_types as types
+import orjson
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -16,7 +18,6 @@ from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancell
 from gaia.mcp.protocol.json_schema import SchemaUnusable, problems_by_own_schema
 from gaia.mcp.server.calls import Calls, MayHaveActed
 from gaia.mcp.server.changes import set_log_level
-from gaia.mcp.server.results import error_result, prompt_result, resource_result, tool_result
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
@@ -59,12 +60,7 @@ class Handlers:
 
     async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
         definitions = await self._calls.plain(self._agent.get_mcp_prompts)
-        prompts = _models(
-            types.Prompt,
-            definitions,
-            lambda one, error: logger.error("prompt_definition_invalid", prompt=one.get("name"), error=error),
-        )
-        return types.ListPromptsResult(prompts=prompts)
+        return types.ListPromptsResult(prompts=_valid(types.Prompt, definitions))
 
     async def get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
@@ -78,30 +74,16 @@ class Handlers:
         values = await self._calls.plain(
             lambda: self._agent.complete_mcp_argument(reference, argument.name, argument.value, given)
         )
-        completion = types.Completion(
-            values=[str(value) for value in values[:MAX_COMPLETIONS]],
-            total=len(values),
-            has_more=len(values) > MAX_COMPLETIONS,
-        )
-        return types.CompleteResult(completion=completion)
+        shown, has_more = [str(value) for value in values[:MAX_COMPLETIONS]], len(values) > MAX_COMPLETIONS
+        return types.CompleteResult(completion=types.Completion(values=shown, total=len(values), has_more=has_more))
 
     async def list_resources(self, _ctx: Context, _params: Page) -> types.ListResourcesResult:
         definitions = await self._calls.plain(self._agent.get_mcp_resources)
-        resources = _models(
-            types.Resource,
-            definitions,
-            lambda one, error: logger.error("resource_definition_invalid", uri=one.get("uri"), error=error),
-        )
-        return types.ListResourcesResult(resources=resources)
+        return types.ListResourcesResult(resources=_valid(types.Resource, definitions))
 
     async def list_resource_templates(self, _ctx: Context, _params: Page) -> types.ListResourceTemplatesResult:
         definitions = await self._calls.plain(self._agent.get_mcp_resource_templates)
-        templates = _models(
-            types.ResourceTemplate,
-            definitions,
-            lambda one, error: logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=error),
-        )
-        return types.ListResourceTemplatesResult(resource_templates=templates)
+        return types.ListResourceTemplatesResult(resource_templates=_valid(types.ResourceTemplate, definitions))
 
     async def read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
@@ -135,7 +117,7 @@ class Handlers:
     def _call_tool(self, name: str, arguments: dict[str, Any]) -> types.CallToolResult | dict[str, Any]:
         definition = _named(name, self._agent.get_mcp_tool_definitions())
         if definition is None:
-            raise _unknown_tool(name)
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
         try:
             wrong = problems_by_own_schema(_arguments_schema(definition), arguments)
             if wrong:
@@ -184,16 +166,19 @@ class Handlers:
             raise MCPError(types.INTERNAL_ERROR, "Resource could not be read", {"uri": uri}) from None
 
 
-def _models(
-    kind: type[ModelT], definitions: Iterable[Definition], log_invalid: Callable[[Definition, str], None]
-) -> list[ModelT]:
+def _valid(kind: type[ModelT], definitions: Iterable[Definition]) -> list[ModelT]:
     """The definitions as the protocol has them. A definition that is wrong is logged, and left out."""
     models = []
-    for definition in definitions:
+    for one in definitions:
         try:
-            models.append(kind.model_validate(definition, by_name=False))
+            models.append(kind.model_validate(one, by_name=False))
         except ValidationError as error:
-            log_invalid(definition, str(error))
+            if kind is types.Prompt:
+                logger.error("prompt_definition_invalid", prompt=one.get("name"), error=str(error))
+            elif kind is types.Resource:
+                logger.error("resource_definition_invalid", uri=one.get("uri"), error=str(error))
+            else:
+                logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=str(error))
     return models
 
 
@@ -226,7 +211,7 @@ def _checked(name: str, definition: Definition, result: types.CallToolResult) ->
 def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
     if isinstance(error, ValueError) and "unknown tool" in str(error).lower():
         # Listed, and then not known to `execute_mcp_tool`.
-        raise _unknown_tool(name) from None
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}") from None
     logger.error("tool_failed", tool=name, **_raised(error))
     if type(error) is ValueError:
         # The way that MCPAgent gives its authors to say what is wrong. Its subclasses come from libraries, and their
@@ -235,10 +220,94 @@ def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
     return error_result(f"Tool {name} failed")
 
 
-def _unknown_tool(name: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
-
-
 def _raised(error: Exception) -> dict[str, str]:
     """For the log. With the traceback: the server goes on, so nothing else would show it."""
     return {"error": repr(error), "traceback": "".join(traceback.format_exception(error))}
+
+
+def tool_result(value: Any) -> types.CallToolResult:
+    """A result that already has the protocol's form is passed on; anything else becomes JSON, as text and as data."""
+    if isinstance(value, dict) and "error_type" in value:
+        # A call of ours that failed. Its content says less than ``error_type`` and ``delivery``.
+        value = {key: member for key, member in value.items() if key not in ("content", "isError")}
+    if isinstance(value, dict) and _is_content(value.get("content")):
+        try:
+            return types.CallToolResult.model_validate(
+                {key: value[key] for key in ("content", "structuredContent", "isError", "_meta") if key in value},
+                by_name=False,
+            )
+        except ValidationError:
+            # Blocks of a type that is not the protocol's: data that only looks like a result.
+            pass
+    text = value if isinstance(value, str) else to_json(value)
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)],
+        # Read back from the text, so that both say the same and both are JSON.
+        structured_content=orjson.loads(text) if isinstance(value, dict) else None,
+        is_error=isinstance(value, dict) and _tells_an_error(value),
+    )
+
+
+def error_result(message: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=message)], is_error=True)
+
+
+def prompt_result(value: Any) -> types.GetPromptResult:
+    """Raises pydantic's ValidationError if `value` has none of the forms of `MCPAgent.get_mcp_prompt`."""
+    if isinstance(value, str):
+        value = {"messages": [{"role": "user", "content": value}]}
+    elif isinstance(value, list):
+        value = {"messages": value}
+    messages = [_message(message) for message in value.get("messages") or []]
+    return types.GetPromptResult.model_validate({**value, "messages": messages}, by_name=False)
+
+
+def resource_result(uri: str, mime_type: str | None, value: Any) -> types.ReadResourceResult:
+    """Raises pydantic's ValidationError if `value` says it has ``contents`` and they are none."""
+    if isinstance(value, dict) and isinstance(value.get("contents"), list):
+        return types.ReadResourceResult.model_validate(value, by_name=False)
+    contents: dict[str, Any] = {"uri": uri}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        contents["blob"] = base64.b64encode(value).decode("ascii")
+        contents["mimeType"] = mime_type or "application/octet-stream"
+    elif isinstance(value, str):
+        contents["text"] = value
+        contents["mimeType"] = mime_type or "text/plain"
+    else:
+        contents["text"] = to_json(value)
+        contents["mimeType"] = mime_type or "application/json"
+    return types.ReadResourceResult.model_validate({"contents": [contents]}, by_name=False)
+
+
+def to_json(value: Any) -> str:
+    """JSON of whatever an agent returns: a path, a date or an object of its own is written as text."""
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=_plain, option=options).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    dump: Callable[[], Any] | None = getattr(value, "model_dump", None)
+    return dump() if callable(dump) else str(value)
+
+
+def _is_content(content: Any) -> bool:
+    return isinstance(content, list) and all(isinstance(block, dict) and "type" in block for block in content)
+
+
+def _tells_an_error(value: dict[str, Any]) -> bool:
+    # The two forms that agents use: {"error": message} and {"status": "error", …}.
+    return bool(value.get("error")) or value.get("status") == "error"
+
+
+def _message(message: Any) -> Any:
+    if isinstance(message, str):
+        message = {"role": "user", "content": message}
+    if isinstance(message, dict) and isinstance(message.get("content"), str):
+        return {**message, "content": {"type": "text", "text": message["content"]}}
+    return message

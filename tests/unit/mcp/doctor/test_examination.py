@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.doctor import Check, Diagnosis, Verdict, diagnose, diagnose_all
-from gaia.mcp.doctor.examination import COMMAND_CHECKS, PLACED_CHECKS, judge
-from gaia.mcp.doctor.inspection import Inspection
+from gaia.mcp.doctor.examination import COMMAND_CHECKS, PLACED_CHECKS
+from gaia.mcp.doctor.inspection import Inspection, judge
 
 FaultServer = Callable[..., dict[str, Any]]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.doctor import Check, Diagnosis, Verdict, diagnose
-from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
+from gaia.mcp.doctor.inspection import check_names, check_schemas, colliding, names_of
 from gaia.mcp.tools.tool_catalog import MAX_DEFINITION
 
 FaultServer = Callable[..., dict[str, Any]]

@@ -117,7 +117,6 @@ class RelayedCall(SubmittedRequest):
         self._link.run(report)
 
     def answered(self, call: Call) -> None:
-        call.on_done = None
         self._link.run(functools.partial(self.next_step, call))
 
     def next_step(self, call: Call) -> None:
