@@ -24,6 +24,9 @@ WIRES: dict[str, Any] = {
     "direct": lambda server, _: wires.direct(server),
 }
 
+THIN = {"request", "manager", "mixin", "async_manager", "stateless_gateway"}
+"""Faces that route, or word, what others do. Over HTTP they are tested with one kind of answers."""
+
 
 class Situation:
     """A server, a wire to it, and faces that use it."""
@@ -50,7 +53,11 @@ def combinations(needs: frozenset[str]) -> Iterator[tuple[type[Face], str, str]]
     for face in FACES:
         if not all(getattr(face, need, True) for need in needs):
             continue
+        if face.name == "async_scope" and "cancellation" not in needs:
+            continue
         for wire in WIRES:
+            if wire == "http_sse" and face.name in THIN:
+                continue
             # A transport of four methods has no supervisor, and answers one request after the other.
             if wire == "direct" and (needs or not face.takes_transports):
                 continue

@@ -71,7 +71,7 @@ class TestEnds:
         assert wait_until(lambda: call.cancelled)
         assert face.call("echo", {"text": "next"}) == Outcome("next")
 
-    @pytest.mark.needs("supervision")
+    @pytest.mark.needs("supervision", "cancellation")
     def test_a_cancelled_call_ends_at_once_and_the_server_is_told(self, situation: Situation) -> None:
         face = situation.connect()
         pending = face.begin("hold")
@@ -175,6 +175,7 @@ class TestWaitingForAServer:
         assert (outcome.error_type, outcome.delivery) == ("timeout", "unknown" if face.is_gateway else "not_sent")
         assert situation.server.texts("echo") == ["first"]
 
+    @pytest.mark.needs("cancellation")
     def test_it_is_cancelled(self, situation: Situation) -> None:
         face = situation.connect(restart=FAR)
         assert face.call("echo", {"text": "first"}) == Outcome("first")
@@ -221,6 +222,7 @@ class TestBetweenRounds:
         assert answered.is_set()
         assert (outcome.error_type, outcome.delivery) == ("timeout", "unknown")
 
+    @pytest.mark.needs("cancellation")
     def test_it_is_cancelled(self, situation: Situation) -> None:
         face, answered = self.asked(situation)
         pending = face.begin("ask")
@@ -263,7 +265,7 @@ class TestBetweenRounds:
         assert {one.outcome().error_type for one in waiting} == {"overloaded", "cancelled"}
 
 
-@pytest.mark.needs("supervision")
+@pytest.mark.needs("supervision", "cancellation")
 @pytest.mark.parametrize("how", ["cancelled", "disconnected"])
 def test_a_call_that_ends_while_a_person_is_asked(situation: Situation, how: str) -> None:
     asked, may_answer = threading.Event(), threading.Event()

@@ -63,12 +63,6 @@ class TestScenarios:
             assert session.exit_code() == 2
             assert "bad scenario" in session.stderr()
 
-    def test_may_come_from_a_file(self, fault_server: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-        (tmp_path / "scenario.json").write_text('{"instructions": "from a file"}')
-        args = [*fault_server()["args"][:-1], "@scenario.json"]
-        with RawSession([sys.executable, *args]) as session:
-            assert session.initialize()["instructions"] == "from a file"
-
 
 class TestWithoutFaults:
     def test_it_is_a_server(self, start: StartServer) -> None:
@@ -118,13 +112,10 @@ class TestWithoutFaults:
 
 
 class TestStart:
-    def test_exits_at_start(self, start: StartServer) -> None:
-        with start(exit_at_start={"code": 3, "stderr": "no token"}) as session:
-            assert (session.exit_code(), session.stderr()) == (3, "no token")
-
-    def test_dies_of_a_signal_at_start(self, start: StartServer) -> None:
-        with start(exit_at_start={"signal": int(signal.SIGKILL)}) as session:
-            assert session.exit_code() == -signal.SIGKILL
+    @pytest.mark.parametrize(("ending", "code"), [({"code": 3}, 3), ({"signal": int(signal.SIGKILL)}, -signal.SIGKILL)])
+    def test_ends_at_start(self, start: StartServer, ending: dict[str, int], code: int) -> None:
+        with start(exit_at_start={"stderr": "no token", **ending}) as session:
+            assert (session.exit_code(), session.stderr()) == (code, "no token")
 
     def test_floods_stderr(self, start: StartServer) -> None:
         with start(stderr_flood=300_000) as session:
@@ -158,23 +149,6 @@ class TestStart:
         assert read_state(state_file).calls == (RecordedCall(2, "start", {}),)
 
 
-class TestHandshake:
-    def test_another_revision(self, start: StartServer) -> None:
-        with start(protocol_version="1999-01-01") as session:
-            assert session.initialize()["protocolVersion"] == "1999-01-01"
-
-    def test_an_error(self, start: StartServer) -> None:
-        error = {"code": -32603, "message": "not today"}
-        with start(faults=[{"on": "initialize", "error": error}]) as session:
-            assert session.request("initialize", {})["error"] == error
-
-    def test_silence(self, start: StartServer) -> None:
-        with start(faults=[{"on": "initialize", "hang": True}]) as session:
-            session.send_request("initialize", {})
-            assert session.request("ping")["result"] == {}
-            assert session.others == []
-
-
 class TestFaults:
     def test_a_crash_in_the_middle_of_a_line_at_the_second_call(self, start: StartServer) -> None:
         with start(faults=[{"tool": "echo", "nth": [2], "crash": "mid_line", "exit_code": 9}]) as session:
@@ -183,20 +157,10 @@ class TestFaults:
             assert not session.remaining().endswith(b"\n")
             assert session.exit_code() == 9
 
-    def test_a_crash_after_the_answer(self, start: StartServer) -> None:
-        with start(faults=[{"crash": "after_answer", "exit_code": 0}]) as session:
-            assert echo(session) == "hello"
-            assert session.exit_code() == 0
-
     def test_a_crash_by_a_signal(self, start: StartServer) -> None:
         with start(faults=[{"crash": "before_answer", "signal": int(signal.SIGKILL)}]) as session:
             session.send_call("echo")
             assert session.exit_code() == -signal.SIGKILL
-
-    def test_a_crash_at_a_notification(self, start: StartServer) -> None:
-        with start(faults=[{"on": "notifications/initialized", "crash": "after_answer"}]) as session:
-            session.initialize()
-            assert session.exit_code() == 1
 
     def test_hanging_after_the_first(self, start: StartServer) -> None:
         with start(faults=[{"on": "tools/list", "after": 1, "hang": True}]) as session:
@@ -316,28 +280,14 @@ class TestProcess:
             assert session.process.poll() is None
             session.process.kill()
 
-    def test_has_a_grandchild_in_its_group(self, start: StartServer) -> None:
-        session = start(child="same_group")
-        with grandchild_of(session) as grandchild:
-            assert os.getpgid(grandchild) == os.getpgid(session.process.pid)
-            assert psutil.Process(grandchild).ppid() == session.process.pid
-
-    def test_has_a_grandchild_in_a_session_of_its_own(self, start: StartServer) -> None:
-        session = start(child="own_session")
-        with grandchild_of(session) as grandchild:
-            assert os.getsid(grandchild) == grandchild
-            assert psutil.Process(grandchild).ppid() == session.process.pid
-
-    def test_its_grandchildren_are_recorded(self, start: StartServer, tmp_path: Path) -> None:
-        session = start(child="daemon", state_file=tmp_path / "state")
+    @pytest.mark.parametrize("child", ["same_group", "own_session", "daemon"])
+    def test_has_a_grandchild(self, start: StartServer, tmp_path: Path, child: str) -> None:
+        session = start(child=child, state_file=tmp_path / "state")
         with grandchild_of(session) as grandchild:
             assert read_state(tmp_path / "state").children == (grandchild,)
-
-    def test_has_a_daemon(self, start: StartServer) -> None:
-        session = start(child="daemon")
-        with grandchild_of(session) as grandchild:
-            assert os.getsid(grandchild) == grandchild
-            assert psutil.Process(grandchild).ppid() != session.process.pid
+            assert (os.getpgid(grandchild) == os.getpgid(session.process.pid)) is (child == "same_group")
+            assert (os.getsid(grandchild) == grandchild) is (child != "same_group")
+            assert (psutil.Process(grandchild).ppid() == session.process.pid) is (child != "daemon")
 
     def test_its_grandchild_can_keep_its_pipes(self, start: StartServer) -> None:
         session = start(child="own_session", child_keeps_pipes=True)

@@ -1,6 +1,6 @@
 """The names of log events are documented, and what is documented exists."""
 
-import ast
+import functools
 import re
 from pathlib import Path
 
@@ -9,25 +9,17 @@ import gaia
 SOURCE = Path(gaia.__file__).parent
 TABLES = Path(__file__).parents[2] / "docs" / "log-events.md"
 
-LEVELS = ("debug", "info", "warning", "error")
+EVENT = re.compile(r'\blogger\.(debug|info|warning|error)\(\s*"(\w+)"')
 
 
+@functools.cache
 def emitted() -> dict[str, set[str]]:
     """The levels of each event in the code."""
     found: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and (event := _event(node)) is not None:
-                name, level = event
-                found.setdefault(name, set()).add(level)
+        for level, name in EVENT.findall(path.read_text(encoding="utf-8")):
+            found.setdefault(name, set()).add(level)
     return found
-
-
-def _event(call: ast.Call) -> tuple[str, str] | None:
-    match call.func, call.args:
-        case ast.Attribute(value=ast.Name(id="logger"), attr=level), [ast.Constant(value=str(name)), *_]:
-            return (name, level) if level in LEVELS else None
-    return None
 
 
 def documented() -> dict[str, set[str]]:

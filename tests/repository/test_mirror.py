@@ -1,6 +1,6 @@
 """A room's tests are found by its path: those of ``src/gaia/a`` are in ``tests/unit/a``."""
 
-import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +22,5 @@ def test_each_room_has_tests_and_each_folder_of_tests_has_a_room() -> None:
 
 
 def test_each_test_module_has_tests() -> None:
-    def has_tests(path: Path) -> bool:
-        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-        return any(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in nodes)
-
-    assert [path for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")) if not has_tests(path)] == []
+    modules = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+    assert [path for path in modules if not re.search(r"^ *def test_", path.read_text("utf-8"), re.MULTILINE)] == []

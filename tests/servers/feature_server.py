@@ -1,18 +1,15 @@
 """The demo server with more features: resources, a prompt, completion, log messages, and a list of tools that grows.
 
-    PYTHONPATH=src python tests/servers/feature_server.py --page-size 4
+    PYTHONPATH=src python tests/servers/feature_server.py
 
 Its further tools: ``environment`` tells the names of the server's environment variables, ``grow`` adds one more tool
 and says that the list changed, ``log`` sends a log message.
 """
 
-import argparse
-import functools
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from gaia.mcp.demo_server import (
     ADDITIVE,
@@ -56,9 +53,8 @@ PROMPT: Json = {
 class FeatureServer(DemoServer):
     """Keeps what the further tools and methods show: the tools that were added, and the client's log level."""
 
-    def __init__(self, write: Callable[[bytes], None], page_size: int | None = None) -> None:
+    def __init__(self, write: Callable[[bytes], None]) -> None:
         super().__init__(write)
-        self._page_size = page_size
         self._log_level = "debug"
         self._growing = threading.Lock()
         self.capabilities = {
@@ -69,7 +65,6 @@ class FeatureServer(DemoServer):
             "completions": {},
         }
         self.methods |= {
-            "tools/list": self._list_tools,
             "resources/list": _list_resources,
             "resources/templates/list": lambda _params: {"resourceTemplates": []},
             "resources/read": _read_resource,
@@ -111,22 +106,6 @@ class FeatureServer(DemoServer):
             raise RpcError(INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}")
         self._log_level = level
         return {}
-
-    def _list_tools(self, params: Json) -> Json:
-        tools = list(self.tools.values())
-        start = self._page_start(params, len(tools))
-        end = len(tools) if self._page_size is None else start + self._page_size
-        result: Json = {"tools": [tool.listing() for tool in tools[start:end]]}
-        return result | ({"nextCursor": f"from-{end}"} if end < len(tools) else {})
-
-    @staticmethod
-    def _page_start(params: Json, count: int) -> int:
-        if "cursor" not in params:
-            return 0
-        word, _dash, number = str(params["cursor"]).partition("-")
-        if word != "from" or not number.isdecimal() or not 0 < int(number) < count:
-            raise RpcError(INVALID_PARAMS, f"unknown cursor {params['cursor']!r}")
-        return int(number)
 
 
 def _environment(_call: Call) -> Json:
@@ -183,18 +162,5 @@ def _complete(params: Json) -> Json:
     return {"completion": {"values": values, "total": len(values), "hasMore": False}}
 
 
-def main() -> int:
-    """Serve until the end of standard input; return the exit code."""
-
-    def positive(text: str) -> Any:
-        if not text.isdecimal() or int(text) == 0:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-        return int(text)
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--page-size", type=positive, metavar="N", help="answer tools/list in pages of N tools")
-    return serve(functools.partial(FeatureServer, page_size=parser.parse_args().page_size))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(FeatureServer))

@@ -16,7 +16,7 @@ __all__ = ["serve_api"]
 
 def serve_api(agents: Iterable[ApiAgent], options: HttpOptions | None = None, **limits: Any) -> None:
     """Serve `agents` at ``http://host:port/v1`` until the process is told to end."""
-    require("starlette", "uvicorn")
+    require("starlette", "uvicorn", "httptools")
     from gaia.api.app import serve
 
     serve(agents, options, **limits)

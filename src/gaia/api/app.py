@@ -26,7 +26,8 @@ from gaia.api.chat_completions import (
 )
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.log import exception_text, get_logger
-from gaia.serving.http import disconnected, run_http
+from gaia.serving.guards import disconnected
+from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 

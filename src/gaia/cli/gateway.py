@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gaia.mcp.gateway.operations.reloader import Source
 
 DEFAULT_PORT = 8765
-_MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
+_MODULES = ("uvicorn", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
 """Of the extra, but for uvloop, which uvicorn can do without."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 

@@ -92,7 +92,7 @@ def _run(
 
             serve_stdio(make, max_line=http.max_body, max_threads=threads)
         else:
-            require("mcp", "jsonschema", "uvicorn", "starlette")
+            require("mcp", "jsonschema", "uvicorn", "starlette", "httptools")
             from gaia.mcp.server.http import serve as serve_http
 
             http.check()
@@ -148,7 +148,7 @@ def serve_api(
         from gaia.agents.base import ApiAgent
         from gaia.serving.loading import require
 
-        require("starlette", "uvicorn")
+        require("starlette", "uvicorn", "httptools")
         from gaia.api.app import serve
 
         http.check()

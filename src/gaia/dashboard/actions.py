@@ -20,7 +20,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.errors import MCPError
 from gaia.runtime.cancellation import CancelScope
-from gaia.serving.http import disconnected
+from gaia.serving.guards import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
 ANSWER_SECONDS = 20.0

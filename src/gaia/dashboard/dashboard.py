@@ -43,7 +43,7 @@ class Dashboard:
         through it. Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and `UnsafeOptions` for
         an empty token.
         """
-        require("starlette", "uvicorn", "opentelemetry.sdk", extra="dashboard")
+        require("starlette", "uvicorn", "httptools", "opentelemetry.sdk", extra="dashboard")
         from gaia.dashboard.app import DashboardApp
 
         options = options or HttpOptions(port=DEFAULT_PORT)

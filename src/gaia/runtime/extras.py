@@ -17,7 +17,7 @@ from typing import Final
 
 _HTTP = "httptools>=0.6.4,<1"
 _SDK = "opentelemetry-sdk>=1.30,<2"
-_SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", "h11>=0.14,<1")
+_SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", _HTTP)
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -35,7 +35,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "gateway": (
             *_SERVING,
             "uvloop>=0.19; sys_platform != 'win32'",
-            _HTTP,
             "cryptography>=42",
             "pyjwt>=2.13,<3",
             "prometheus-client>=0.20,<1",

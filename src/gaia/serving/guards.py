@@ -161,6 +161,12 @@ def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
     return None
 
 
+async def disconnected(receive: Receive) -> None:
+    """Return once the client of a request, whose body has been read, has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def _are_too_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return len(headers) > _MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > _MAX_HEADER_BYTES
 

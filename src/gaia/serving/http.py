@@ -10,13 +10,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import cast
 
 import uvicorn
 
-from gaia.serving.direct_handler import DirectHandler
-from gaia.serving.guards import App, Cors, Guard, Receive
+from gaia.serving.guards import App, Cors, Guard
+from gaia.serving.http_protocol import http_protocol
 from gaia.serving.options import HttpOptions
+from gaia.serving.responses import RequestHandler
 
 _STOP_SECONDS = 5.0
 """What the server needs to stop after its requests have ended."""
@@ -150,14 +150,14 @@ def run_http(
     *,
     told: Callable[[], None] | None = None,
     open_paths: frozenset[str] = frozenset(),
-    direct: DirectHandler | None = None,
+    direct: RequestHandler | None = None,
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
     That is `options.shutdown_delay` seconds after the first signal, at which `told` is called, or at the second one.
     Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
-    `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this needs
-    ``httptools``, and uses ``uvloop`` if that is installed. With `direct`, connections are accepted until the requests
+    `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this uses
+    ``uvloop`` if that is installed. With `direct`, connections are accepted until the requests
     are over that were under way; then `stopping` is called again.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
@@ -177,12 +177,6 @@ def run_http(
             runner.run(server.serve(sockets=[listener]))
     if not server.started:
         sys.exit(1)
-
-
-async def disconnected(receive: Receive) -> None:
-    """Return once the client of a request, whose body has been read, has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _listen(options: HttpOptions) -> socket.socket:
@@ -205,7 +199,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _configuration(
-    app: App, options: HttpOptions, open_paths: frozenset[str], direct: DirectHandler | None = None
+    app: App, options: HttpOptions, open_paths: frozenset[str], direct: RequestHandler | None = None
 ) -> uvicorn.Config:
     guard = Guard(app, options, open_paths)
     return uvicorn.Config(
@@ -215,23 +209,12 @@ def _configuration(
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
-        http=_protocol(options, guard, direct),
+        http=http_protocol(options, guard, direct),
         # With `direct`, what proxies say counts for those that are trusted.
         proxy_headers=direct is None,
         # A WebSocket would pass by the guard and the bounds.
         ws="none",
     )
-
-
-def _protocol(options: HttpOptions, guard: Guard, direct: DirectHandler | None) -> type[asyncio.Protocol]:
-    if direct is None:
-        from gaia.serving.connections import bounded_protocol
-
-        # uvicorn calls it like a class, and makes no other use of it.
-        return cast("type[asyncio.Protocol]", bounded_protocol(options))
-    from gaia.serving.direct_http import direct_protocol
-
-    return direct_protocol(options, guard, direct)
 
 
 def _url(listener: socket.socket) -> str:

@@ -95,7 +95,7 @@ def test_a_module_without_a_version_is_taken_as_it_is(monkeypatch: pytest.Monkey
 
 
 def test_a_version_is_found_without_the_packages_description() -> None:
-    for name in ("mcp", "uvicorn", "httptools", "h11"):
+    for name in ("mcp", "uvicorn", "httptools"):
         assert installed_version(name) == importlib.metadata.version(name)
     assert installed_version("opentelemetry") is None, "a folder of several distributions"
     assert installed_version("no_such_package") is None

@@ -1,221 +1,162 @@
-"""Slow and numerous clients of an HTTP server, over real sockets."""
+"""How many connections there are, and which of them makes room. See also `test_http_protocol`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-import threading
-from collections.abc import Iterator
-from typing import Any
-from unittest.mock import Mock
+import itertools
+from collections.abc import Hashable
 
-import pytest
-import uvicorn
-from uvicorn.server import ServerState
-
-from gaia.serving.connections import bounded_protocol
-from gaia.serving.http import BackgroundServer
+from gaia.serving.connections import Connections, Waiting
 from gaia.serving.options import HttpOptions
-from tests.unit.serving.test_http import background, got, hello
-from tests.waiting import PATIENCE, wait_until
-
-HALF_HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
-HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"
 
 
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Reads the whole body before it answers; for /large, with more than any buffer takes."""
-    if scope["type"] == "lifespan":
-        await hello(scope, receive, send)
-        return
-    while (message := await receive()).get("more_body"):
-        pass
-    if message["type"] == "http.disconnect":
-        return
-    body = b"x" * 100_000_000 if scope["path"] == "/large" else b"hello"
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": body})
+class Connection:
+    unread = 0
+
+    def __init__(self, connections: Connections, waiting: Waiting, group: Hashable = None) -> None:
+        self.group = group
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.waiting = waiting
+        self.is_dropped = False
+        self._connections = connections
+
+    def go_on(self) -> None:
+        """It has no requests."""
+
+    def look(self, now: float, seconds: float | None) -> None:
+        """It is in time."""
+
+    def drop(self) -> None:
+        self.is_dropped = True
+        self._connections.remove(self)
 
 
-@contextlib.contextmanager
-def connections(server: BackgroundServer, number: int, first: bytes) -> Iterator[list[socket.socket]]:
-    """So many connections that have sent `first`."""
-    with contextlib.ExitStack() as opened:
-        yield [opened.enter_context(connected(server, first)) for _ in range(number)]
+def test_the_connection_with_the_least_makes_room() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions(max_connections=4))
+        order = (Waiting.APPLICATION, Waiting.BODY, Waiting.NOTHING, Waiting.HEAD)
+        made = [Connection(connections, waiting) for waiting in order]
+        assert all(map(connections.add, made))
+        for victim in (3, 2, 1):
+            assert connections.add(Connection(connections, Waiting.APPLICATION))
+            assert [one.is_dropped for one in made] == [number >= victim for number in range(4)]
+        assert not connections.add(Connection(connections, Waiting.HEAD)), "all have complete requests"
+
+    asyncio.run(use())
 
 
-@contextlib.contextmanager
-def connected(server: BackgroundServer, first: bytes) -> Iterator[socket.socket]:
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(first)
-        yield connection
+def test_what_finds_no_room_waits_in_the_reserve_whose_oldest_makes_room() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions(max_connections=1))
+        assert connections.add(Connection(connections, Waiting.APPLICATION))
+        late = [Connection(connections, Waiting.HEAD) for _ in range(33)]
+        assert not any(map(connections.add, late))
+        assert [one.is_dropped for one in late] == [True] + [False] * 32
+        for one in late[1:]:
+            connections.remove(one)
+        assert not connections.reserve
+
+    asyncio.run(use())
 
 
-def answer(connection: socket.socket) -> bytes:
-    """Everything until the server closes."""
-    received = b""
-    with contextlib.suppress(ConnectionError):
-        while chunk := connection.recv(65536):
-            received += chunk
-    return received
+def test_an_address_has_a_quarter_of_the_places_for_connections_of_no_client() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions(max_connections=8))
+        made = [Connection(connections, Waiting.NOTHING, ("10.0.0.1",)) for _ in range(3)]
+        assert all(map(connections.add, made))
+        assert [one.is_dropped for one in made] == [True, False, False]
+        proxied = [Connection(connections, Waiting.NOTHING) for _ in range(4)]
+        assert all(map(connections.add, proxied))
+        assert not any(one.is_dropped for one in proxied), "those of a proxy may be of many clients"
+
+    asyncio.run(use())
 
 
-def is_closed(connection: socket.socket) -> bool:
-    connection.setblocking(False)
-    try:
-        return connection.recv(65536) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
+def test_a_client_has_half_of_the_places_or_what_it_may_have() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions(max_connections=8))
+
+        def connection(waiting: Waiting = Waiting.APPLICATION) -> Connection:
+            made = Connection(connections, waiting)
+            assert connections.add(made)
+            return made
+
+        busy, unused = [connection() for _ in range(3)], connection(Waiting.NOTHING)
+        for one in (*busy, unused):
+            assert connections.identify(one, "ann", None) is None
+        one_more = connection()
+        assert connections.identify(one_more, "ann", None) is None
+        assert unused.is_dropped, "it waited for nothing, and made room"
+        assert connections.identify(one_more, "ann", None) is None, "it is known already"
+        late = connection()
+        assert connections.identify(late, "ann", None) == 4
+        assert connections.identify(late, "bob", 1) is None
+        assert connections.identify(one_more, "bob", 1) == 1
+        connections.remove(late)
+        assert connections.identify(one_more, "bob", 1) is None, "behind a proxy, the next request is another client's"
+        assert connections.counts["ann"] == 3
+        gone = Connection(connections, Waiting.HEAD)
+        assert connections.identify(gone, "bob", 1) is None
+        assert connections.counts["bob"] == 1
+
+    asyncio.run(use())
 
 
-class TestNumber:
-    @pytest.mark.parametrize("first", [b"", HALF_HEAD, HEAD + b"half"], ids=["silent", "half a head", "half a body"])
-    def test_hundreds_of_half_requests_do_not_keep_others_from_an_answer(self, first: bytes) -> None:
-        with background(HttpOptions(port=0, max_connections=20), echo) as server, connections(server, 300, first):
-            for _ in range(30):
-                assert got(server.url)[:2] == (200, b"hello")
+def test_what_a_client_does_not_read_is_counted_on_all_of_its_connections() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions())
+        assert connections.unread_of("ann") == 0
+        for client, unread in (("ann", 10), ("ann", 5), ("bob", 7)):
+            one = Connection(connections, Waiting.APPLICATION, client)
+            one.unread = unread
+            connections.stalled[one] = None
+        assert (connections.unread_of("ann"), connections.unread_of("bob")) == (15, 7)
 
-    def test_the_oldest_goes_first(self) -> None:
-        with (
-            background(HttpOptions(port=0, max_connections=3), echo) as server,
-            connections(server, 2, HALF_HEAD) as (oldest, other),
-            connected(server, b""),
-            connected(server, b""),
-        ):
-            assert wait_until(lambda: is_closed(oldest))
-            assert not is_closed(other)
-
-    def test_complete_requests_are_not_dropped_for_others(self) -> None:
-        answered = threading.Event()
-
-        async def waits(scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                with contextlib.suppress(TimeoutError):
-                    await wait_for(answered)
-            await hello(scope, receive, send)
-
-        request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        with (
-            background(HttpOptions(port=0, max_connections=2), waits) as server,
-            connections(server, 2, request) as complete,
-        ):
-            # A server that has not yet read the others' requests drops one of them instead.
-            assert wait_until(lambda: len(server._server.server_state.tasks) == 2)
-            with connected(server, request) as third:
-                assert answer(third).startswith(b"HTTP/1.1 503 ")
-            answered.set()
-            assert all(answer(connection).endswith(b"hello") for connection in complete)
+    asyncio.run(use())
 
 
-async def wait_for(event: threading.Event) -> None:
-    import asyncio
+def test_each_turn_of_the_loop_lets_one_connection_go_on() -> None:
+    class Busy(Connection):
+        def go_on(self) -> None:
+            went.append(self)
+            if len(went) < 30:
+                self._connections.go_on_later(self)
 
-    await asyncio.to_thread(event.wait, PATIENCE)
+    went: list[Connection] = []
 
+    async def use() -> None:
+        connections = Connections(HttpOptions())
+        made = [Busy(connections, Waiting.APPLICATION) for _ in range(3)]
+        for one in made:
+            connections.go_on_later(one)
+        counts = [0]
+        while len(went) < 32:
+            await asyncio.sleep(0)
+            counts.append(len(went))
+        assert max(after - before for before, after in itertools.pairwise(counts)) == 1
+        assert went[:6] == [*made, *made]
 
-class TestTime:
-    def test_a_head_has_a_deadline_however_many_bytes_arrive(self) -> None:
-        with (
-            background(HttpOptions(port=0, head_timeout=0.3), echo) as server,
-            connected(server, HALF_HEAD) as connection,
-        ):
-            connection.settimeout(0.05)
-            received = b""
-            with contextlib.suppress(ConnectionError):
-                while not received:
-                    connection.sendall(b"a")
-                    with contextlib.suppress(TimeoutError):
-                        received = connection.recv(65536) or b"closed"
-            assert received.startswith((b"HTTP/1.1 408 ", b"closed"))
-
-    def test_so_has_that_of_a_later_request(self) -> None:
-        with (
-            background(HttpOptions(port=0, head_timeout=0.3), echo) as server,
-            connected(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection,
-        ):
-            received = b""
-            while b'"ok"' not in received:
-                received += connection.recv(65536)
-            connection.sendall(HALF_HEAD)
-            assert answer(connection).startswith(b"HTTP/1.1 408 ")
-
-    def test_a_body_has_a_deadline(self) -> None:
-        with (
-            background(HttpOptions(port=0, body_timeout=0.3), echo) as server,
-            connected(server, HEAD + b"half") as connection,
-        ):
-            assert answer(connection).startswith(b"HTTP/1.1 408 ")
-
-    def test_a_request_that_is_being_worked_on_has_none(self) -> None:
-        waiting = threading.Event()
-
-        async def slow(scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                import asyncio
-
-                # Both deadlines pass meanwhile.
-                await asyncio.sleep(0.4)
-                waiting.set()
-            await hello(scope, receive, send)
-
-        with background(HttpOptions(port=0, head_timeout=0.1, body_timeout=0.1), slow) as server:
-            assert got(server.url)[:2] == (200, b"hello")
-        assert waiting.is_set()
-
-    def test_a_response_that_is_not_read_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gaia.serving.connections.STALLED_SECONDS", 0.2)
-        request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        with background(HttpOptions(port=0), echo) as server, connected(server, request):
-            assert wait_until(lambda: len(server._server.server_state.connections) == 1)
-            assert wait_until(lambda: not server._server.server_state.connections)
-
-    def test_a_response_that_is_read_slowly_is_not(self) -> None:
-        loop = asyncio.new_event_loop()
-        transport = Mock(get_write_buffer_size=Mock(side_effect=[100, 99, 98, 98]))
-        make: Any = bounded_protocol(HttpOptions())
-        config = uvicorn.Config(echo, lifespan="off", log_config=None, ws="none")
-        connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
-        connection.transport, connection.flow = transport, Mock()
-        try:
-            connection.pause_writing()
-            for _ in range(2):
-                connection._look_at_reader(*connection._stalled._args)
-                assert not transport.abort.called
-            connection._look_at_reader(*connection._stalled._args)
-            assert transport.abort.called
-        finally:
-            loop.close()
+    asyncio.run(use())
 
 
-class TestSize:
-    def test_a_head_without_an_end_is_refused(self) -> None:
-        with background(app=echo) as server, connected(server, HALF_HEAD) as connection:
-            with contextlib.suppress(ConnectionError):
-                for _ in range(100):
-                    connection.sendall(b"a" * 10_000)
-            assert answer(connection)[:13] in (b"HTTP/1.1 400 ", b"")
+def test_the_group_with_the_most_makes_room() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions(max_connections=20))
+        made = [Connection(connections, Waiting.NOTHING, group) for group in ("ann", *("bob",) * 4, *(None,) * 15)]
+        assert all(map(connections.add, made))
+        assert connections.add(Connection(connections, Waiting.NOTHING, "cleo"))
+        assert [one.group for one in made if one.is_dropped] == [None]
 
-    @pytest.mark.parametrize("headers", [b"X: a\r\n" * 101, b"X: " + b"a" * 33_000 + b"\r\n"])
-    def test_so_are_many_and_long_headers_that_arrive_at_once(self, headers: bytes) -> None:
-        request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + headers + b"\r\n"
-        with background(app=echo) as server, connected(server, request) as connection:
-            assert answer(connection)[:13] in (b"HTTP/1.1 431 ", b"HTTP/1.1 400 ")
+    asyncio.run(use())
 
-    def test_a_body_with_two_lengths_is_refused(self) -> None:
-        both = HEAD.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
-        with background(app=echo) as server, connected(server, both + HEAD) as connection:
-            answered = answer(connection)
-        assert answered.startswith(b"HTTP/1.1 400 ")
-        assert answered.count(b"HTTP/1.1") == 1
 
-    def test_an_upgrade_to_a_websocket_is_no_way_around_the_guard(self) -> None:
-        upgrade = (
-            b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: a\r\n\r\n"
-        )
-        request = b"GET / HTTP/1.1\r\nHost: evil.example\r\n" + upgrade
-        with background(app=echo) as server, connected(server, request) as connection:
-            assert connection.recv(65536).startswith(b"HTTP/1.1 421 ")
+def test_connections_find_room_again_when_one_is_gone() -> None:
+    async def use() -> None:
+        connections = Connections(HttpOptions(max_connections=1))
+        busy = Connection(connections, Waiting.APPLICATION)
+        assert connections.add(busy)
+        assert not connections.add(Connection(connections, Waiting.HEAD))
+        connections.remove(busy)
+        assert connections.add(Connection(connections, Waiting.HEAD))
+
+    asyncio.run(use())

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from gaia.serving.http import BackgroundServer, disconnected, run_http
+from gaia.serving.guards import disconnected
+from gaia.serving.http import BackgroundServer, run_http
 from gaia.serving.options import HttpOptions, UnsafeOptions
 from tests.waiting import PATIENCE
 

@@ -23,7 +23,7 @@ from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
-from gaia.mcp.gateway.front.asgi import Receive, Scope, Send, serve_request
+from gaia.mcp.gateway.front.asgi import serve_request
 from gaia.mcp.gateway.front.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.front.http_reply import KeepAlive
 from gaia.mcp.gateway.front.line_client import LineClient
@@ -35,6 +35,7 @@ from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
 from gaia.runtime.loop_work import running_loop_work
+from gaia.serving.guards import Receive, Scope, Send
 from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
 
 _NOT_STARTED = (

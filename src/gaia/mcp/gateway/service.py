@@ -9,10 +9,10 @@ import gc
 import signal
 from collections.abc import Callable, Iterable
 
-from gaia.mcp.gateway.front.asgi import Receive, Scope, Send
 from gaia.mcp.gateway.gateway import Gateway
 from gaia.mcp.gateway.operations.reloader import Reload, Reloader, Source
 from gaia.mcp.gateway.operations.status import ReloadStatus
+from gaia.serving.guards import Receive, Scope, Send
 from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.service_manager import ServiceManager

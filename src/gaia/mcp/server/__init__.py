@@ -29,7 +29,7 @@ def serve_stdio(agent: ServableAgent, **limits: Any) -> None:
 
 def serve_http(agent: ServableAgent, options: HttpOptions | None = None, **limits: Any) -> None:
     """Serve `agent` at ``http://host:port/mcp`` until the process is told to end."""
-    require("mcp", "jsonschema", "uvicorn", "starlette")
+    require("mcp", "jsonschema", "uvicorn", "starlette", "httptools")
     from gaia.mcp.server.http import serve
 
     serve(agent, options, **limits)

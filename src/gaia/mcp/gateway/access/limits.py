@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, Overloaded
+from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded
 from gaia.mcp.gateway.access.circuit import Circuit, CircuitOpen
 from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
@@ -64,7 +64,6 @@ class Admission:
     """One call, from `Limits.admit` to `end`. For the event loop of the limits."""
 
     __slots__ = (
-        "_deadline",
         "_go",
         "_limits",
         "_plan",
@@ -80,8 +79,7 @@ class Admission:
     def __init__(
         self,
         limits: Limits,
-        route: tuple[Principal, str, str | None],
-        deadline: float | None,
+        route: tuple[Principal, str | None, str | None],
         go: Callable[[Admission], None],
         refuse: Callable[[MCPError], None],
         now: float,
@@ -90,7 +88,6 @@ class Admission:
         """Seconds that the call waited for limits."""
         self._limits = limits
         self._route = route
-        self._deadline = deadline
         self._go = go
         self._refuse = refuse
         self._plan: _Plan | None = None
@@ -126,7 +123,7 @@ class Limits:
     def __init__(self, settings: GatewayLimits, scheduler: Scheduler) -> None:
         self._settings = settings
         self._scheduler = scheduler
-        self._plans: dict[tuple[str, str, str | None], _Plan] = {}
+        self._plans: dict[tuple[str, str | None, str | None], _Plan] = {}
         self._gates: dict[_Key, Gate] = {}
         self._circuits: dict[_Key, Circuit] = {}
         self._waiting: Counter[str] = Counter()
@@ -141,21 +138,20 @@ class Limits:
     def admit(
         self,
         principal: Principal,
-        server: str,
+        server: str | None,
         tool: str | None,
-        deadline: float | None,
         go: Callable[[Admission], None],
         refuse: Callable[[MCPError], None],
     ) -> Admission:
         """Have `go` or `refuse` called: one of them, once, now or later, unless the admission is ended before.
 
-        `tool` is the tool's own name; None for requests that are no tool calls. `server` is "" for those that no
-        server gets: only the limits of the client count. `deadline` is a reading of the loop's
-        clock, None for none. `refuse` gets an error with ``delivery: "not_sent"``. Neither function may raise. After
-        `go`, and also when the client goes away while the call waits, `Admission.end` has to be called.
+        `tool` is the tool's own name; None for requests that are no tool calls. `server` is None for those that no
+        server gets: only the limits of the client count. `refuse` gets an error with ``delivery: "not_sent"``. Neither
+        function may raise. After `go`, and also when the client goes away while the call waits, `Admission.end` has to
+        be called.
         """
         now = self._scheduler.time()
-        admission = Admission(self, (principal, server, tool), deadline, go, refuse, now)
+        admission = Admission(self, (principal, server, tool), go, refuse, now)
         self._enter(admission, now)
         return admission
 
@@ -256,8 +252,6 @@ class Limits:
             self._refuse(admission, Overloaded(message))
             return
         until = admission._since + settings.max_wait
-        if admission._deadline is not None:
-            until = min(until, admission._deadline)
         admission._timer = self._scheduler.call_later(max(0.0, until - now), self._expire, admission)
         self._waiting[client] += 1
         self._all_waiting += 1
@@ -273,11 +267,7 @@ class Limits:
         where = plan.parked_at.describe()
         waited = f"the call waited {now - admission._since:.3g} s because of a limit: {where}"
         self._leave_lane(admission, plan)
-        is_late = admission._deadline is not None and now >= admission._deadline
-        self._refuse(
-            admission,
-            CallTimeout(f"{waited}, and its deadline has passed") if is_late else Overloaded(f"{waited}; try later"),
-        )
+        self._refuse(admission, Overloaded(f"{waited}; try later"))
 
     def _refuse(self, admission: Admission, error: MCPError) -> None:
         admission._plan = None
@@ -365,7 +355,7 @@ class Limits:
 
     # Plans.
 
-    def _plan_for(self, principal: Principal, server: str, tool: str | None, now: float) -> _Plan:
+    def _plan_for(self, principal: Principal, server: str | None, tool: str | None, now: float) -> _Plan:
         key = (principal.name, server, tool)
         plan = self._plans.get(key)
         if plan is not None and (plan.limits is principal.profile.limits or plan.calls):
@@ -375,7 +365,7 @@ class Limits:
         plan = self._plans[key] = self._new_plan(principal, server, tool, now)
         return plan
 
-    def _new_plan(self, principal: Principal, server: str, tool: str | None, now: float) -> _Plan:
+    def _new_plan(self, principal: Principal, server: str | None, tool: str | None, now: float) -> _Plan:
         limits, shared, client = principal.profile.limits, self._settings, principal.name
         plan, group = _Plan(client, limits), metric_name(client)
         own = limits or shared.per_client or ClientLimits()
@@ -386,7 +376,7 @@ class Limits:
             self._add(plan, key, f"client {client!r} {rest}", limit, now, f"client {group!r} {rest}")
         for pattern, limit in _matching_servers(shared.per_server, server):
             self._add(plan, ("server", pattern, server), f"server {server!r}", limit, now)
-        if tool is not None:
+        if server is not None and tool is not None:
             for pattern, limit in _matching_tools(own.per_tool, server, tool):
                 rest = f"and tool {tool!r} of {server!r}"
                 key = ("client tool", client, pattern, server, tool)
@@ -437,8 +427,10 @@ def _open_circuit(plan: _Plan, now: float) -> MCPError | None:
     return None
 
 
-def _matching_servers(limits: Mapping[str, Limit], server: str) -> Iterator[tuple[str, Limit]]:
-    return ((pattern, limit) for pattern, limit in limits.items() if server and fnmatchcase(server, pattern))
+def _matching_servers(limits: Mapping[str, Limit], server: str | None) -> Iterator[tuple[str, Limit]]:
+    return (
+        (pattern, limit) for pattern, limit in limits.items() if server is not None and fnmatchcase(server, pattern)
+    )
 
 
 def _matching_tools(limits: Mapping[str, Limit], server: str, tool: str) -> Iterator[tuple[str, Limit]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
+from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle
@@ -20,6 +21,7 @@ from gaia.mcp.gateway.messages import (
     member,
     stateless_result,
 )
+from gaia.mcp.gateway.upstream.rounds import OngoingCall
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
@@ -68,11 +70,16 @@ class Reply(Protocol):
         """Bytes that the client has been sent and has not taken, on all of its connections."""
 
 
-class UnderWay(Protocol):
-    """What a server does for a request."""
+class Target:
+    """What a request to a server is about."""
 
-    def cancel(self, reason: str) -> None:
-        """Harmless if it has ended."""
+    __slots__ = ("name", "server", "tool")
+
+    def __init__(self, server: str | None, name: str | None, *, is_tool: bool = False) -> None:
+        """`server` is None if there is no such thing; `name` is that of a tool or prompt, or a URI."""
+        self.server = server
+        self.name = name
+        self.tool = name if is_tool else None
 
 
 class PendingRequest:
@@ -84,9 +91,10 @@ class PendingRequest:
         "_reply",
         "_withdrawals",
         "address",
+        "admission",
+        "begun",
         "call",
         "capabilities",
-        "count",
         "handle",
         "headers",
         "id",
@@ -96,9 +104,11 @@ class PendingRequest:
         "meta",
         "method",
         "observation",
+        "on_cancelled",
         "params",
         "principal",
         "session",
+        "target",
         "view",
     )
 
@@ -134,10 +144,16 @@ class PendingRequest:
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False
-        self.call: UnderWay | None = None
+        self.target: Target | None = None
+        """What a server is to do for it, or does; None before it is passed on."""
+        self.begun = 0.0
+        """When it was passed on; a reading of the monotonic clock."""
+        self.admission: Admission | None = None
+        """Its place among the calls that limits let pass, or keep waiting."""
+        self.call: OngoingCall | None = None
         """What a server is doing for it."""
-        self.count: Callable[[str], None] | None = None
-        """Counts a call that a server gets: told how it ended."""
+        self.on_cancelled: Callable[[bool], None] | None = None
+        """Called if the client takes back a request that was to be passed on: told whether its server has got it."""
         self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -181,9 +197,17 @@ class PendingRequest:
         if self._ends():
             self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
+    def fail_with(self, error: Exception) -> None:
+        """Answer with an exception of a handler. What is not a `RequestRefused` is a mistake of ours."""
+        if isinstance(error, RequestRefused):
+            self.fail(error.code, error.message, error.data, status=error.status)
+        else:
+            logger.error("gateway_request_failed", method=self.method, error=exception_text(error))
+            self.fail(INTERNAL_ERROR, "internal error of the gateway")
+
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
         """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
-        call = self.call
+        call, on_cancelled = self.call, self.on_cancelled
         if self._ends():
             if is_gone:
                 self._reply.forget()
@@ -191,8 +215,12 @@ class PendingRequest:
                 self._reply.abandon()
             if call is not None:
                 call.cancel(reason)
-            if self.count is not None:
-                self.count("cancelled")
+            if on_cancelled is not None:
+                on_cancelled(call is not None)
+
+    def client_gone(self) -> None:
+        """The client has closed the connection on which it would get the answer."""
+        self.cancel("the client has closed the connection", is_gone=True)
 
     def after_end(self, act: Callable[[], object]) -> None:
         """Call `act` once the request is answered, or cancelled."""
@@ -203,7 +231,7 @@ class PendingRequest:
             return False
         self.is_answered = True
         # The two know each other, and each has the whole message.
-        self.call = None
+        self.call = self.on_cancelled = None
         for withdraw in self._withdrawals:
             withdraw()
         self._withdrawals = []
@@ -277,10 +305,7 @@ def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None
             return
         try:
             act()
-        except RequestRefused as refused:
-            request.fail(refused.code, refused.message, refused.data, status=refused.status)
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
-            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
-            request.fail(INTERNAL_ERROR, "internal error of the gateway")
+            request.fail_with(error)
 
     return guarded

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 
 import orjson
 
-from gaia.mcp.gateway.front.endpoint import Endpoint, HttpExchange
-from gaia.serving.direct_handler import JSON, UNCHECKED_BYTES
-from gaia.serving.guards import Headers, Refused, repeated
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from gaia.mcp.gateway.front.endpoint import Endpoint
+from gaia.serving.guards import Headers, Message, Receive, Refused, Scope, Send, disconnected, repeated
+from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, ignore, release
 
 
 class _AsgiResponder:
@@ -25,6 +19,7 @@ class _AsgiResponder:
     def __init__(self) -> None:
         self.messages: deque[Message] = deque()
         self.is_over = False
+        self.on_gone: Callable[[], None] = ignore
         self.unsent = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -81,17 +76,14 @@ async def serve_request(
     """Answer one request of the type ``http``, whose body has at most `max_body` bytes and comes in that time."""
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    headers: dict[bytes, bytes] = dict(scope["headers"])
     address: str | None = scope["client"][0] if scope.get("client") else None
-    exchange: HttpExchange | None = None
+    head = HttpRequest(scope["method"], path, dict(scope["headers"]), b"", address)
     held: list[Callable[[], None]] = []
     try:
         if (twice := repeated(scope["headers"])) is not None:
             raise _RequestRefused(twice)
         async with asyncio.timeout(body_seconds):
-            body = await _body(
-                receive, max_body, lambda: endpoint.refusal(scope["method"], path, headers, address, held)
-            )
+            body = await _body(receive, max_body, lambda: endpoint.refusal(head, held))
     except _ClientGone:
         return
     except TimeoutError:
@@ -99,16 +91,15 @@ async def serve_request(
     except _RequestRefused as problem:
         _refuse(responder, problem.refused)
     else:
-        exchange = endpoint.handle(scope["method"], path, headers, body, responder, address)
+        endpoint.handle(head._replace(body=body), responder)
     try:
-        await _respond(responder, exchange, receive, send)
+        await _respond(responder, receive, send)
     finally:
-        for release in held:
-            release()
+        release(held)
 
 
-async def _respond(responder: _AsgiResponder, exchange: HttpExchange | None, receive: Receive, send: Send) -> None:
-    """Send what the endpoint says, until its end or that of the client. `exchange` is None for a refused request."""
+async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> None:
+    """Send what the endpoint says, until its end or that of the client."""
     gone: asyncio.Task[None] | None = None
     is_gone = False
 
@@ -126,14 +117,15 @@ async def _respond(responder: _AsgiResponder, exchange: HttpExchange | None, rec
             if responder.is_over:
                 return
             if gone is None:
-                gone = asyncio.create_task(_disconnected(receive))
+                gone = asyncio.create_task(disconnected(receive))
                 gone.add_done_callback(left)
             await responder.wait()
     finally:
         if gone is not None:
             gone.cancel()
-        if exchange is not None and (not responder.is_over or responder.messages):
-            exchange.client_gone()
+        if not responder.is_over or responder.messages:
+            responder.is_over = True
+            responder.on_gone()
 
 
 async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
@@ -164,8 +156,3 @@ def _refuse(responder: _AsgiResponder, refused: Refused) -> None:
     # What is still to come of the body would be taken for the next request.
     headers = [*JSON, (b"connection", b"close"), *refused.headers]
     responder.finish(refused.status, headers, orjson.dumps(refused.body))
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -6,10 +6,10 @@ by a callback.
 
 from __future__ import annotations
 
-import http
+import functools
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -21,15 +21,15 @@ from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
-from gaia.mcp.gateway.methods.dispatch import begin_request, dispatch, require_unused, take_message
+from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_message
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
-from gaia.serving.direct_handler import JSON, Responder
 from gaia.serving.guards import Headers
 from gaia.serving.guards import Refused as NotServed
 from gaia.serving.options import DEFAULT_MAX_BODY
+from gaia.serving.responses import JSON, HttpRequest, Responder
 
 PATH = "/mcp"
 
@@ -41,57 +41,6 @@ ViewAt = Callable[[str, Principal | None], View | None]
 """The view at a path, for a principal; None if there is none."""
 
 
-class HttpExchange:
-    """What has become of one HTTP request."""
-
-    __slots__ = ("_on_gone", "is_gone")
-
-    def __init__(self, on_gone: Callable[[], None] | None = None) -> None:
-        self._on_gone = on_gone
-        self.is_gone = False
-        """Whether the client has closed the connection."""
-
-    def follow(self, other: HttpExchange) -> None:
-        """Go on as `other`: it is told when the client closes the connection."""
-        self._on_gone = other.client_gone
-
-    def client_gone(self) -> None:
-        """The client has closed the connection before the end of the response.
-
-        In the stateless era this cancels the request. In the handshake era it says nothing, but nothing could take the
-        answer to the client any more, so the request is cancelled too.
-        """
-        self.is_gone = True
-        if self._on_gone is not None:
-            self._on_gone()
-
-
-_NOTHING = HttpExchange()
-
-
-class _HttpRequest(NamedTuple):
-    """One HTTP request as a whole."""
-
-    method: str
-    path: str
-    headers: Mapping[bytes, bytes]
-    """Names in lower case."""
-    body: bytes
-    responder: Responder
-    address: str | None
-
-
-class _Post(NamedTuple):
-    """What is known of a POST before its body is looked at."""
-
-    headers: Mapping[bytes, bytes]
-    responder: Responder
-    address: str | None
-    view: View
-    owner: Principal | None
-    """The client."""
-
-
 class Endpoint:
     """Belongs to the gateway's event loop."""
 
@@ -101,13 +50,12 @@ class Endpoint:
         sessions: Sessions,
         keep_alive: KeepAlive,
         pages: OperationPages,
-        checks: Checks | None = None,
+        checks: Checks,
     ) -> None:
         self._view_at = view_at
         self._sessions = sessions
         self._keep_alive = keep_alive
         self._pages = pages
-        checks = checks or Checks()
         self._refusals = checks.refusals
         self._shares = checks.shares
         self.access: Access | None = None
@@ -122,90 +70,74 @@ class Endpoint:
         """Whether this path is to be answered also when there are too many connections."""
         return path in (HEALTH, READY)
 
-    def refusal(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        address: str | None = None,
-        held: list[Callable[[], None]] | None = None,
-    ) -> NotServed | None:
-        """Why a request with these headers and a large body is refused; None if that is not known yet.
+    def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> NotServed | None:
+        """Why a request with this head and a large body is refused; None if that is not known yet.
 
         The function that is added to `held` has to be called once the request is over.
         """
         access = self.access
-        if self._pages.has(path) or (access is not None and access.metadata(path) is not None):
+        if self._pages.has(head.path) or (access is not None and access.metadata(head.path) is not None):
             return NotServed(413, "Nothing is expected in the body")
-        found = None if access is None else access.authenticate(headers, path)
+        found = None if access is None else access.authenticate(head.headers, head.path)
         if isinstance(found, Refused):
-            self._note(found, method, path, address)
+            self._note(found, head)
             return NotServed(found.status, found.message, tuple(found.headers))
         # Clients whose tokens are not judged yet have one share together.
         client = "" if isinstance(found, Pending) else (found or ANONYMOUS).name
-        declared = headers.get(b"content-length", b"")
+        declared = head.headers.get(b"content-length", b"")
+        size = int(declared) if declared.isdigit() else DEFAULT_MAX_BODY
         try:
-            release = self._shares.take_body(client, int(declared) if declared.isdigit() else DEFAULT_MAX_BODY, address)
+            held.append(self._shares.take_body(client, size, head.address))
         except LargerThanShare as over:
             return NotServed(413, str(over))
         except OverShare as over:
             return NotServed(429, str(over), _RETRY)
-        if held is not None:
-            held.append(release)
         return None
 
-    def handle(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        responder: Responder,
-        address: str | None = None,
-    ) -> HttpExchange:
-        """Answer one HTTP request, now or later. Names of `headers` are in lower case; `address` is the client's IP."""
-        request = _HttpRequest(method, path, headers, body, responder, address)
+    def handle(self, request: HttpRequest, responder: Responder, judged: Principal | Refused | None = None) -> None:
+        """Answer one HTTP request, now or later. `judged` is the client, if its token was judged later.
+
+        If the client closes the connection before, its request is cancelled. In the handshake era that says nothing of
+        the request, but nothing could take the answer to the client any more.
+        """
+        path, access = request.path, self.access
         if self._pages.has(path):
-            self._pages.answer(method, path, headers, responder, address)
-            return _NOTHING
-        access = self.access
-        if access is None:
-            return self._answer(request, None)
-        if (document := access.metadata(path)) is not None:
-            responder.finish(200, JSON, document)
-            return _NOTHING
-        found = access.authenticate(headers, path)
-        if not isinstance(found, Pending):
-            return self._answer_client(request, found)
-        exchange = HttpExchange()
-
-        def known(client: Principal | Refused) -> None:
-            if not exchange.is_gone:
-                exchange.follow(self._answer_client(request, client))
-
-        found.then(known)
-        return exchange
-
-    def _answer_client(self, request: _HttpRequest, client: Principal | Refused) -> HttpExchange:
-        if isinstance(client, Principal):
-            return self._answer(request, client)
-        self._note(client, request.method, request.path, request.address)
-        return _refuse(request.responder, client.status, client.message, client.headers)
-
-    def _note(self, refused: Refused, method: str, path: str, address: str | None) -> None:
-        if refused.reason is not None:
-            self._refusals.note(refused.reason, refused.message, f"{method} {path}", address)
-
-    def _answer(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
+            self._pages.answer(request, responder)
+            return
+        found: Principal | Refused | Pending | None = judged
+        if access is not None and found is None:
+            if (document := access.metadata(path)) is not None:
+                responder.finish(200, JSON, document)
+                return
+            found = access.authenticate(request.headers, path)
+        if isinstance(found, Pending):
+            found.then(lambda client: None if responder.is_over else self.handle(request, responder, client))
+            return
+        if isinstance(found, Refused):
+            self._note(found, request)
+            _refuse(responder, found.status, found.message, found.headers)
+            return
         try:
-            self._check_share(request, client)
-            return self._dispatch(request, client)
+            self._check_share(request, responder, found)
+            view = self._view_at(path, found)
+            if view is None:
+                _refuse(responder, 404, f"There is nothing at {path}")
+            elif request.method == "POST":
+                self._post(request, responder, view, found)
+            elif request.method in ("GET", "DELETE"):
+                self._of_session(request, responder, view, found)
+            else:
+                _refuse(responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
         except OverShare as over:
-            return _refuse(request.responder, 429, str(over), _RETRY)
+            _refuse(responder, 429, str(over), _RETRY)
 
-    def _check_share(self, request: _HttpRequest, client: Principal | None) -> None:
+    def _note(self, refused: Refused, request: HttpRequest) -> None:
+        if refused.reason is not None:
+            self._refusals.note(refused.reason, refused.message, f"{request.method} {request.path}", request.address)
+
+    def _check_share(self, request: HttpRequest, responder: Responder, client: Principal | None) -> None:
         """Raise `OverShare` for a client that has as many connections, or as much to read, as it may have."""
-        name, responder = (client or ANONYMOUS).name, request.responder
+        name = (client or ANONYMOUS).name
         # Without access control, all clients are one.
         most = sys.maxsize if client is None else self._shares.settings.connections_per_client
         if (count := responder.identify(name, most)) is not None:
@@ -213,140 +145,109 @@ class Endpoint:
         if unread := responder.unread:
             self._shares.check_unread(name, unread, request.address)
 
-    def _dispatch(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
-        view = self._view_at(request.path, client)
-        if view is None:
-            return _refuse(request.responder, 404, f"There is nothing at {request.path}")
-        if request.method == "POST":
-            post = _Post(request.headers, request.responder, request.address, view, client)
-            return self._post(post, request.body)
-        if request.method in ("GET", "DELETE"):
-            return self._of_session(request, view, client)
-        return _refuse(request.responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
-
-    def _post(self, post: _Post, body: bytes) -> HttpExchange:
+    def _post(self, http: HttpRequest, responder: Responder, view: View, owner: Principal | None) -> None:
         message: ClientMessage | None = None
         try:
-            accepts_messages = _accepts(post.headers)
-            message = decode_message(body)
-            meta: dict[str, Any] = member(message.params or {}, "_meta", dict) or {}
-            if is_stateless(post.headers, meta):
-                return self._post_stateless(post, message, meta, accepts_messages=accepts_messages)
-            return self._post_in_session(post, message, meta, accepts_messages=accepts_messages)
+            accepts_messages = _accepts(http.headers)
+            message = decode_message(http.body)
+            params = message.params or {}
+            meta: dict[str, Any] = member(params, "_meta", dict) or {}
+            session: Session | None = None
+            # `HttpReply` sends these when it answers: the session of an `initialize` that has failed is not among them.
+            headers: list[tuple[bytes, bytes]] = []
+            if is_stateless(http.headers, meta):
+                if message.method is None:
+                    raise RequestRefused(INVALID_REQUEST, "clients of this revision send no responses", status=400)
+                check_metadata(http.headers, message.method, params, meta, is_request=message.id is not None)
+            elif message.method == "initialize":
+                session = self._open_session(http, message, view, owner)
+                headers.append((_SESSION, session.id.encode()))
+            else:
+                session = self._session(http, view, owner)
+            if message.id is None or message.method is None:
+                if session is not None:
+                    take_message(session, message)
+                responder.finish(202, [], b"")
+                return
+            if session is not None:
+                require_unused(session, message)
+            is_stream = session is None and message.method == "subscriptions/listen"
+            release = self._shares.take_stream((owner or ANONYMOUS).name, http.address) if is_stream else None
+            reply = HttpReply(responder, self._keep_alive, headers, accepts_messages=accepts_messages)
+            request = PendingRequest(
+                message.id, message.method, params, meta, reply, view, session, owner, http.address
+            )
+            responder.on_gone = request.client_gone
+            if release is not None:
+                request.after_end(release)
+            if session is None:
+                request.headers = http.headers
+            elif headers:
+                request.after_end(functools.partial(self._end_unopened, session, headers))
+            dispatch(request)
         except RequestRefused as refused:
             identifier = None if message is None else message.id
             refusal = encode_error(identifier, refused.code, refused.message, refused.data)
-            post.responder.finish(refused.status, JSON, refusal)
-            return _NOTHING
-
-    def _post_stateless(
-        self, post: _Post, message: ClientMessage, meta: Mapping[str, Any], *, accepts_messages: bool
-    ) -> HttpExchange:
-        params = message.params or {}
-        if message.method is None:
-            raise RequestRefused(INVALID_REQUEST, "clients of this revision send no responses", status=400)
-        check_metadata(post.headers, message.method, params, meta, is_request=message.id is not None)
-        if message.id is None:
-            post.responder.finish(202, [], b"")
-            return _NOTHING
-        release = self._take_stream(post.owner, post.address) if message.method == "subscriptions/listen" else None
-        reply = HttpReply(post.responder, self._keep_alive, [], accepts_messages=accepts_messages)
-        request = PendingRequest(
-            message.id, message.method, params, meta, reply, post.view, None, post.owner, post.address
-        )
-        request.headers = post.headers
-        if release is not None:
-            request.after_end(release)
-        dispatch(request)
-        return _exchange(request)
-
-    def _post_in_session(
-        self, post: _Post, message: ClientMessage, meta: Mapping[str, Any], *, accepts_messages: bool
-    ) -> HttpExchange:
-        headers: list[tuple[bytes, bytes]] = []
-        if message.method == "initialize":
-            session = self._open_session(post, message)
-            headers.append((_SESSION, session.id.encode()))
-        else:
-            session = self._session(post)
-        if message.id is None or message.method is None:
-            take_message(session, message)
-            post.responder.finish(202, [], b"")
-            return _NOTHING
-        require_unused(session, message)
-        reply = HttpReply(post.responder, self._keep_alive, headers, accepts_messages=accepts_messages)
-        request = begin_request(
-            session, message, meta, reply, post.address, lambda: self._end_unopened(session, headers)
-        )
-        return _exchange(request)
+            responder.finish(refused.status, JSON, refusal)
 
     def _end_unopened(self, session: Session, headers: list[tuple[bytes, bytes]]) -> None:
-        """The `initialize` has failed, or its client has gone: no client knows of the session."""
-        headers.clear()
-        self._sessions.end(session)
+        """If the `initialize` has failed, or its client has gone, no client knows of the session."""
+        if not session.revision:
+            headers.clear()
+            self._sessions.end(session)
 
-    def _open_session(self, post: _Post, message: ClientMessage) -> Session:
-        if message.id is None or _SESSION in post.headers:
+    def _open_session(self, http: HttpRequest, message: ClientMessage, view: View, owner: Principal | None) -> Session:
+        if message.id is None or _SESSION in http.headers:
             raise RequestRefused(INVALID_REQUEST, "initialize opens a session, and is a request", status=400)
-        session = self._sessions.open(post.view, post.owner)
+        session = self._sessions.open(view, owner)
         if session is None:
             raise RequestRefused(NOT_SENT, "the gateway takes no further sessions now", status=503)
         return session
 
-    def _session(self, post: _Post) -> Session:
-        given = post.headers.get(_SESSION)
-        if given is None:
+    def _session(self, http: HttpRequest, view: View, owner: Principal | None) -> Session:
+        if _SESSION not in http.headers:
             raise RequestRefused(INVALID_REQUEST, "Mcp-Session-Id is missing: send initialize first", status=400)
-        session = self._find_session(given, post.view, post.owner, "POST", post.address)
+        session = self._find_session(http, view, owner)
         if session is None:
             raise RequestRefused(INVALID_REQUEST, "there is no such session: send initialize again", status=404)
         return session
 
-    def _find_session(
-        self, given: bytes, view: View, owner: Principal | None, method: str, address: str | None
-    ) -> Session | None:
-        identifier = given.decode("latin-1")
+    def _find_session(self, http: HttpRequest, view: View, owner: Principal | None) -> Session | None:
+        identifier = http.headers[_SESSION].decode("latin-1")
         session = self._sessions.find(identifier, view, owner)
         if session is None:
             is_foreign = self._sessions.belongs_to_another(identifier, owner)
-            client = None if owner is None else owner.name
             reason: Reason = "foreign_session" if is_foreign else "unknown_session"
-            self._refusals.note(reason, "There is no such session", method, address, client)
+            client = None if owner is None else owner.name
+            self._refusals.note(reason, "There is no such session", http.method, http.address, client)
         return session
 
-    def _take_stream(self, client: Principal | None, address: str | None) -> Callable[[], None]:
-        return self._shares.take_stream((client or ANONYMOUS).name, address)
-
-    def _of_session(self, request: _HttpRequest, view: View, owner: Principal | None) -> HttpExchange:
+    def _of_session(self, http: HttpRequest, responder: Responder, view: View, owner: Principal | None) -> None:
         """GET opens the stream of a session, and DELETE ends the session."""
-        method, headers, responder = request.method, request.headers, request.responder
-        given = headers.get(_SESSION)
-        if given is None:
-            return _refuse(responder, 405, f"Without a session there is no {method}; use POST", [(b"allow", b"POST")])
-        session = self._find_session(given, view, owner, method, request.address)
+        if _SESSION not in http.headers:
+            message = f"Without a session there is no {http.method}; use POST"
+            _refuse(responder, 405, message, [(b"allow", b"POST")])
+            return
+        session = self._find_session(http, view, owner)
         if session is None:
-            return _refuse(responder, 404, "There is no such session")
-        if method == "DELETE":
+            _refuse(responder, 404, "There is no such session")
+        elif http.method == "DELETE":
             self._sessions.end(session)
             responder.finish(200, [], b"")
-            return _NOTHING
-        if not _takes(headers, b"text/event-stream"):
-            return _refuse(responder, 406, "Accept has to name text/event-stream")
-        release = self._take_stream(owner, request.address)
-        stream = HttpStream(responder, self._keep_alive, owner)
+        elif not _takes(http.headers, b"text/event-stream"):
+            _refuse(responder, 406, "Accept has to name text/event-stream")
+        else:
+            release = self._shares.take_stream((owner or ANONYMOUS).name, http.address)
+            stream = HttpStream(responder, self._keep_alive, owner)
+            responder.on_gone = stream.forget
 
-        def over() -> None:
-            release()
-            session.close_stream(stream)
+            def over() -> None:
+                release()
+                session.close_stream(stream)
 
-        stream.on_over = over
-        if not session.open_stream(stream):
-            stream.end()
-        return HttpExchange(stream.forget)
-
-
-def _exchange(request: PendingRequest) -> HttpExchange:
-    return HttpExchange(lambda: request.cancel("the client has closed the connection", is_gone=True))
+            stream.on_over = over
+            if not session.open_stream(stream):
+                stream.end()
 
 
 def _takes(headers: Mapping[bytes, bytes], media_type: bytes) -> bool:
@@ -359,10 +260,9 @@ def _accepts(headers: Mapping[bytes, bytes]) -> bool:
     stream = _takes(headers, b"text/event-stream")
     if not stream and not _takes(headers, b"application/json"):
         message = "Accept has to name application/json and text/event-stream"
-        raise RequestRefused(INVALID_REQUEST, message, status=http.HTTPStatus.NOT_ACCEPTABLE)
+        raise RequestRefused(INVALID_REQUEST, message, status=406)
     return stream
 
 
-def _refuse(responder: Responder, status: int, message: str, headers: Headers | None = None) -> HttpExchange:
-    responder.finish(status, [*JSON, *(headers or [])], orjson.dumps({"error": {"message": message}}))
-    return _NOTHING
+def _refuse(responder: Responder, status: int, message: str, headers: Headers = ()) -> None:
+    responder.finish(status, [*JSON, *headers], orjson.dumps({"error": {"message": message}}))

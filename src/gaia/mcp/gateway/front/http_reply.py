@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.serving.direct_handler import JSON, Responder
 from gaia.serving.guards import Headers
+from gaia.serving.responses import JSON, Responder
 
 STREAM: Headers = [
     (b"content-type", b"text/event-stream"),

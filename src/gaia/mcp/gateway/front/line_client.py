@@ -10,7 +10,7 @@ from gaia.mcp.gateway.clients.metadata import check_stateless, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
-from gaia.mcp.gateway.methods.dispatch import begin_request, dispatch, require_unused, take_message
+from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_message
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
@@ -124,4 +124,9 @@ class LineClient:
                 session.open_stream(self._reply)
             return
         require_unused(session, message)
-        begin_request(session, message, meta, self._reply, unopened=self._end_session)
+        request = PendingRequest(
+            message.id, message.method, message.params or {}, meta, self._reply, self._view, session
+        )
+        if message.method == "initialize":
+            request.after_end(lambda: None if session.revision else self._end_session())
+        dispatch(request)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
 from gaia.mcp.gateway.access.principal import ANONYMOUS
-from gaia.mcp.gateway.clients.pending_request import PendingRequest, Reply, later
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, member
 from gaia.mcp.gateway.methods.features import (
@@ -40,7 +39,6 @@ def _limited(handler: Handler) -> Handler:
             return
         admission = limits.admit(
             client,
-            "",
             None,
             None,
             lambda _: later(request, lambda: handler(request))(),
@@ -77,11 +75,18 @@ _STATELESS: Mapping[str, Handler] = {**_BOTH, "server/discover": discover, "subs
 
 def dispatch(request: PendingRequest) -> None:
     """Answer a request, now or later. Never raises."""
+    session = request.session
+    if session is not None:
+        session.requests[request.id] = request
+        request.after_end(functools.partial(session.requests.pop, request.id, None))
     handler = (_STATELESS if request.is_stateless else _HANDSHAKE).get(request.method)
     if handler is None:
         request.fail(METHOD_NOT_FOUND, f"Method not found: {request.method}", status=404)
         return
-    later(request, lambda: handler(request))()
+    try:
+        handler(request)
+    except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
+        request.fail_with(error)
 
 
 def take_message(session: Session, message: ClientMessage) -> None:
@@ -94,36 +99,6 @@ def take_message(session: Session, message: ClientMessage) -> None:
         # The specification forbids to cancel the first one.
         if request is not None and request.method != "initialize":
             request.cancel("cancelled by the client")
-
-
-def begin_request(
-    session: Session,
-    message: ClientMessage,
-    meta: Mapping[str, Any],
-    reply: Reply,
-    address: str | None = None,
-    unopened: Callable[[], None] = lambda: None,
-) -> PendingRequest:
-    """Answer a request, now or later. `unopened` is called if it is an `initialize` that opens no session."""
-    assert message.id is not None
-    assert message.method is not None
-    request = PendingRequest(
-        message.id,
-        message.method,
-        message.params or {},
-        meta,
-        reply,
-        session.view,
-        session,
-        session.owner,
-        address,
-    )
-    session.requests[message.id] = request
-    request.after_end(functools.partial(session.requests.pop, message.id, None))
-    if message.method == "initialize":
-        request.after_end(lambda: None if session.revision else unopened())
-    dispatch(request)
-    return request
 
 
 def require_unused(session: Session, message: ClientMessage) -> None:

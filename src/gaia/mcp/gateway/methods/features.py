@@ -10,10 +10,9 @@ import msgspec
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.access.audit import shown_uri
 from gaia.mcp.gateway.clients.metadata import check_parameters
-from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later
 from gaia.mcp.gateway.messages import RequestRefused, member
-from gaia.mcp.gateway.methods.call_control import Target, record_unknown
-from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, refuse_unknown, relay
+from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, record_unknown, refuse_unknown, relay
 from gaia.mcp.gateway.views.known_servers import KnownServer
 from gaia.mcp.gateway.views.view import expanded
 from gaia.mcp.protocol.messages import INVALID_PARAMS
@@ -27,19 +26,15 @@ def list_tools(request: PendingRequest) -> None:
     )
 
 
-def call_tool(request: PendingRequest) -> None:
+def call_tool(request: PendingRequest, *, has_waited: bool = False) -> None:
     name = request.text("name")
     found = request.view.find_tool(name)
-    if found is not None:
-        _call(request, name, found)
-    else:
-        # Its server may be about to list it.
-        request.view.when_settled(later(request, lambda: _call(request, name, request.view.find_tool(name))))
-
-
-def _call(request: PendingRequest, name: str, found: tuple[KnownServer, str] | None) -> None:
     if found is None:
-        refuse_unknown(request, "tool", name)
+        if has_waited:
+            refuse_unknown(request, "tool", name)
+        else:
+            # Its server may be about to list it.
+            request.view.when_settled(later(request, lambda: call_tool(request, has_waited=True)))
         return
     if request.headers is not None and (marks := request.view.tools().marks.get(name)):
         check_parameters(request.headers, marks, request.params.get("arguments"))
@@ -97,7 +92,7 @@ def _read(
     """Ask the first of `servers`, and the others if it does not know the resource. `first` is what one has said."""
     if not servers:
         error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
-        record_unknown(request, Target(None, shown_uri(uri)), "not_found", lambda: fail(request, "", error))
+        record_unknown(request, shown_uri(uri), "not_found", lambda: fail(request, "", error))
         return
     server, *others = servers
 

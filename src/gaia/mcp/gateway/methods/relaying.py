@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import secrets
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import orjson
 
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.errors import (
+    CallCancelled,
+    InvalidResponse,
+    JsonRpcError,
+    MCPError,
+    Overloaded,
+    ServerUnavailable,
+    ToolDenied,
+)
+from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.checks import OverShare
 from gaia.mcp.gateway.access.circuit import CircuitOpen
-from gaia.mcp.gateway.access.principal import ANONYMOUS
-from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.instances.owners import with_handle
+from gaia.mcp.gateway.access.limits import Admission
+from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later
+from gaia.mcp.gateway.instances.owners import Handle, with_handle
 from gaia.mcp.gateway.messages import cacheable_result
-from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
-from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
+from gaia.mcp.gateway.upstream.rounds import Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.protocol.rounds import delivery_of
-from gaia.runtime.log import get_logger
+from gaia.runtime.log import exception_text, get_logger
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
 
 logger = get_logger(__name__)
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-")
 
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25."""
@@ -63,43 +80,106 @@ def relay(
     target: Target,
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
-    """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
+    """Pass a request on with other `params`, once the limits admit it. `failed` takes errors, instead of the client.
+
+    The audit gets its line before the client gets the answer.
+    """
     owner, handle = server.owner_of(request)
-    counts, begun = request.view.checks.counts, time.monotonic()
+    checks = request.view.checks
+    request.target, request.begun, request.admission = target, time.monotonic(), None
+    request.on_cancelled = functools.partial(_cancelled, request)
+    on_end = functools.partial(_ended, request, _Ending(server.name, handle, failed))
 
-    def count(outcome: str) -> None:
-        counts.add(request.principal, server.name, outcome, time.monotonic() - begun)
-
-    request.count = count
-
-    def send(on_end: OnEnd) -> OngoingCall | None:
+    def send(admission: Admission | None) -> None:
+        request.admission = admission
+        if admission is not None and admission.waited:
+            metrics.instruments.limit_wait_duration.record(admission.waited, _labels(request))
         try:
-            upstream = server.upstream_of(owner)
+            call = server.upstream_of(owner).request(request.method, params, request, on_end)
         except Overloaded as error:
             on_end(Relayed(error=error))
-            return None
-        return upstream.request(request.method, params, request, on_end)
-
-    def ended(relayed: Relayed) -> None:
-        if len(relayed.result) > _LARGE_RESULT and (unread := _too_much_unread(request, relayed)) is not None:
-            relayed = Relayed(error=unread)
-        count(relayed.outcome)
-        if relayed.error is None:
-            result = relayed.result if handle is None else with_handle(relayed.result, handle)
-            is_kept = request.is_stateless and request.method == "resources/read"
-            request.succeed(cacheable_result(result) if is_kept else result)
-        elif failed is not None:
-            failed(relayed.error)
+        except Exception as error:  # noqa: BLE001 - the limits have to be told the end in any case
+            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
+            on_end(Relayed(error=InvalidResponse("internal error of the gateway")))
         else:
-            fail(request, server.name, relayed.error)
+            if not request.is_answered:
+                request.call = call
 
-    def guarded(relayed: Relayed) -> None:
-        # This is called by what has ended the call, which has nobody to tell of an error.
-        later(request, lambda: ended(relayed))()
+    def refused(error: MCPError) -> None:
+        metrics.instruments.refused.add(1, {**_labels(request), names.ERROR_TYPE: error.error_type})
+        on_end(Relayed(error=error))
 
     if request.is_stateless and request.log_level is not None:
         server.want_log_level(request.log_level)
-    pass_on(request, target, send, guarded)
+    limits, client = checks.limits, request.principal or ANONYMOUS
+    if checks.audit is not None and (unrecorded := checks.audit.refusal()) is not None:
+        refused(unrecorded)
+    elif limits is None or not limits.concern(client):
+        send(None)
+    else:
+        admission = limits.admit(client, server.name, target.tool, send, refused)
+        if not request.is_answered and request.admission is None:
+            request.admission = admission
+
+
+class _Ending(NamedTuple):
+    """What follows the end of a call."""
+
+    server: str
+    handle: Handle | None
+    """A new one, of which the client is told."""
+    failed: Callable[[MCPError], None] | None
+
+
+def _ended(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
+    """A server has answered, or will not."""
+    # While the audit keeps the answer back, the client can still take back its request, but the call is over.
+    request.on_cancelled = lambda _: _count(request, ending.server, "cancelled")
+    admission, request.admission = request.admission, None
+    if admission is not None:
+        too_large = None if relayed.error is not None else admission.check_answer(len(relayed.result))
+        admission.end(failed=_failed(relayed))
+        if too_large is not None:
+            relayed = Relayed(error=too_large)
+    answer = later(request, lambda: _answer(request, ending, relayed))
+    error = relayed.error
+    size = len(relayed.result) if error is None else 0
+    _record(request, admission, relayed.outcome, _delivery(request.params, error), answer, size)
+
+
+def _answer(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
+    if len(relayed.result) > _LARGE_RESULT and (unread := _too_much_unread(request, relayed)) is not None:
+        relayed = Relayed(error=unread)
+    _count(request, ending.server, relayed.outcome)
+    if relayed.error is None:
+        result = relayed.result if ending.handle is None else with_handle(relayed.result, ending.handle)
+        is_kept = request.is_stateless and request.method == "resources/read"
+        request.succeed(cacheable_result(result) if is_kept else result)
+    elif ending.failed is not None:
+        ending.failed(relayed.error)
+    else:
+        fail(request, ending.server, relayed.error)
+
+
+def _cancelled(request: PendingRequest, was_sent: bool) -> None:
+    """The client does not want the answer any more."""
+    admission = request.admission
+    if admission is not None:
+        admission.end()
+    assert request.target is not None, "it was passed on"
+    _count(request, request.target.server or "", "cancelled")
+    _record(request, admission, "cancelled", "unknown" if was_sent else "not_sent", lambda: None)
+
+
+def _count(request: PendingRequest, server: str, outcome: str) -> None:
+    request.view.checks.counts.add(request.principal, server, outcome, time.monotonic() - request.begun)
+
+
+def _labels(request: PendingRequest) -> dict[str, str]:
+    """Of metrics: with few values, so clients of an issuer are one."""
+    server = None if request.target is None else request.target.server
+    client = metric_name((request.principal or ANONYMOUS).name)
+    return {names.SERVER_NAME: server or "", names.GATEWAY_CLIENT: client}
 
 
 def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | None:
@@ -116,12 +196,13 @@ def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
     """Answer a request for something that does not exist, or that the client may not see."""
     outcome = "unknown_tool" if what == "tool" else "not_found"
     request.view.checks.counts.add(request.principal, "", outcome, 0.0)
-    record_unknown(
-        request,
-        Target(None, name),
-        outcome,
-        lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"),
-    )
+    record_unknown(request, name, outcome, lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"))
+
+
+def record_unknown(request: PendingRequest, name: str, outcome: str, then: Callable[[], None]) -> None:
+    """Record a request for something that does not exist, and then answer it."""
+    request.target, request.begun = Target(None, name), time.monotonic()
+    _record(request, None, outcome, "not_sent", then)
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
@@ -156,3 +237,67 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
         request.succeed(orjson.dumps(failed_result(text, details)))
     else:
         request.fail(OUTCOME_UNKNOWN, text, details)
+
+
+def _failed(relayed: Relayed) -> bool | None:
+    """Whether the tool failed to do what it was asked to; None if the call says nothing about it."""
+    error = relayed.error
+    if isinstance(error, JsonRpcError) and error.code in names.CALLERS_FAULT:
+        return None
+    if isinstance(error, (CallCancelled, Overloaded, ToolDenied)):
+        return None
+    return error is not None or relayed.is_error
+
+
+def _delivery(params: Mapping[str, Any], error: MCPError | None) -> str:
+    if error is None or (isinstance(error, JsonRpcError) and error.delivery == "unknown"):
+        return "answered"
+    return delivery_of(params, error)
+
+
+def _trace_id(request: PendingRequest) -> str:
+    """That of the client's trace, which the gateway's spans continue (W3C Trace Context), or of the gateway's own.
+
+    Without tracing it is a random one, by which the line can be named.
+    """
+    found = _TRACEPARENT.match(str(request.meta.get("traceparent", "")))
+    if found is not None:
+        return found[1]
+    observation = request.observation
+    return (None if observation is None else observation.trace_id) or secrets.token_hex(16)
+
+
+def _record(
+    request: PendingRequest,
+    admission: Admission | None,
+    outcome: str,
+    delivery: Any,
+    then: Callable[[], None],
+    size: int = 0,
+) -> None:
+    """Have the audit record a request that is over, and call `then`; without an audit, that alone."""
+    audit, target = request.view.checks.audit, request.target
+    if audit is None or target is None:
+        then()
+        return
+    arguments = bytes(request.params.get("arguments", b""))
+    seconds = time.monotonic() - request.begun
+    entry = AuditEntry(
+        time=datetime.fromtimestamp(time.time() - seconds, UTC),
+        client=(request.principal or ANONYMOUS).name,
+        address=request.address,
+        session=None if request.session is None else request.session.mark,
+        request=shown_text(request.id) if isinstance(request.id, str) else request.id,
+        method=shown_text(request.method),
+        server=target.server,
+        target=None if target.name is None else shown_text(target.name),
+        arguments=digest_of(arguments),
+        arguments_bytes=len(arguments),
+        outcome=outcome,
+        delivery=delivery,
+        seconds=seconds,
+        waited=0.0 if admission is None else admission.waited,
+        answer_bytes=size,
+        trace=_trace_id(request),
+    )
+    audit.record(entry, then)

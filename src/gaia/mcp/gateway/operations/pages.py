@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,8 +13,8 @@ from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
-from gaia.serving.direct_handler import JSON, Responder
 from gaia.serving.guards import Headers
+from gaia.serving.responses import JSON, HttpRequest, Responder
 
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 
@@ -48,16 +48,10 @@ class OperationPages:
         """Whether there is such a page."""
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
-    def answer(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        responder: Responder,
-        address: str | None = None,
-    ) -> None:
-        """Answer a request for one of the pages. Names of `headers` are in lower case; `address` is the client's IP."""
-        if method not in ("GET", "HEAD"):
+    def answer(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a request for one of the pages."""
+        path = request.path
+        if request.method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
         elif path == HEALTH:
             _finish(responder, 200, {"status": "ok"})
@@ -66,11 +60,11 @@ class OperationPages:
         elif self.access is None:
             self._show(path, None, responder)
         else:
-            found = self.access.authenticate(headers, path)
+            found = self.access.authenticate(request.headers, path)
             if isinstance(found, Pending):
-                found.then(lambda answer: self._show_to(path, answer, responder, address))
+                found.then(lambda answer: self._show_to(path, answer, responder, request.address))
             else:
-                self._show_to(path, found, responder, address)
+                self._show_to(path, found, responder, request.address)
 
     def _ready(self, responder: Responder) -> None:
         """Whether a load balancer should send calls here: a single server that is down is no reason against it."""
@@ -137,6 +131,6 @@ def _error_word(status: ServerStatus) -> str | None:
     return None if status.last_error is None else "the log of the gateway has the reason"
 
 
-def _finish(responder: Responder, status: int, document: object, headers: Headers | None = None) -> None:
+def _finish(responder: Responder, status: int, document: object, headers: Headers = ()) -> None:
     fixed = [*JSON, (b"cache-control", b"no-store")]
-    responder.finish(status, [*fixed, *(headers or [])], msgspec.json.encode(document))
+    responder.finish(status, [*fixed, *headers], msgspec.json.encode(document))

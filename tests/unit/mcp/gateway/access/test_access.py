@@ -185,7 +185,7 @@ class TestChange:
         started: list[object] = []
         refused: list[MCPError] = []
         for _ in range(4):
-            access.limits.admit(ann, "time", "now", None, started.append, refused.append)
+            access.limits.admit(ann, "time", "now", started.append, refused.append)
         assert len(started) == 1
         access.change(limited(2))
         assert len(started) == 2
@@ -199,7 +199,7 @@ class TestChange:
         access.change(ClientsFile(limits=GatewayLimits(per_client=ClientLimits(concurrent=1))))
         started: list[object] = []
         for _ in range(2):
-            access.limits.admit(Principal("ann"), "time", "now", None, started.append, started.append)
+            access.limits.admit(Principal("ann"), "time", "now", started.append, started.append)
         assert len(started) == 1
 
     def test_issuers_come_and_go(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.errors import CallTimeout, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.errors import MCPError, Overloaded, ServerUnavailable
 from gaia.mcp.gateway.access.limit_settings import CircuitSettings, ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.limits import Admission, Limits
 from gaia.mcp.gateway.access.principal import Principal
@@ -32,7 +32,6 @@ class Calls:
         client: Principal | str = "ann",
         server: str = "time",
         tool: str | None = "now",
-        seconds: float | None = None,
     ) -> Admission:
         def go(admission: Admission) -> None:
             self.started.append(name)
@@ -42,8 +41,7 @@ class Calls:
             self.refused[name] = error
 
         principal = Principal(client) if isinstance(client, str) else client
-        deadline = None if seconds is None else self.loop.now + seconds
-        return self.limits.admit(principal, server, tool, deadline, go, refuse)
+        return self.limits.admit(principal, server, tool, go, refuse)
 
     def end(self, name: str, **how: Any) -> None:
         self.running.pop(name).end(**how)
@@ -266,14 +264,6 @@ class TestWaiting:
         given_up.end()
         assert given_up.waited == 2.0
 
-    def test_the_deadline_of_the_call_holds_besides(self) -> None:
-        made = calls(**each_client(concurrent=1))
-        made.make("a")
-        made.make("b", seconds=0.5)
-        made.loop.advance(0.5)
-        assert isinstance(made.refused["b"], CallTimeout)
-        assert made.refused["b"].delivery == "not_sent"
-
     def test_so_many_calls_of_a_client_wait_and_no_more(self) -> None:
         made = calls(waiting_per_client=2, **each_client(concurrent=1))
         for name in "abcd":
@@ -312,7 +302,7 @@ class TestWaiting:
 
         made.make("a")
         for _ in range(200):
-            made.limits.admit(Principal("ann"), "time", "now", None, go, made.refused.setdefault)  # type: ignore[arg-type]
+            made.limits.admit(Principal("ann"), "time", "now", go, made.refused.setdefault)  # type: ignore[arg-type]
         made.end("a")
         assert len(started) == 200, "however deep that would be as recursion"
 
@@ -414,7 +404,7 @@ class TestChange:
             for other in others:
                 other.end()
 
-        made.limits.admit(Principal("ann"), "time", "now", None, lambda _: None, refuse)
+        made.limits.admit(Principal("ann"), "time", "now", lambda _: None, refuse)
         others += [made.make("c"), made.make("d", tool="later")]
         made.make("e")
         made.limits.change(GatewayLimits(per_client=ClientLimits(concurrent=1)), _known_once(None))

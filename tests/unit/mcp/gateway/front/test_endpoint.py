@@ -14,6 +14,7 @@ import pytest
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.clients_file import add_client
 from gaia.mcp.gateway.views.view import View
+from gaia.serving.responses import HttpRequest, ignore
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING, STATELESS
 from tests.waiting import PATIENCE
@@ -40,6 +41,11 @@ class Response:
         """How many the client has, if they are too many."""
         self.identified: list[tuple[str, int | None]] = []
         self.over = asyncio.Event()
+        self.on_gone = ignore
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.is_set()
 
     def finish(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         self.status, self.headers, self.body = status, dict(headers), body
@@ -63,6 +69,10 @@ class Response:
         return json.loads(self.body)
 
 
+def request(method: str, headers: dict[bytes, bytes], body: bytes = b"", path: str = "/mcp") -> HttpRequest:
+    return HttpRequest(method, path, headers, body, None)
+
+
 class Http:
     """Sends requests to a gateway."""
 
@@ -72,7 +82,7 @@ class Http:
     async def send(self, method: str, headers: dict[bytes, bytes], body: Any = b"", path: str = "/mcp") -> Response:
         response = Response()
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.gateway.endpoint.handle(method, path, headers, content, response)
+        self.gateway.endpoint.handle(HttpRequest(method, path, headers, content, None), response)
         await asyncio.wait_for(response.over.wait(), PATIENCE)
         return response
 
@@ -198,9 +208,9 @@ def test_a_get_opens_the_stream_of_a_session() -> None:
             session = await client.open()
             assert (await client.send("GET", {**session, b"accept": b"application/json"})).status == 406
             response = Response()
-            exchange = client.gateway.endpoint.handle("GET", "/mcp", {**ACCEPT, **session}, b"", response)
+            client.gateway.endpoint.handle(request("GET", {**ACCEPT, **session}), response)
             assert response.headers[b"content-type"] == b"text/event-stream"
-            exchange.client_gone()
+            response.on_gone()
             await client.send("DELETE", session)
             assert not response.over.is_set(), "its client has closed it"
 
@@ -214,9 +224,10 @@ def test_a_client_that_goes_away_cancels_its_call() -> None:
     async def use() -> None:
         async with Gateway({"a": server}) as gateway:
             body = json.dumps({"jsonrpc": "2.0", **call()}).encode()
-            exchange = gateway.endpoint.handle("POST", "/mcp", CALL_HEADERS, body, Response())
+            response = Response()
+            gateway.endpoint.handle(request("POST", CALL_HEADERS, body), response)
             reached = await asyncio.to_thread(server.wait_for_call)
-            exchange.client_gone()
+            response.on_gone()
             async with asyncio.timeout(PATIENCE):
                 while not reached.cancelled:
                     await asyncio.sleep(0.005)
@@ -243,9 +254,10 @@ def test_a_client_that_has_gone_before_its_session_was_open_leaves_none(monkeypa
         async with Gateway({}) as gateway:
             opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
             body = json.dumps(opening).encode()
-            exchange = gateway.endpoint.handle("POST", "/mcp", ACCEPT, body, Response())
+            response = Response()
+            gateway.endpoint.handle(request("POST", ACCEPT, body), response)
             assert gateway.status().session_count == 1
-            exchange.client_gone()
+            response.on_gone()
             assert gateway.status().session_count == 0
 
     asyncio.run(use())
@@ -268,7 +280,7 @@ def test_wrong_tokens_and_foreign_sessions_leave_a_trace(tmp_path: Path, caplog:
             assert (await http.post(listing, {**ben, b"mcp-session-id": b"guessed"})).status == 404
             for path in ("/mcp", "/mcp", "/status"):
                 assert (await http.send("GET", {b"authorization": b"Bearer gaia_guessed"}, path=path)).status == 401
-            assert gateway.endpoint.refusal("POST", "/mcp", {b"authorization": b"Bearer gaia_guessed"}) is not None
+            assert gateway.endpoint.refusal(request("POST", {b"authorization": b"Bearer gaia_guessed"}), []) is not None
             assert (await http.send("GET", {})).status == 401
             assert (await http.post(listing, {**ann, **session})).status == 200
             counts = gateway._servers.checks.refusals.counts
@@ -294,9 +306,9 @@ async def limited(tmp_path: Path, **limits: int) -> AsyncIterator[tuple[Gateway,
         yield gateway, {**ACCEPT, b"authorization": f"Bearer {token}".encode()}
 
 
-def ask(gateway: Gateway, response: Response, method: str, headers: dict[bytes, bytes], message: Any = None) -> Any:
+def ask(gateway: Gateway, response: Response, method: str, headers: dict[bytes, bytes], message: Any = None) -> None:
     body = b"" if message is None else json.dumps({"jsonrpc": "2.0", **message}).encode()
-    return gateway.endpoint.handle(method, "/mcp", headers, body, response)
+    gateway.endpoint.handle(request(method, headers, body), response)
 
 
 def test_a_client_with_too_many_connections_or_unread_bytes_is_told_the_limit(tmp_path: Path) -> None:
@@ -331,17 +343,19 @@ def test_a_client_has_as_many_streams_as_it_may_have(tmp_path: Path, era: str) -
                 "params": {"notifications": {"toolsListChanged": True}, "_meta": STATELESS},
             }
 
-            def begin() -> tuple[Response, Any]:
+            def begin() -> Response:
                 response = Response()
                 if era == "handshake":
-                    return response, ask(gateway, response, "GET", session)
-                return response, ask(gateway, response, "POST", listening, message)
+                    ask(gateway, response, "GET", session)
+                else:
+                    ask(gateway, response, "POST", listening, message)
+                return response
 
             streams = [begin() for _ in range(3)]
-            assert [response.status for response, _ in streams] == [200, 200, 429]
-            streams[0][1].client_gone()
-            assert begin()[0].status == 200
-            assert begin()[0].status == 429
+            assert [response.status for response in streams] == [200, 200, 429]
+            streams[0].on_gone()
+            assert begin().status == 200
+            assert begin().status == 429
             gateway.drain()
             assert gateway._servers.checks.shares.used("ann", "streams") == 0
 
@@ -353,24 +367,24 @@ def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> None:
         async with limited(tmp_path, bodyBytesPerClient=1000) as (gateway, headers):
             held: list[Any] = []
             refusal, large = gateway.endpoint.refusal, {**headers, b"content-length": b"600"}
-            assert refusal("POST", "/mcp", large, None, held) is None
-            refused = refusal("POST", "/mcp", large, None, held)
+            assert refusal(request("POST", large), held) is None
+            refused = refusal(request("POST", large), held)
             assert refused is not None
             assert (refused.status, refused.headers) == (429, ((b"retry-after", b"1"),))
             assert len(held) == 1
             held.pop()()
-            assert refusal("POST", "/mcp", large, None, held) is None
-            too_large = refusal("POST", "/mcp", {**headers, b"content-length": b"1001"}, None, held)
+            assert refusal(request("POST", large), held) is None
+            too_large = refusal(request("POST", {**headers, b"content-length": b"1001"}), held)
             assert too_large is not None
             assert (too_large.status, too_large.headers) == (413, ()), "trying again would not help"
             # Without a length, it may become as large as is allowed.
-            without_length = refusal("POST", "/mcp", headers, None, held)
+            without_length = refusal(request("POST", headers), held)
             assert without_length is not None
             assert without_length.status == 413
-            unknown = refusal("POST", "/mcp", ACCEPT, None, held)
+            unknown = refusal(request("POST", ACCEPT), held)
             assert unknown is not None
             assert unknown.status == 401
-            page = refusal("POST", "/health", large, None, held)
+            page = refusal(request("POST", large, path="/health"), held)
             assert page is not None
             assert page.status == 413, "no token is needed there"
 

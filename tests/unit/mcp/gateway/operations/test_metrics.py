@@ -106,8 +106,8 @@ def test_there_are_as_many_series_as_issuers_whatever_their_clients_are_called()
     sessions = []
     for number in range(300):
         client = Principal(f"corp/{number}")
-        limits.admit(client, "it", "echo", None, lambda _: None, lambda _: None)
-        limits.admit(client, "it", "echo", None, lambda _: None, lambda _: None)
+        limits.admit(client, "it", "echo", lambda _: None, lambda _: None)
+        limits.admit(client, "it", "echo", lambda _: None, lambda _: None)
         counts.add(client, "it", "ok", 0.1)
         sessions.append(msgspec.structs.replace(STATUS.sessions[0], client=client.name))
     status = msgspec.structs.replace(STATUS, sessions=sessions)
@@ -125,7 +125,7 @@ def test_tools_that_nobody_has_listed_make_no_series_without_end(monkeypatch: py
     monkeypatch.setattr("gaia.mcp.gateway.access.limits._MAX_GROUPS", 5)
     limits = Limits(GatewayLimits(per_tool={"*": Limit(concurrent=1)}), FakeLoop())
     for number in range(50):
-        limits.admit(Principal("ann"), "it", f"guess{number}", None, lambda _: None, lambda _: None)
+        limits.admit(Principal("ann"), "it", f"guess{number}", lambda _: None, lambda _: None)
     found = {key[1]: value for key, value in samples(STATUS, limits=limits).items() if key[0] == "limit_running"}
     assert len(found) == 6
     assert found["others"] == 45

@@ -22,6 +22,7 @@ from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.status import GatewayStatus
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
+from gaia.serving.responses import HttpRequest, ignore
 from tests.gateway.fake_loop import FakeLoop
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 
@@ -29,6 +30,9 @@ SMALL = Profile("small", servers=("it",))
 
 
 class Responder:
+    is_over = False
+    on_gone = staticmethod(ignore)
+
     status = 0
     body = b""
     headers: dict[bytes, bytes]
@@ -54,7 +58,7 @@ class Operated:
     def get(self, path: str, token: str | None = None, method: str = "GET") -> Responder:
         responder = Responder()
         headers = {} if token is None else {b"authorization": f"Bearer {token}".encode()}
-        self.pages.answer(method, path, headers, responder)
+        self.pages.answer(HttpRequest(method, path, headers, b"", None), responder)
         return responder
 
     def _servers(self) -> list[ServerStatus]:

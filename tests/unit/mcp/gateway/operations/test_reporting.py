@@ -55,7 +55,7 @@ def test_clients_have_their_sessions_and_known_ones_are_there_without(access: Ac
 
 
 def test_limits_say_how_much_is_in_use(access: Access) -> None:
-    access.limits.admit(Principal("ci", EVERYTHING), "it", "echo", None, lambda _: None, lambda _: None)
+    access.limits.admit(Principal("ci", EVERYTHING), "it", "echo", lambda _: None, lambda _: None)
     (limit,) = limits_of(access)
 
     assert (limit.concurrent, limit.per_second, limit.running, limit.waiting) == (2, None, 1, 0)

@@ -15,22 +15,14 @@ import uvicorn
 from hypothesis import given, strategies
 from uvicorn.server import ServerState
 
-from gaia.serving.direct_handler import UNCHECKED_BYTES, Responder
-from gaia.serving.direct_http import DirectProtocol, direct_protocol
+from gaia.serving.connections import Waiting
 from gaia.serving.guards import Cors, Guard, Refused
-from gaia.serving.open_connections import Waiting
+from gaia.serving.http_protocol import HttpProtocol, http_protocol
 from gaia.serving.options import HttpOptions
+from gaia.serving.responses import UNCHECKED_BYTES, HttpRequest, Responder
 from tests.waiting import PATIENCE
 
 Answer = Callable[["Handler", Responder, bytes], None]
-
-
-class Exchange:
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-
-    def client_gone(self) -> None:
-        self._handler.gone.set()
 
 
 class Handler:
@@ -54,36 +46,22 @@ class Handler:
     def is_probe(self, path: str) -> bool:
         return path == "/mcp/probe"
 
-    def refusal(
-        self,
-        method: str,
-        path: str,
-        headers: dict[bytes, bytes],
-        address: str | None,
-        held: list[Callable[[], None]],
-    ) -> Refused | None:
+    def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
         self.held += 1
         held.append(self.release)
-        return Refused(401, "who are you?", ((b"www-authenticate", b"Bearer"),)) if path == "/mcp/known" else None
+        is_known = head.path != "/mcp/known"
+        return None if is_known else Refused(401, "who are you?", ((b"www-authenticate", b"Bearer"),))
 
-    def handle(
-        self,
-        method: str,
-        path: str,
-        headers: dict[bytes, bytes],
-        body: bytes,
-        responder: Responder,
-        address: str | None,
-    ) -> Exchange:
-        self.addresses.append(address)
-        self.seen.append((method, path, body))
-        answer = self._answers.get(path.removeprefix("/mcp/"))
+    def handle(self, request: HttpRequest, responder: Responder) -> None:
+        self.addresses.append(request.address)
+        self.seen.append((request.method, request.path, request.body))
+        responder.on_gone = self.gone.set
+        answer = self._answers.get(request.path.removeprefix("/mcp/"))
         if answer is None:
-            responder.finish(200, [(b"content-type", b"application/json")], body)
+            responder.finish(200, [(b"content-type", b"application/json")], request.body)
         else:
-            answer(self, responder, body)
+            answer(self, responder, request.body)
         self.arrived.set()
-        return Exchange(self)
 
 
 def later(handler: Handler, responder: Responder, _body: bytes) -> None:
@@ -154,7 +132,7 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[Callable[[],
         guard = Guard(usual, given)
         config = uvicorn.Config(
             Cors(given.allow_origins).around(guard),
-            http=direct_protocol(given, guard, handler),
+            http=http_protocol(given, guard, handler),
             lifespan="off",
             log_config=None,
             ws="none",
@@ -360,10 +338,10 @@ def test_what_is_remembered_of_a_connection_changes_no_answer_of_the_guard(
     options = HttpOptions(token="right", max_body=100)
     config = uvicorn.Config(usual, log_config=None)
     config.load()
-    connection = direct_protocol(options, Guard(usual, options), Handler())(
+    connection = http_protocol(options, Guard(usual, options), Handler())(
         config=config, server_state=ServerState(), app_state={}, _loop=Mock()
     )
-    assert isinstance(connection, DirectProtocol)
+    assert isinstance(connection, HttpProtocol)
     for method, head in requests:
         connection._head = head
         assert connection._refusal(method, "/mcp") == Guard(usual, options).refusal(method, "/mcp", head)
@@ -424,8 +402,8 @@ def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> N
 
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost:", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"])
 def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gaia.serving.direct_connections._SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr("gaia.serving.direct_connections._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("gaia.serving.connections._SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("gaia.serving.connections._IDLE_SECONDS", 0.05)
 
     async def test(_: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()
@@ -438,7 +416,7 @@ def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.M
 
 
 def test_so_is_one_that_does_not_send_the_body_of_a_request_on_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gaia.serving.direct_connections._SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("gaia.serving.connections._SWEEP_SECONDS", 0.01)
 
     async def test(_: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()
@@ -531,11 +509,9 @@ def test_trailers_are_no_headers() -> None:
     given: list[dict[bytes, bytes]] = []
 
     class Noting(Handler):
-        def handle(
-            self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, responder: Responder, address: Any
-        ) -> Exchange:
-            given.append(headers)
-            return super().handle(method, path, headers, body, responder, address)
+        def handle(self, request: HttpRequest, responder: Responder) -> None:
+            given.append(request.headers)
+            super().handle(request, responder)
 
     async def test(_: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()
@@ -755,11 +731,11 @@ class Transport(asyncio.Transport):
 
 class TestSlowReaders:
     @pytest.fixture
-    def connection(self) -> Iterator[DirectProtocol]:
+    def connection(self) -> Iterator[HttpProtocol]:
         """With a stream whose response does not fit the buffers."""
         loop = asyncio.new_event_loop()
         given = HttpOptions()
-        make: Any = direct_protocol(given, Guard(usual, given), Handler(stream=lambda _, responder, _b: None))
+        make: Any = http_protocol(given, Guard(usual, given), Handler(stream=lambda _, responder, _b: None))
         config = uvicorn.Config(usual, lifespan="off", log_config=None, ws="none")
         connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
         connection.connection_made(Transport())
@@ -774,7 +750,7 @@ class TestSlowReaders:
             loop.close()
 
     @pytest.mark.parametrize("sent", [0, 100, 1_000])
-    def test_one_that_reads_is_not_dropped_however_slow_it_is(self, connection: DirectProtocol, sent: int) -> None:
+    def test_one_that_reads_is_not_dropped_however_slow_it_is(self, connection: HttpProtocol, sent: int) -> None:
         begun, transport = connection.loop.time(), cast("Transport", connection.transport)
         for second in range(600):
             transport.unsent -= 100
@@ -783,7 +759,7 @@ class TestSlowReaders:
             connection.look(begun + second, None)
         assert not transport.is_aborted
 
-    def test_half_a_request_behind_a_call_does_not_end_the_call(self, connection: DirectProtocol) -> None:
+    def test_half_a_request_behind_a_call_does_not_end_the_call(self, connection: HttpProtocol) -> None:
         begun, transport = connection.loop.time(), cast("Transport", connection.transport)
         connection.resume_writing()
         connection.data_received(b"POST /mcp HTTP/1.1\r\nHost: ")
@@ -795,7 +771,7 @@ class TestSlowReaders:
         connection.responder.end()
         assert transport.is_closed
 
-    def test_one_that_reads_nothing_is_dropped_however_much_is_sent(self, connection: DirectProtocol) -> None:
+    def test_one_that_reads_nothing_is_dropped_however_much_is_sent(self, connection: HttpProtocol) -> None:
         begun, transport = connection.loop.time(), cast("Transport", connection.transport)
         transport.unsent -= 100
         for second in range(1, 31):
@@ -900,7 +876,7 @@ def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together()
 def test_of_many_requests_that_came_together_few_are_parsed_before_they_can_be_answered() -> None:
     given, handler = HttpOptions(), Handler(later=later)
     loop = asyncio.new_event_loop()
-    make: Any = direct_protocol(given, Guard(usual, given), handler)
+    make: Any = http_protocol(given, Guard(usual, given), handler)
     config = uvicorn.Config(usual, lifespan="off", log_config=None, ws="none")
     connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
     connection.connection_made(Transport())

@@ -7,14 +7,14 @@ import json
 from typing import Any, cast
 
 from gaia.mcp.gateway import Gateway
-from gaia.serving.direct_handler import DirectHandler
+from gaia.serving.responses import RequestHandler
 from gaia.testing import FakeServer
 from tests.gateway.lines import STATELESS
-from tests.unit.serving.test_direct_http import Handler, served
+from tests.unit.serving.test_http_protocol import Handler, served
 
 
 def test_an_endpoint_takes_every_path() -> None:
-    handler: DirectHandler = Gateway({}).endpoint
+    handler: RequestHandler = Gateway({}).endpoint
     paths = ("/mcp", "/mcp/files", "/", "/health", "*", "http://localhost/mcp")
     assert [path for path in paths if handler.takes(path)] == ["/mcp", "/mcp/files", "/", "/health"]
 

@@ -1,8 +1,8 @@
-"""HTTP requests that are answered by callbacks, without a task and an ASGI application in between.
+"""`HttpProtocol`: the connections of all HTTP servers of gaia, with bounds on what a client may take and how long.
 
-uvicorn's own protocol reads the requests. Those that `DirectHandler.takes` go to the handler as soon as they are
-complete; all others take the usual way, through ASGI. A task and its messages take three times as long as all the rest
-of a call through a gateway.
+uvicorn's own protocol reads the requests. With a `RequestHandler`, those that it takes go there as soon as they are
+complete, and are answered by callbacks. All others take the usual way, through ASGI: a task and its messages, which
+take three times as long as all the rest of a call through a gateway.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from urllib.parse import unquote
 
 import httptools
 import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gaia.runtime.log import exception_text, get_logger
-from gaia.serving.direct_connections import DirectConnections
-from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler
-from gaia.serving.guards import ClientAddress, Cors, Guard, Headers, Refused
-from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
+from gaia.serving.connections import FULL, STALLED_SECONDS, TIMED_OUT, Connections, Waiting
+from gaia.serving.guards import HEALTH, ClientAddress, Cors, Guard, Headers, Refused
 from gaia.serving.options import HttpOptions
+from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, HttpResponder, RequestHandler, release
 
 logger = get_logger(__name__)
 
@@ -45,32 +44,26 @@ _MAX_UNFINISHED = 64 * 1024
 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_JSON = (b"content-type", b"application/json")
 
 
-class _Request(NamedTuple):
+class _Complete(NamedTuple):
     """One complete request."""
 
-    method: str
-    path: str
-    headers: dict[bytes, bytes]
-    body: bytes
-    address: str | None
-    """The client's IP address."""
+    request: HttpRequest
     keeps_alive: bool
     held: list[Callable[[], None]]
     """To be called once it is over."""
 
 
-class DirectProtocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection. Drops a client that is too slow with a request, or with reading the response."""
 
     def __init__(
         self,
         *arguments: Any,
-        handler: DirectHandler,
+        handler: RequestHandler | None,
         guard: Guard,
-        connections: DirectConnections,
+        connections: Connections,
         cors: Cors,
         proxies: ClientAddress,
         **keywords: Any,
@@ -113,9 +106,9 @@ class DirectProtocol(HttpToolsProtocol):
         self._keeps_alive = True
         self._passed: tuple[str, str, list[tuple[bytes, bytes]]] | None = None
         """Method, path and headers of the last request that the guard let pass. Many clients repeat all of them."""
-        self.responder: DirectResponder | None = None
+        self.responder: HttpResponder | None = None
         """Of the request that is being answered."""
-        self._queue: deque[_Request] = deque()
+        self._queue: deque[_Complete] = deque()
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
         self._rest = memoryview(b"")
         """What has come and is not parsed: too many requests wait."""
@@ -132,17 +125,18 @@ class DirectProtocol(HttpToolsProtocol):
         self.since = self.loop.time()
         self._address = None if self.client is None else self.client[0]
         self._proxy = self._address if self._proxies.trusts(self._address) else None
-        if self._proxy is None and self._address is not None:
+        if self._handler is not None and self._proxy is None and self._address is not None:
+            # Without a handler, clients are not told apart.
             self.group = (self._address,)
         self._is_reserve = not self._others.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.remove(self)
         for request in self._queue:
-            _release(request.held)
+            release(request.held)
         self._queue.clear()
         self._rest = memoryview(b"")
-        _release(self._held)
+        release(self._held)
         responder, self.responder = self.responder, None
         if responder is not None:
             responder.lost()
@@ -274,6 +268,10 @@ class DirectProtocol(HttpToolsProtocol):
         """Bytes of responses that the client has not taken."""
         return self.transport.get_write_buffer_size()
 
+    @property
+    def default_headers(self) -> Headers:
+        return self.server_state.default_headers
+
     def identify(self, client: Hashable, most: int | None) -> int | None:
         """See `Responder`."""
         return self._others.identify(self, client, most)
@@ -308,12 +306,14 @@ class DirectProtocol(HttpToolsProtocol):
         path = self.url.partition(b"?")[0].decode("latin-1")
         if "%" in path:
             path = unquote(path)
-        if self._is_reserve and not self._handler.is_probe(path):
+        handler = self._handler
+        if self._is_reserve and not (path == HEALTH if handler is None else handler.is_probe(path)):
             self._is_direct = self._is_refused = True
             self._end_with(FULL)
             return
         # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS alone.
-        self._is_direct = method != b"OPTIONS" and self._handler.takes(path) and self.parser.get_http_version() == "1.1"
+        takes = handler is not None and method != b"OPTIONS" and handler.takes(path)
+        self._is_direct = takes and self.parser.get_http_version() == "1.1"
         # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
         self._head, self.headers = self.headers, []
         if self._proxy is not None:
@@ -346,8 +346,7 @@ class DirectProtocol(HttpToolsProtocol):
             size = len(self._body)
             refused = self._guard.too_large(size)
             if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
-                method = self.parser.get_method().decode("ascii")
-                refused = self._handler.refusal(method, self._path, dict(self._head), self._address, self._held)
+                refused = self._taken_by().refusal(self._request(b""), self._held)
             if refused is not None:
                 self._refuse(refused)
 
@@ -358,28 +357,30 @@ class DirectProtocol(HttpToolsProtocol):
         if not self._is_direct:
             super().on_message_complete()
         elif not self._is_refused:
-            request = _Request(
-                self.parser.get_method().decode("ascii"),
-                self._path,
-                dict(self._head),
-                bytes(self._body),
-                self._address,
-                self._keeps_alive,
-                self._held,
-            )
+            complete = _Complete(self._request(bytes(self._body)), self._keeps_alive, self._held)
             self._body, self._held = b"", []
             if self._may_answer():
-                self._handle(request)
+                self._handle(complete)
             else:
-                self._queue.append(request)
+                self._queue.append(complete)
                 if self._is_full():
                     self._has_paused = True
                     self.flow.pause_reading()
+
+    def _request(self, body: bytes) -> HttpRequest:
+        """The request that is being read."""
+        method = self.parser.get_method().decode("ascii")
+        return HttpRequest(method, self._path, dict(self._head), body, self._address)
+
+    def _taken_by(self) -> RequestHandler:
+        assert self._handler is not None, "it has taken the request"
+        return self._handler
 
     def on_response_complete(self) -> None:
         """The usual way has come to its end."""
         super().on_response_complete()
         self._unset_keepalive_if_required()
+        self._wait_for_request()
         self._next()
 
     def _may_answer(self) -> bool:
@@ -393,11 +394,14 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _is_full(self) -> bool:
         """Whether so much waits that nothing more is read."""
-        return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1].body) > _LARGE)
+        return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1].request.body) > _LARGE)
 
     def _is_free(self) -> bool:
         """Whether what is written now is the response to the request that is being read."""
-        return self.responder is None and not self._queue and not self._is_on_usual_way()
+        if self.responder is not None or self._queue:
+            return False
+        # An application has not answered yet if it has not got the whole body.
+        return not self._is_on_usual_way() or (self.cycle.more_body and not self.cycle.response_started)
 
     def _is_on_usual_way(self) -> bool:
         """Whether the usual way has not come to its end yet."""
@@ -431,29 +435,30 @@ class DirectProtocol(HttpToolsProtocol):
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""
         self._is_refused, self._body = True, b""
-        _release(self._held)
+        release(self._held)
         if self._is_free():
-            responder = DirectResponder(self, keeps_alive=False)
-            headers = [_JSON, *refused.headers, *self._cors.headers(dict(self._head))]
+            responder = HttpResponder(self, keeps_alive=False)
+            headers = [*JSON, *refused.headers, *self._cors.headers(dict(self._head))]
             responder.finish(refused.status, headers, orjson.dumps(refused.body))
         else:
             self._read_no_more()
 
-    def _handle(self, request: _Request) -> None:
-        method, path, headers, body, address, keeps_alive, held = request
-        self.responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
-        responder.held = held
+    def _handle(self, complete: _Complete) -> None:
+        request = complete.request
+        self.responder = responder = HttpResponder(self, keeps_alive=complete.keeps_alive)
+        responder.held = complete.held
         self._answered_at_once += 1
         if self._answered_at_once == _MAX_AT_ONCE:
             self._others.go_on_later(self)
-        responder.has_body = method != "HEAD"
+        responder.has_body = request.method != "HEAD"
         if self._cors.is_on:
-            responder.added = self._cors.headers(headers)
+            responder.added = self._cors.headers(request.headers)
         try:
-            responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
+            self._taken_by().handle(request, responder)
         except Exception as error:  # noqa: BLE001 - it may be in the middle of the end of another request
-            logger.error("direct_request_failed", method=method, path=path, error=exception_text(error))
-            responder.finish(500, [_JSON], b'{"error":{"message":"internal error"}}')
+            text = exception_text(error)
+            logger.error("direct_request_failed", method=request.method, path=request.path, error=text)
+            responder.finish(500, JSON, b'{"error":{"message":"internal error"}}')
 
     def answered(self, *, keeps_alive: bool) -> None:
         """The response is complete."""
@@ -462,9 +467,13 @@ class DirectProtocol(HttpToolsProtocol):
         if not keeps_alive:
             self.transport.close()
             return
+        self._wait_for_request()
+        self._next()
+
+    def _wait_for_request(self) -> None:
+        """A response is complete. If no further request has begun, the connection waits for one."""
         if self.waiting is Waiting.APPLICATION:
             self.waiting, self.since = Waiting.NOTHING, self.loop.time()
-        self._next()
 
     def go_on(self) -> None:
         """Answer some more requests: another turn of the loop has begun."""
@@ -493,94 +502,13 @@ class DirectProtocol(HttpToolsProtocol):
             self._is_answering = False
 
 
-def _release(held: list[Callable[[], None]]) -> None:
-    while held:
-        held.pop()()
-
-
-class DirectResponder:
-    """One response. Belongs to the loop; nothing of it waits."""
-
-    __slots__ = ("_connection", "_is_over", "added", "exchange", "has_body", "held", "keeps_alive")
-
-    def __init__(self, connection: DirectProtocol, *, keeps_alive: bool) -> None:
-        self._connection = connection
-        self._is_over = False
-        self.keeps_alive = keeps_alive
-        self.exchange: DirectExchange | None = None
-        self.held: list[Callable[[], None]] = []
-        """To be called at the end."""
-        self.added: Headers = ()
-        """Headers besides those that the handler gives."""
-        self.has_body = True
-        """False for the method HEAD."""
-
-    def finish(self, status: int, headers: Headers, body: bytes) -> None:
-        """The whole response. ``Content-Length`` is added."""
-        if not self._is_over:
-            head = self._head(status, headers)
-            sent = body if self.has_body else b""
-            self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), sent))
-            self._end()
-
-    def open_stream(self, headers: Headers) -> None:
-        """Begin a response with status 200 whose length is not known."""
-        if not self._is_over:
-            self._connection.write(self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n")
-
-    def send(self, event: bytes) -> None:
-        """A part of the stream."""
-        if event and not self._is_over:
-            self._connection.write(b"%x\r\n%b\r\n" % (len(event), event))
-
-    def end(self) -> None:
-        """The end of the stream."""
-        if not self._is_over:
-            self._connection.write(b"0\r\n\r\n")
-            self._end()
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
-        return 0 if self._is_over else self._connection.transport.get_write_buffer_size()
-
-    def identify(self, client: Hashable, most: int | None) -> int | None:
-        return self._connection.identify(client, most)
-
-    @property
-    def unread(self) -> int:
-        """Bytes that this client has not taken yet, on all of its connections."""
-        return self._connection.unread_of_client()
-
-    def lost(self) -> None:
-        """The connection is closed."""
-        if not self._is_over:
-            self._is_over = True
-            _release(self.held)
-            if self.exchange is not None:
-                self.exchange.client_gone()
-
-    def _end(self) -> None:
-        self._is_over = True
-        _release(self.held)
-        self._connection.answered(keeps_alive=self.keeps_alive)
-
-    def _head(self, status: int, headers: Headers) -> bytes:
-        lines = [STATUS_LINE[status]]
-        for name, value in (*self._connection.server_state.default_headers, *headers, *self.added):
-            lines += (name, b": ", value, b"\r\n")
-        if not self.keeps_alive:
-            lines.append(b"connection: close\r\n")
-        return b"".join(lines)
-
-
-def direct_protocol(options: HttpOptions, guard: Guard, handler: DirectHandler) -> type[asyncio.Protocol]:
+def http_protocol(options: HttpOptions, guard: Guard, handler: RequestHandler | None = None) -> type[asyncio.Protocol]:
     """What uvicorn makes its connections with: it calls it like a class, and makes no other use of it."""
-    made: Callable[..., DirectProtocol] = functools.partial(
-        DirectProtocol,
+    made: Callable[..., HttpProtocol] = functools.partial(
+        HttpProtocol,
         handler=handler,
         guard=guard,
-        connections=DirectConnections(options),
+        connections=Connections(options),
         cors=Cors(options.allow_origins),
         proxies=ClientAddress(options.trusted_proxies),
     )
