@@ -4,7 +4,8 @@ A task goes on sooner if its own loop reads, because no other thread has to be s
 
 1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
 2. Meanwhile the thread watches. It takes the reading back as soon as a request comes from a thread or another loop,
-   which must not wait for this loop, and when the loop leaves output unread: it is blocked, or it has ended.
+   which must not wait for this loop, and when the loop leaves output unread: it is blocked, or it has ended. While no
+   answer is awaited the thread sleeps. (Until then, a loop that is blocked delays what a server says by itself.)
 3. The thread then reads for a second before a loop does so again; each time that this happens, for twice as long.
 """
 
@@ -37,7 +38,8 @@ SLICE_LINES = 32
 """The same, in lines: so many tasks are released in one turn."""
 
 _UNREAD_SECONDS = 0.1
-"""Between two looks of the thread; a loop that leaves output unread from one look to the next but one is blocked."""
+"""Between two looks of the thread; a loop that does nothing from one look to the next but one, although there is
+output, is blocked."""
 
 _MIN_AWAY_SECONDS = 1.0
 _MAX_AWAY_SECONDS = 60.0
@@ -55,11 +57,13 @@ class PipeReader:
         lines: Callable[[bytes], Iterator[Line]],
         on_line: Callable[[Line], object],
         on_failure: Callable[[], object],
+        awaits_answers: Callable[[], bool],
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``read()`` returns what is there, and nothing at the end; ``lines(chunk)`` are the lines that this completes.
 
-        `on_failure` is called at once if `on_line` raises on a loop; `run` raises the error then.
+        `on_failure` is called at once if `on_line` raises on a loop; `run` raises the error then. `awaits_answers` says
+        whether a request was sent whose answer may still come.
         """
         self._pipe = pipe
         self._descriptor = pipe.fileno()
@@ -67,6 +71,7 @@ class PipeReader:
         self._lines = lines
         self._on_line = on_line
         self._on_failure = on_failure
+        self._awaits_answers = awaits_answers
         self._now = now
         self.expected: LoopWork | None = None
         """The loop whose task has made the last request; None: a thread has. Any thread sets it."""
@@ -86,6 +91,10 @@ class PipeReader:
         """Whether a request came that must not wait for the loop that reads."""
         self._wake: TimedQueue[None] = TimedQueue()
         """Ends a wait of the thread while it watches."""
+        self.sleeps = False
+        """Whether the thread has to be told when it is to look again. It sets this and then reads whether answers are
+        awaited; a thread that sends a request notes that an answer is awaited and then reads this. One of the two sees
+        the other."""
         self._away_seconds = _MIN_AWAY_SECONDS
         """How long the thread reads the next time that it takes over. Only the thread uses this and the next two."""
         self._away_until = 0.0
@@ -93,9 +102,16 @@ class PipeReader:
         self._loops_can_read = hasattr(select, "poll")
         """Not on Windows, nor loops that have no `add_reader`."""
 
+    def look(self) -> None:
+        """Have the thread look whether the loop reads. For any thread."""
+        if self.sleeps:
+            self._wake.put(None)
+
     def requested(self, item: Outgoing) -> None:
-        """`item` is about to be written, and is not expected: requests of a server's supervisor do not count."""
+        """`item` is about to be written. To be told if the thread sleeps, or ``item.loop`` is not the expected one."""
+        self.look()
         if item.id is None or item.bound:
+            # Requests of a server's supervisor do not count.
             return
         self.expected = item.loop
         if self._loop is not None and self._loop is not item.loop:
@@ -141,25 +157,27 @@ class PipeReader:
         """Return when the loop has read to the end, or the thread has taken over."""
         poller = select.poll()
         poller.register(self._descriptor, select.POLLIN)
-        while True:
-            # Without a time limit: a server that is not used costs nothing.
-            poller.poll()
-            unread, seen = 0, self._steps
-            while not self._is_over and unread < 2 and not self._is_shared:
-                with contextlib.suppress(queue.Empty):
-                    get_within(self._wake, _UNREAD_SECONDS)
-                is_readable = bool(poller.poll(0))
-                if self._steps != seen:
-                    unread, seen = 0, self._steps
-                elif is_readable:
-                    unread += 1
-                else:
-                    break
+        unread, seen = 0, self._steps
+        while unread < 2 and not self._is_shared:
+            with contextlib.suppress(queue.Empty):
+                get_within(self._wake, _UNREAD_SECONDS)
             if self._is_over:
                 return
-            if unread == 2 or self._is_shared:
-                self._take_over(loop)
-                return
+            if self._steps != seen:
+                unread, seen = 0, self._steps
+            elif self._is_paused or poller.poll(0):
+                unread += 1
+            else:
+                unread = 0
+                self._sleep()
+        self._take_over(loop)
+
+    def _sleep(self) -> None:
+        """Wait until a request is sent, or the loop has more to do than fits into a turn, or it is over."""
+        self.sleeps = True
+        if not self._awaits_answers():
+            self._wake.get()
+        self.sleeps = False
 
     def _take_over(self, loop: LoopWork) -> None:
         with self._turn:
@@ -240,6 +258,7 @@ class PipeReader:
         if not self._is_paused:
             self._is_paused = True
             self._remove_reader(loop)
+            self.look()
         loop.add_slice(lambda: self._step(loop, self._take_slice))
 
     def _end(self, loop: LoopWork) -> None:

@@ -106,8 +106,9 @@ class PipeWriter:
         if self._writing_in is not None and self._writing_in == threading.get_ident() and item.id is not None:
             return False
         loop = item.loop
-        if loop is not self._reader.expected:
-            self._reader.requested(item)
+        reader = self._reader
+        if loop is not reader.expected or reader.sleeps:
+            reader.requested(item)
         outbox.append(item)
         if loop is not None and loop.is_current() and self._joins_turn(loop):
             return True

@@ -74,6 +74,7 @@ class StdioChannel:
         self._stderr = StderrTail(name, redact)
         self.stderr_tail = self._stderr.text
         self._readers: list[threading.Thread] = []
+        self._reader: PipeReader | None = None
         self._drained_by: float | None = None
         """When no more is waited for that the server wrote before it ended; None until it has. Of two threads that set
         it, both are right."""
@@ -86,7 +87,7 @@ class StdioChannel:
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
-            reader = self._new_reader()
+            reader = self._reader = self._new_reader()
             self._start(f"{thread_name}-reader", lambda: self._read_stdout(reader))
             self._writer = PipeWriter(
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed, reader=reader
@@ -187,10 +188,13 @@ class StdioChannel:
     def _drain(self, timeout: float) -> bool:
         """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""
         deadline = time.monotonic() + timeout
-        for reader in self._readers:
-            if reader is not threading.current_thread():
-                reader.join(max(0.0, deadline - time.monotonic()))
-        return not any(reader.is_alive() for reader in self._readers)
+        if self._reader is not None:
+            # A loop that is blocked or closed does not read to the end.
+            self._reader.look()
+        for thread in self._readers:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._readers)
 
     def _with_stderr(self, ending: Ending) -> Ending:
         if self._cage is not None:
@@ -207,7 +211,14 @@ class StdioChannel:
     def _new_reader(self) -> PipeReader:
         pipe, listener = self._process.stdout, self._listener
         read = _Chunks(pipe.fileno()).read
-        return PipeReader(pipe, read, self._framer.lines, listener.message_received, listener.channel_ended)
+        return PipeReader(
+            pipe,
+            read,
+            self._framer.lines,
+            listener.message_received,
+            listener.channel_ended,
+            listener.awaits_answers,
+        )
 
     def _read_stdout(self, reader: PipeReader) -> None:
         reader.run()

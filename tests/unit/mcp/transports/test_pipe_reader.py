@@ -18,7 +18,7 @@ from gaia.mcp.protocol.framing import LineFramer
 from gaia.mcp.transports import pipe_reader
 from gaia.mcp.transports.pipe_reader import SLICE_LINES, SLICE_SECONDS, PipeReader
 from gaia.runtime.handover import on_engine_thread
-from gaia.runtime.locks import Latch
+from gaia.runtime.locks import Latch, get_within
 from gaia.runtime.loop_work import LoopWork, running_loop_work
 from gaia.runtime.threads import EngineThread
 from tests.waiting import PATIENCE, wait_until
@@ -41,6 +41,7 @@ class Read:
         self.threads: list[int] = []
         self.was_engine: list[bool] = []
         self.failed, self.ended = Latch(), Latch()
+        self.awaits_answers = False
         framer = LineFramer()
         self.reader = PipeReader(
             self.pipe,
@@ -48,6 +49,7 @@ class Read:
             lines or framer.lines,
             on_line or self._take,
             self.failed.open,
+            lambda: self.awaits_answers,
             now,
         )
         self.thread = EngineThread(self._run, "mcp-x-reader")
@@ -150,13 +152,38 @@ def test_a_loop_that_is_blocked_leaves_the_reading_to_the_thread_for_a_while() -
         read = Read(now=lambda: seconds)
         for away in (1.0, 2.0, 4.0):
             await read.is_read_by_loop()
+            read.awaits_answers = True
+            read.reader.look()
             read.write(b"unread %d\n" % away)
             assert wait_until(lambda away=away: b"unread %d" % away in read.lines, PATIENCE), "this blocks the loop"
             seconds += away - 0.1
             assert await read.told(b"soon %d" % away) == read.thread.ident
             seconds += 0.2
+            read.awaits_answers = False
         await closed(read)
 
+    asyncio.run(use())
+
+
+def test_the_thread_sleeps_while_no_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    def look(source: Any, seconds: float) -> None:
+        looks.append(seconds)
+        get_within(source, seconds)
+
+    async def use() -> None:
+        read = Read()
+        await read.is_read_by_loop()
+        await until(lambda: read.reader.sleeps)
+        seen = len(looks)
+        assert await read.told(b"what the server says by itself") == threading.get_ident()
+        assert len(looks) == seen
+        read.request(running_loop_work())
+        await until(lambda: len(looks) > seen)
+        await closed(read)
+
+    monkeypatch.setattr(pipe_reader, "get_within", look)
     asyncio.run(use())
 
 
@@ -167,6 +194,8 @@ def test_a_loop_that_is_closed_leaves_the_reading_to_the_thread() -> None:
         return read
 
     read = asyncio.run(use())
+    read.awaits_answers = True
+    read.reader.look()
     read.write(b"later\n")
     assert wait_until(lambda: b"later" in read.lines, PATIENCE)
     read.close()

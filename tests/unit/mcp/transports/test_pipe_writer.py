@@ -79,6 +79,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.expected: object = None
+        self.sleeps = False
         self.told: list[Any] = []
 
     def requested(self, item: Any) -> None:
@@ -599,3 +600,8 @@ class TestWhatALoopSends:
         assert len(from_loop.reader.told) == 1
         assert from_loop.writer.send(Watched(b"c"))
         assert [item.frame for item in from_loop.reader.told] == [b"a", b"c"]
+
+    def test_a_reader_that_sleeps_is_told_of_each_request(self, from_loop: FromLoop) -> None:
+        from_loop.reader.expected, from_loop.reader.sleeps = from_loop.turns, True
+        assert from_loop.send(b"a")
+        assert [item.frame for item in from_loop.reader.told] == [b"a"]
