@@ -63,8 +63,7 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.supervision.policy import RestartPolicy
-    from gaia.mcp.supervision.spare import StandbyStatus
-    from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
+    from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus, StandbyStatus
     from gaia.mcp.tools.tool import MCPTool
     from gaia.mcp.tools.tool_filter import ToolFilter
     from gaia.mcp.tools.tool_result import (
@@ -204,7 +203,7 @@ _HOMES = {
     "ServerStatus": "gaia.mcp.supervision.status",
     "ServerUnavailable": "gaia.mcp.errors",
     "SessionLost": "gaia.mcp.errors",
-    "StandbyStatus": "gaia.mcp.supervision.spare",
+    "StandbyStatus": "gaia.mcp.supervision.status",
     "StartFailed": "gaia.mcp.errors",
     "StateChanged": "gaia.mcp.supervision.events",
     "StdioTransport": "gaia.mcp.transports.stdio",

@@ -16,8 +16,7 @@ from gaia.mcp.supervision.events import GaveUp, ServerState
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.login import Logins
 from gaia.mcp.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
-from gaia.mcp.supervision.replacement import Replacements
-from gaia.mcp.supervision.spare import Spare
+from gaia.mcp.supervision.spare import Replacements, Spare
 from gaia.mcp.supervision.status import Condition
 from gaia.runtime.event_loop import EventLoop, Timer
 from gaia.runtime.log import get_logger
