@@ -40,7 +40,7 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 class _Work:
-    """One answer that an agent is working on, on a thread."""
+    """One answer that an agent makes on a worker thread."""
 
     def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.demo_step import Step, list_text, nothing_left, show_step
 from gaia.cli.options import Options, with_options
-from gaia.cli.rendering import microseconds, milliseconds
+from gaia.cli.rendering import Step, list_text, microseconds, milliseconds, nothing_left, show_step
 from gaia.cli.terminal import FAILED, usage_error
 from gaia.runtime.locks import TimedQueue, get_within
 from gaia.runtime.untrusted_text import one_line

@@ -12,8 +12,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gaia.cli.demo_step import Step, list_text, nothing_left
-from gaia.cli.rendering import milliseconds
+from gaia.cli.rendering import Step, list_text, milliseconds, nothing_left
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager

@@ -100,7 +100,7 @@ class Actions:
         client = self._manager.get_client(asked.server)
         if client is None:
             return _not_connected(asked)
-        if (refusal := client.refusal_of(asked.tool)) is not None:
+        if (refusal := client._engine.refusal_of(asked.tool)) is not None:
             return responses.problem(403, refusal.message)
         parent = request.headers.get("traceparent", "")
 

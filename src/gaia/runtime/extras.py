@@ -90,13 +90,11 @@ def missing(extra: str, *packages: str) -> str | None:
 
 def _excluded(name: str, requirement: str) -> str | None:
     """The installed version, if the bounds of `requirement` exclude it."""
-    found = installed_version(name)
-    if found is None:
-        return None
     lowest, above = (re.search(rf"{sign}([\d.]+)", requirement) for sign in (">=", "<"))
+    if (found := installed_version(name)) is None:
+        return None
     too_old = lowest is not None and _numbers(found) < _numbers(lowest[1])
-    too_new = above is not None and _numbers(found) >= _numbers(above[1])
-    return found if too_old or too_new else None
+    return found if too_old or (above is not None and _numbers(found) >= _numbers(above[1])) else None
 
 
 def installed_version(name: str) -> str | None:

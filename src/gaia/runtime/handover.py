@@ -98,7 +98,7 @@ class Handover:
                 outcome.put((None, error))
 
         with self._lock:
-            if self._is_stuck():
+            if self._stuck_at == self._done:
                 return None
         self.post(report)
         try:
@@ -119,7 +119,7 @@ class Handover:
         with self._lock:
             if self._thread is None:
                 return True
-            if self._thread is threading.current_thread() or self._is_stuck():
+            if self._thread is threading.current_thread() or self._stuck_at == self._done:
                 return False
             # Not subject to the bounds.
             self._put(_Entry(reached.open, may_end=True))
@@ -132,9 +132,6 @@ class Handover:
         self._waiting += 1
         self._size += entry.size
         self._tasks.put(entry)
-
-    def _is_stuck(self) -> bool:
-        return self._stuck_at == self._done
 
     def _gave_up(self) -> None:
         with self._lock:

@@ -2,8 +2,8 @@
 
 Everything goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
 errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
-them gives the logger ``gaia`` a `logging.NullHandler`. Fields that the application has bound with structlog
-(`structlog.contextvars`) are added; gaia does not import structlog, which takes 0.1 s.
+them gives the logger ``gaia`` a `logging.NullHandler`. structlog adds the fields that the application has bound with
+`structlog.contextvars`. It is imported for the first event, so a program without events does not pay for it.
 
 Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
 application's. What supervisors, readers and other engine threads emit goes to them on the thread ``gaia-log``, in
@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import contextvars
+import functools
 import json
 import logging
 import sys
@@ -63,41 +64,70 @@ class EventLogger:
     def _emit(self, level: int, event: str, fields: dict[str, Any]) -> None:
         stdlib = self._stdlib
         try:
-            fields = _complete({"event": event, **fields})
-            # Formatters print a traceback below the text.
-            parts = [f"{key}={value!r}" for key, value in fields.items() if key not in ("event", "exception")]
-            text = " ".join([str(fields["event"]), *parts])
             file, line, function, _ = stdlib.findCaller(stacklevel=_EMITTER)
             # The record has no arguments, so logging does not interpolate percent signs.
-            extra = {"event_fields": fields}
-            record = stdlib.makeRecord(stdlib.name, level, file, line, text, (), None, function, extra)
-            record.exc_text = fields.get("exception")
+            record = stdlib.makeRecord(stdlib.name, level, file, line, event, (), None, function)
+            owners = [owner for known in _owners if (owner := known()) is not None]
+            handle = functools.partial(_handle, record, event, owners, fields)
             if on_engine_thread():
                 context = contextvars.copy_context()
-                _handlers.post(lambda: context.run(stdlib.handle, record), size=len(text))
+                size = sum(len(value) for value in fields.values() if isinstance(value, str))
+                _handlers.post(lambda: context.run(handle), size=len(event) + size)
             else:
-                stdlib.handle(record)
+                handle()
         except Exception as error:  # noqa: BLE001 - a handler may raise anything, and its event must cost nothing else
             _report(error)
 
 
-def _complete(fields: dict[str, Any]) -> dict[str, Any]:
-    """`fields`, those that the application has bound, and the ids of the current span; secrets are masked."""
-    bound: dict[str, Any] = getattr(sys.modules.get("structlog.contextvars"), "get_contextvars", dict)()
-    # The second line of defence: callers mask their texts.
-    if owners := [owner for known in _owners if (owner := known()) is not None]:
-        fields = {key: _masked(value, owners) for key, value in {**bound, **fields}.items()}
-    elif bound:
-        fields = {**bound, **fields}
-    # The import fails if no descriptor is left.
-    with contextlib.suppress(OSError, ImportError):
-        from opentelemetry import trace
+def _handle(record: logging.LogRecord, event: str, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
+    """Complete the record of an event, and give it to the handlers."""
+    try:
+        structured = _structured_logger()
+    except (OSError, ImportError, RuntimeError):
+        # No descriptor is left for the import, or the program ends. The event is logged without what structlog adds.
+        _render(None, "", {"event": event, "_record": record, **_masked(fields, owners)})
+        _Handlers().handle(record)
+    else:
+        structured.handle(event, _record=record, _owners=owners, **fields)
 
+
+class _Handlers:
+    """The handlers of the standard library's loggers, as structlog calls them."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        logging.getLogger(record.name).handle(record)
+
+
+@functools.cache
+def _structured_logger() -> Any:
+    import structlog
+    from opentelemetry import trace
+
+    def add_trace_ids(_logger: object, _method: str, event: Any) -> Any:
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
-            fields["trace_id"] = trace.format_trace_id(context.trace_id)
-            fields["span_id"] = trace.format_span_id(context.span_id)
-    return fields
+            event["trace_id"] = trace.format_trace_id(context.trace_id)
+            event["span_id"] = trace.format_span_id(context.span_id)
+        return event
+
+    processors = [structlog.contextvars.merge_contextvars, _mask_secrets, add_trace_ids, _render]
+    return structlog.wrap_logger(_Handlers(), processors=processors, wrapper_class=structlog.BoundLogger)
+
+
+def _mask_secrets(_logger: object, _method: str, event: Any) -> Any:
+    """The second line of defence, for the fields that the application has bound, too: callers mask their own texts."""
+    owners, record = event.pop("_owners"), event.pop("_record")
+    return {**(_masked(event, owners) if owners else event), "_record": record}
+
+
+def _render(_logger: object, _method: str, event: Any) -> Any:
+    """Readable text as the record's message, and all fields on the record for formatters that need them apart."""
+    record = event.pop("_record")
+    # Formatters print a traceback below the text.
+    parts = [f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exception")]
+    record.msg = " ".join([str(event["event"]), *parts])
+    record.event_fields, record.exc_text = event, event.get("exception")
+    return (record,), {}
 
 
 def flush(seconds: float = 2.0) -> bool:

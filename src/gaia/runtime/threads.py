@@ -1,7 +1,7 @@
-"""`DaemonPool`: a named, bounded set of daemon threads for code that may never return.
+"""Threads on which servers depend, and pools of threads for code that may never return.
 
-Why not `concurrent.futures`: its threads are joined at the end of the interpreter, so one task that is stuck would keep
-the process from ending. A thread of this pool is a daemon, and nothing waits for it longer than `close` is told to.
+Why not `concurrent.futures`: the interpreter joins its threads at the end, so one task that is stuck would keep the
+process from ending. All threads here are daemons, and no code waits for them longer than it is told to.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class DaemonPool:
 
         At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends that had nothing to do for
         `idle_seconds`; None keeps it until `drain` or `close`. Each thread calls `on_thread_end` last, to release what
-        it holds in a `threading.local`. `is_engine` says that servers or their callers depend on the tasks, so that the
-        threads run no code of the application, such as log handlers, see `gaia.runtime.handover`.
+        it holds in a `threading.local`. With `is_engine` the threads run no code of the application, such as log
+        handlers, because servers or their callers depend on the tasks.
         """
         self._name = name
         self._max_threads = max_threads
@@ -136,7 +136,7 @@ class DaemonPool:
             # Through the queue also for a new thread, because tasks that were kept without one come first.
             self._waiting.append(task)
             error: RuntimeError | None = None
-            if self._has_room():
+            if sum(not thread.ending for thread in self._threads) < self._max_threads:
                 try:
                     self._start_thread()
                     return True
@@ -169,9 +169,6 @@ class DaemonPool:
             self._waiting.clear()
             threads = self._end_threads()
         return _join(threads, timeout)
-
-    def _has_room(self) -> bool:
-        return sum(not thread.ending for thread in self._threads) < self._max_threads
 
     def _start_thread(self) -> None:
         taken = {thread.name for thread in self._threads}

@@ -36,7 +36,7 @@ _BY_VARIABLE: Final[dict[str, CaptureMode]] = {
 }
 
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-MAX_PLAIN: Final = 4 * MAX_CHARACTERS
+_MAX_PLAIN: Final = 4 * MAX_CHARACTERS
 """Bytes of JSON that may be recorded as it is; what is longer has more than `MAX_CHARACTERS`."""
 _MAX_UNCUT = 1024
 """Characters of JSON that `masking.masked` has room for, whatever its values are."""
@@ -73,11 +73,6 @@ def set_content_hook(hook: ContentHook | None) -> None:
     _hook = hook
 
 
-def has_hook() -> bool:
-    """Whether the application decides what is recorded."""
-    return _hook is not None
-
-
 def default_mode() -> CaptureMode:
     """What `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says; "redacted" if it says nothing that we know."""
     # Every recorded call asks, and a variable that is not set takes `os.environ` 2 µs. Its dict has no public name; if
@@ -103,15 +98,31 @@ class ContentPolicy(msgspec.Struct, frozen=True):
         return default_mode() if self.mode is None else self.mode
 
 
-def render(recorded: Recorded, redact: Callable[[str], str]) -> str | None:
-    """What is recorded of a value; None for nothing. `redact` masks the secrets that are known. Never raises.
+def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[int | None, str | None]:
+    """The bytes of a value as JSON, and what is recorded of it; None for what it cannot have. Never raises.
 
-    `redact` has to change every text that contains a text that it changes.
+    `redact` masks the secrets that are known, and has to change every text that contains a text that it changes.
+    Without it, and in the mode "off", nothing is recorded.
     """
-    return _render(recorded, redact, plain_json(recorded.value))
+    encoded = _plain_json(recorded.value)
+    size = _size(recorded.value) if encoded is None else len(encoded)
+    if redact is None or recorded.mode == "off":
+        return size, None
+    try:
+        if _hook is not None:
+            return size, _hook(recorded)
+        if recorded.mode == "full":
+            return size, (_encode(recorded.value) if encoded is None else encoded).decode()
+        text = None if encoded is None else _uncut_text(encoded)
+        if text is not None and masking.is_harmless(text, redact):
+            return size, text
+        return size, _cut(_encode(masking.masked(recorded.value, redact)).decode())
+    except Exception as error:  # noqa: BLE001 - user code may raise anything, and a value may be nested too deeply
+        logger.warning("content_not_recorded", server=recorded.server, tool=recorded.tool, error=exception_text(error))
+        return size, None
 
 
-def plain_json(value: Any) -> bytes | None:
+def _plain_json(value: Any) -> bytes | None:
     """A value of dicts, lists, texts and ordinary numbers as JSON: the bytes that `_encode` makes, in less time.
 
     None for everything else: other types, keys that are no texts, numbers that the two encoders write differently.
@@ -121,83 +132,27 @@ def plain_json(value: Any) -> bytes | None:
     except TypeError:
         return None
     # One character is found a hundred times faster than two are.
-    if b"+" in encoded and (len(encoded) > MAX_PLAIN or b"e+" in encoded):
+    if b"+" in encoded and (len(encoded) > _MAX_PLAIN or b"e+" in encoded):
         return None
     return encoded
 
 
-def render_call(
-    server: str, tool: str, arguments: bytes | None, result: bytes | None, redact: Callable[[str], str]
-) -> tuple[str | None, str | None]:
-    """What `render` makes of the arguments and the result of a call in the mode "redacted"; of None, None.
-
-    Both are what `plain_json` made of them, so they are searched for secrets together.
-    """
-    first, second = _uncut_text(arguments or b""), _uncut_text(result or b"")
-    try:
-        is_text = first is not None and second is not None and _hook is None
-        if is_text and masking.is_harmless(f"{first}\n{second}", redact):
-            return first or None, second or None
-    except Exception:  # noqa: BLE001, S110 - what `redact` raises is logged below, where it is raised again
-        pass
-    return (
-        _render_plain(server, tool, "arguments", arguments, redact),
-        _render_plain(server, tool, "result", result, redact),
-    )
-
-
-def size_of(value: Any) -> int | None:
-    """Bytes of a value as JSON; None if it cannot be expressed in JSON."""
-    encoded = plain_json(value)
-    if encoded is not None:
-        return len(encoded)
+def _size(value: Any) -> int | None:
     try:
         return len(_encode(value))
     except (TypeError, ValueError, RecursionError):
         return None
 
 
-def _render(recorded: Recorded, redact: Callable[[str], str], encoded: bytes | None) -> str | None:
-    """`encoded` is the value as plain JSON, if it can be that."""
-    try:
-        if _hook is not None:
-            return _hook(recorded)
-        if recorded.mode == "full":
-            return _text_of(recorded.value) if encoded is None else encoded.decode()
-        text = None if encoded is None else _uncut_text(encoded)
-        if text is not None and masking.is_harmless(text, redact):
-            return text
-        return _masked_text(recorded.value, redact)
-    except Exception as error:  # noqa: BLE001 - user code may raise anything, and a value may be nested too deeply
-        logger.warning("content_not_recorded", server=recorded.server, tool=recorded.tool, error=exception_text(error))
-        return None
-
-
-def _render_plain(
-    server: str, tool: str, kind: Kind, encoded: bytes | None, redact: Callable[[str], str]
-) -> str | None:
-    if encoded is None:
-        return None
-    return _render(Recorded(server, tool, kind, "redacted", orjson.loads(encoded)), redact, encoded)
-
-
-def _masked_text(value: Any, redact: Callable[[str], str]) -> str:
-    return _cut(_text_of(masking.masked(value, redact)))
-
-
 def _uncut_text(encoded: bytes) -> str | None:
     """Plain JSON as text; None if `masking.masked` may have no room for all of it."""
-    if len(encoded) > MAX_PLAIN:
+    if len(encoded) > _MAX_PLAIN:
         return None
     text = encoded.decode()
     # Each key and each value takes at most 6 more characters of the room than it has in JSON.
     if len(text) > _MAX_UNCUT and len(text) + 6 * (text.count(",") + text.count(":") + 1) > MAX_CHARACTERS:
         return None
     return text
-
-
-def _text_of(value: Any) -> str:
-    return _encode(value).decode()
 
 
 def _encode(value: Any) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gaia.mcp.client import MCPClient
 from gaia.runtime.redaction import Redactor
 from gaia.telemetry import content, masking
-from gaia.telemetry.content import ContentPolicy, Recorded, default_mode, render
+from gaia.telemetry.content import ContentPolicy, Recorded, default_mode, measured
 from tests.tracing import Tracing, attributes_of
 from tests.unit.telemetry.suspicious_texts import SECRETS, TEXTS
 
@@ -32,7 +32,7 @@ def no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def redacted(value: Any) -> str:
-    text = render(Recorded("s", "t", "arguments", "redacted", value), lambda text: text.replace(SECRET, "***"))
+    _, text = measured(Recorded("s", "t", "arguments", "redacted", value), lambda text: text.replace(SECRET, "***"))
     assert text is not None
     return text
 
@@ -86,7 +86,7 @@ class TestRedacted:
         value: Any = []
         for _ in range(100_000):
             value = [value]
-        assert render(Recorded("s", "t", "result", "redacted", value), str) is None
+        assert measured(Recorded("s", "t", "result", "redacted", value), str) == (None, None)
 
 
 class TestHook:
@@ -96,14 +96,14 @@ class TestHook:
 
     def test_it_can_record_nothing(self) -> None:
         content.set_content_hook(lambda _: None)
-        assert render(Recorded("s", "t", "result", "full", 1), str) is None
+        assert measured(Recorded("s", "t", "result", "full", 1), str) == (1, None)
 
     def test_one_that_raises_records_nothing_and_breaks_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         def hook(_: Recorded) -> str:
             raise ZeroDivisionError
 
         content.set_content_hook(hook)
-        assert render(Recorded("s", "t", "result", "full", 1), str) is None
+        assert measured(Recorded("s", "t", "result", "full", 1), str) == (1, None)
         assert "content_not_recorded" in caplog.text
 
 
@@ -178,17 +178,12 @@ class TestPlainJson:
         redact = Redactor(SECRETS)
         redacted = Recorded("s", "t", "arguments", "redacted", value)
         # Keys that are neither texts nor numbers are no JSON.
-        masked = unless_refused(lambda: content._masked_text(value, redact))
-        size = unless_refused(lambda: len(content._encode(value)))
-        assert render(redacted, redact) == masked
-        encoded = content.plain_json(value)
-        if encoded is not None:
-            harmless, harmful = b'{"a":"b"}', b'{"password":"hunter"}'
-            for other, shown in ((None, None), (harmless, '{"a":"b"}'), (harmful, '{"password":"***"}')):
-                assert content.render_call("s", "t", encoded, other, redact) == (masked, shown)
-                assert content.render_call("s", "t", other, encoded, redact) == (shown, masked)
-        assert content.size_of(value) == size
-        assert render(redacted._replace(mode="full"), str) == unless_refused(lambda: content._text_of(value))
+        copy = unless_refused(lambda: content._encode(masking.masked(value, redact)).decode())
+        whole = unless_refused(lambda: content._encode(value))
+        size = None if whole is None else len(whole)
+        assert measured(redacted, redact) == (size, None if copy is None else content._cut(copy))
+        assert measured(redacted._replace(mode="full"), str) == (size, None if whole is None else whole.decode())
+        assert measured(redacted._replace(mode="off"), redact) == measured(redacted, None) == (size, None)
 
     @pytest.mark.parametrize(
         "value",

@@ -8,22 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gaia.mcp.client.client_options import ClientOptions, SharedServices, identity_of
+from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
-from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, Condition, RequestSession, Supervised
-from gaia.mcp.supervision.callbacks import CallbackGroup
-from gaia.mcp.supervision.context import SupervisionContext, SupervisionHooks
+from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 from gaia.mcp.supervision.supervisor import Supervisor
-from gaia.mcp.transports.base import ChannelTransport, MCPTransport
+from gaia.mcp.transports.base import ChannelTransport
 from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.locks import reentrant_lock
 
@@ -338,21 +335,12 @@ class BoundSession(Caller["BoundCalls"]):
         self._session.subscriptions_changed()
 
 
-def new_session(
-    name: str,
-    transport: MCPTransport,
-    options: ClientOptions,
-    services: SharedServices,
-    hooks: SupervisionHooks,
-    server_requests: ServerRequests,
-    observer: Observer,
-    callbacks: CallbackGroup,
-) -> Session:
+def new_session(setup: ClientSetup) -> Session:
     """A supervised session if the transport has channels, otherwise one in the threads of the callers.
 
     Raises ValueError for a `timeout` of the transport that is no duration (`require_seconds`).
     """
-    clock = services.clock
+    transport, clock = setup.transport, setup.services.clock
     if isinstance(transport, PlacedTransport):
         # Programs that place no server do not load them.
         from gaia.mcp.client.placing import placed_context
@@ -360,38 +348,31 @@ def new_session(
         from gaia.mcp.cluster.replicated_server import ReplicatedServer
 
         require_seconds("timeout", transport.timeout)
-        placed = placed_context(name, transport, options, hooks, server_requests, observer, callbacks.lane().post)
+        placed = placed_context(setup, transport)
         if transport.placement.most_replicas > 1:
             return SupervisedSession(placed, clock, lambda: ReplicatedServer(placed, clock))
         return SupervisedSession(placed, clock, lambda: PlacedServer(placed))
     if not isinstance(transport, ChannelTransport):
+        options = setup.options
         protocol = "handshake" if options.protocol == "auto" else options.protocol
         negotiation = Negotiation(protocol, options.probe_timeout)
         # Nothing is known of its secrets, if it has any.
-        observer.redact = str
-        return DirectSession(name, transport, identity_of(options), negotiation, observer, clock)
-    observer.network = transport.network
-    context = supervision_context(name, transport, options, services, hooks, server_requests, observer, callbacks)
+        setup.observer.redact = str
+        return DirectSession(setup.name, transport, setup.identity, negotiation, setup.observer, clock)
+    setup.observer.network = transport.network
+    context = supervision_context(setup, transport)
     return SupervisedSession(context, clock, lambda: Supervisor(context))
 
 
-def supervision_context(
-    name: str,
-    transport: ChannelTransport,
-    options: ClientOptions,
-    services: SharedServices,
-    hooks: SupervisionHooks,
-    server_requests: ServerRequests,
-    observer: Observer,
-    callbacks: CallbackGroup,
-) -> SupervisionContext:
+def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> SupervisionContext:
     """What a supervisor needs to know of one configuration of a server. Raises ValueError as `new_session` does."""
     require_seconds("timeout", transport.timeout)
+    options, services = setup.options, setup.services
     limits = options.start_limits(transport.timeout)
     return SupervisionContext(
-        name=name,
+        name=setup.name,
         transport=transport,
-        identity=identity_of(options),
+        identity=setup.identity,
         negotiation=Negotiation(options.protocol, limits.probe),
         start_timeout=limits.ready,
         policy=options.restart_policy or RestartPolicy(),
@@ -403,11 +384,11 @@ def supervision_context(
         standby=options.standby,
         lazy=options.lazy,
         idle_stop=options.idle_stop,
-        hooks=hooks,
-        server_requests=server_requests,
+        hooks=setup.hooks,
+        server_requests=setup.server_requests,
         clock=services.clock,
         rng=services.rng,
-        observer=observer,
+        observer=setup.observer,
         recorders=services.recorders,
-        executor=callbacks.lane().post,
+        executor=setup.callbacks.lane().post,
     )

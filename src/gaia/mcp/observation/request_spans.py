@@ -151,11 +151,9 @@ class Observer:
         """`text` without the server's secrets, as far as they are known."""
         return text if self.redact is None else self.redact(text)
 
-    def record(self, tool: str, kind: Any, value: Any, mode: CaptureMode) -> str | None:
-        """What may be recorded of arguments or a result."""
-        if mode == "off" or self.redact is None:
-            return None
-        return content.render(Recorded(self.server, tool, kind, mode, value), self.redact)
+    def measured(self, tool: str, kind: Kind, value: Any, mode: CaptureMode) -> tuple[int | None, str | None]:
+        """The bytes of arguments or a result as JSON, and what may be recorded of them."""
+        return content.measured(Recorded(self.server, tool, kind, mode, value), self.redact)
 
     def _describe(self, method: str, target: str | None) -> _Description:
         attributes = {names.METHOD_NAME: method, **self.common}
@@ -184,8 +182,6 @@ class Observation:
     records = False
     """Whether the span takes attributes."""
     _mode: CaptureMode = "off"
-    _arguments: bytes | None = None
-    """As plain JSON, if they are searched for secrets together with the result."""
     _client: str | None = None
     """The client of a gateway that made the request."""
     _noted: dict[str, Any] | None = None
@@ -210,8 +206,6 @@ class Observation:
             self._noted = details
         else:
             # It is read before its end; or it may end before the request does, and takes nothing more then.
-            self._add_texts(details, None)
-            self._arguments = None
             span.set_attributes(details)
 
     def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,48 +223,17 @@ class Observation:
         arguments = _plain(params.get("arguments"))
         if arguments is None:
             return details
-        if method == "tools/call":
-            size, text, self._arguments = self._measure("arguments", arguments)
-            if size is not None:
-                details[names.ARGUMENTS_SIZE] = size
-            if text is not None or self._arguments is not None:
-                details[names.TOOL_ARGUMENTS] = text
-            return details
-        if (size := content.size_of(arguments)) is not None:
+        size, text = observer.measured(target, "arguments", arguments, mode if method == "tools/call" else "off")
+        if size is not None:
             details[names.ARGUMENTS_SIZE] = size
-        if isinstance(arguments, Mapping):
+        if text is not None:
+            details[names.TOOL_ARGUMENTS] = text
+        if method == "prompts/get" and isinstance(arguments, Mapping):
             for name, value in arguments.items():
-                text = observer.record(target, "arguments", {name: value}, mode)
+                _, text = observer.measured(target, "arguments", {name: value}, mode)
                 if text is not None:
                     details[f"{names.PROMPT_VARIABLE}{name}"] = text
         return details
-
-    def _measure(self, kind: Kind, value: Any) -> tuple[int | None, str | None, bytes | None]:
-        """The size of arguments or a result, and what is recorded of them: a text, or JSON for `_add_texts`."""
-        encoded = content.plain_json(value)
-        size = content.size_of(value) if encoded is None else len(encoded)
-        observer, mode = self._observer, self._mode
-        if encoded is not None and observer.redact is not None and not content.has_hook():
-            if mode == "full":
-                return size, encoded.decode(), None
-            if mode == "redacted" and len(encoded) <= content.MAX_PLAIN:
-                return size, None, encoded
-        return size, observer.record(self._description.target or "", kind, value, mode), None
-
-    def _add_texts(self, attributes: dict[str, Any], result: bytes | None) -> None:
-        """What is recorded of arguments and result, where `_measure` has left it open."""
-        arguments, redact = self._arguments, self._observer.redact
-        if arguments is None and result is None:
-            return
-        assert redact is not None, "`_measure` has seen it"
-        server, target = self._observer.server, self._description.target or ""
-        first, second = content.render_call(server, target, arguments, result, redact)
-        if first is not None:
-            attributes[names.TOOL_ARGUMENTS] = first
-        elif arguments is not None:
-            del attributes[names.TOOL_ARGUMENTS]
-        if second is not None:
-            attributes[names.TOOL_RESULT] = second
 
     def of_client(self, name: str) -> None:
         """The request is that of a client of a gateway. To be said before it is sent."""
@@ -385,31 +348,25 @@ class Observation:
         if self.records:
             with self._observer.noting:
                 attributes, self._noted = self._noted or {}, None
-            encoded = None
             if self._description.target is not None and result and (span.is_ours or span.is_recording):
-                encoded = self._add_result(attributes, result)
-            self._add_texts(attributes, encoded)
+                self._add_result(attributes, result)
             span.conclude(outcome, attributes)
         if self._executor is None:
             span.end(now)
         else:
             self._executor(lambda: span.end(now))
 
-    def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> bytes | None:
-        if self._description.method != "tools/call":
-            if (size := content.size_of(result)) is not None:
-                attributes[names.RESULT_SIZE] = size
-            return None
-        size, text, encoded = self._measure("result", result)
+    def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> None:
+        is_call = self._description.method == "tools/call"
+        tool, mode = self._description.target or "", self._mode if is_call else "off"
+        size, text = self._observer.measured(tool, "result", result, mode)
         if size is not None:
             attributes[names.RESULT_SIZE] = size
-        blocks = result.get("content")
-        if isinstance(blocks, list):
+        if is_call and isinstance(blocks := result.get("content"), list):
             found = {str(block.get("type")) for block in blocks if type(block) is dict}
             attributes[names.RESULT_TYPES] = sorted(found)
         if text is not None:
             attributes[names.TOOL_RESULT] = text
-        return encoded
 
     def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
         current = None if self.span is None else trace.get_current_span(self.span.context)

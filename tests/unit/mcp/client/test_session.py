@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from gaia import __version__
-from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.session import ServerControl, Session, SupervisedSession, new_session
 from gaia.mcp.cluster.placed_server import PlacedServer
@@ -61,8 +61,17 @@ def make(fake_clock: FakeClock, callbacks: CallbackPool, observer: Observer) -> 
             **{"protocol": "handshake", "health_interval": 1e6, "restart_policy": RestartPolicy(jitter=0.0), **options}
         )
         hooks = Mock(subscriptions=Subscriptions(), **{"refusal_of.return_value": None})
-        group = callbacks.group("fake")
-        sessions.append(new_session("fake", transport, settings, services, hooks, Mock(), observer, group))
+        setup = ClientSetup(
+            name="fake",
+            transport=transport,
+            options=settings,
+            services=services,
+            hooks=hooks,
+            server_requests=Mock(),
+            observer=observer,
+            callbacks=callbacks.group("fake"),
+        )
+        sessions.append(new_session(setup))
         return sessions[-1]
 
     yield make

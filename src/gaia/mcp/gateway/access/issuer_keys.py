@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -116,12 +116,6 @@ MAX_WAITING = 256
 Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
 
 
-class FetchInThread(Protocol):
-    """Fetches the keys without holding up the loop, and calls `done` on the loop."""
-
-    def __call__(self, done: Done) -> None: ...
-
-
 class NoKey(Exception):
     """There is no such key. `is_outage` says whether that is because the keys could not be fetched."""
 
@@ -133,7 +127,8 @@ class NoKey(Exception):
 class IssuerKeys:
     """For one event loop. Times are readings of its clock."""
 
-    def __init__(self, issuer: str, fetch: FetchInThread, scheduler: Scheduler) -> None:
+    def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
+        """`fetch` fetches the keys without holding up the loop, and calls the function that it is given on the loop."""
         self._issuer = issuer
         """Its name, for messages."""
         self._fetch = fetch

@@ -71,7 +71,7 @@ class RelayedCall(SubmittedRequest):
         on_end: OnEnd,
     ) -> None:
         """`params` are those of the client's own request."""
-        super().__init__(link.client.trips, exchange)
+        super().__init__(link.client._engine.trips, exchange)
         exchange.owner = self
         self.loop = link.loop
         self.client = client
@@ -251,7 +251,7 @@ class RelayedCall(SubmittedRequest):
     def refusal(self, tool: str) -> MCPError | None:
         # The client could call it by what the server had said before it was started, or started again.
         client = self._link.client
-        found = client.tool_calls.catalog.get(tool)
+        found = client._engine.tool_calls.catalog.get(tool)
         if self.client.may_call(client.name, tool, None if found is None else found.annotations):
             return None
         return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")

@@ -30,7 +30,7 @@ class ServerLink:
     @property
     def is_stateless(self) -> bool:
         """Whether the server speaks the stateless era, as far as it is known."""
-        return self.client.trips.is_stateless
+        return self.client._engine.trips.is_stateless
 
     def binding(self, method: str, params: Mapping[str, Any], client: ClientSide) -> bytes:
         """What the state of a request belongs to."""

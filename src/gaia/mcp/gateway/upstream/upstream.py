@@ -80,9 +80,11 @@ class Upstream:
 
     def _new_request(self, method: str, params: dict[str, Any]) -> RequestExchange:
         if method == "tools/call":
-            return self.client.tool_calls.new_request(params["name"], params.get("arguments"), _OPTIONS, params)
+            return self.client._engine.tool_calls.new_request(params["name"], params.get("arguments"), _OPTIONS, params)
         target = params.get("name")
-        return self.client.trips.new_request(Send(method, params, target=target if isinstance(target, str) else None))
+        return self.client._engine.trips.new_request(
+            Send(method, params, target=target if isinstance(target, str) else None)
+        )
 
 
 def _not_sent(text: str) -> JsonRpcError:

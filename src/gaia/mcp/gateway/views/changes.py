@@ -272,7 +272,7 @@ class _Watch:
 
     async def _run(self) -> None:
         """Ask the server for what the audiences want, as often as that changes meanwhile."""
-        features = self._client.features
+        features = self._client._engine.features
         while self._is_watched != bool(self._audiences):
             wanted = bool(self._audiences)
             error: MCPError | None = None
@@ -280,7 +280,7 @@ class _Watch:
                 if wanted:
                     await self._subscribe()
                 else:
-                    await run(self._client.trips, features.unsubscribe_resource(self._uri))
+                    await run(self._client._engine.trips, features.unsubscribe_resource(self._uri))
             except MCPError as problem:
                 error = problem
             if wanted and error is not None:
@@ -305,10 +305,10 @@ class _Watch:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
 
-        forget = client.subscriptions.when_decided(self._uri, told)
+        forget = client._engine.subscriptions.when_decided(self._uri, told)
         try:
-            await run(client.trips, client.features.subscribe_resource(self._uri))
-            if not client.trips.is_stateless:
+            await run(client._engine.trips, client._engine.features.subscribe_resource(self._uri))
+            if not client._engine.trips.is_stateless:
                 return
             try:
                 async with asyncio.timeout(_DECISION_SECONDS):
@@ -318,7 +318,7 @@ class _Watch:
                 error = CallTimeout(text)
             if error is not None:
                 # Otherwise each further request would ask for it, and fail for the other resources too.
-                await run(client.trips, client.features.unsubscribe_resource(self._uri))
+                await run(client._engine.trips, client._engine.features.unsubscribe_resource(self._uri))
                 raise error
         finally:
             forget()
