@@ -48,7 +48,7 @@ def test_it_has_all_that_the_synchronous_manager_has_with_the_same_parameters() 
     theirs, ours = public(MCPClientManager), public(AsyncMCPClientManager)
     assert theirs.keys() - NOT_NEEDED == ours.keys() - {"over", "events", "debug"}
     for name, member in theirs.items():
-        if name in ours:
+        if name in ours and not isinstance(member, property):
             assert parameters(ours[name]) == parameters(member), name
     assert parameters(AsyncMCPClientManager.__init__) == parameters(MCPClientManager.__init__)
 

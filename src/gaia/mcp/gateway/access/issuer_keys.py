@@ -10,7 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.http import HttpClientError, HttpConnection, HttpSettings, Proxies, Url, tls_context
+from gaia.http.connection import HttpConnection
+from gaia.http.errors import HttpClientError
+from gaia.http.proxies import Proxies
+from gaia.http.request import HttpSettings
+from gaia.http.streams import tls_context
+from gaia.http.url import Url
+from gaia.http.waits import run
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import IssuerSettings, require_secure_url
 from gaia.runtime.log import get_logger
@@ -83,11 +89,14 @@ def _metadata_addresses(issuer: str) -> Iterator[str]:
 
 def _object(connection: HttpConnection, address: str, deadline: float) -> dict[str, Any]:
     """The JSON object at an address."""
+
+    async def fetch() -> tuple[int, bytes]:
+        headers = {"Accept": "application/json"}
+        with await connection.request("GET", Url.parse(address), headers, deadline=deadline) as response:
+            return response.status, await response.read()
+
     try:
-        with connection.request(
-            "GET", Url.parse(address), {"Accept": "application/json"}, deadline=deadline
-        ) as response:
-            status, body = response.status, response.read()
+        status, body = run(fetch())
     except (HttpClientError, ValueError) as error:
         raise KeysUnavailable(f"{address}: {error}") from error
     if status != 200:

@@ -1,4 +1,4 @@
-"""Messages of clients, and the answers to them."""
+"""Messages of clients: decoding, errors, results as bytes, and log levels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from gaia.mcp.gateway.messages import (
     encode_error,
     encode_response,
     fragment,
+    is_wanted,
+    may_have,
     member,
     stateless_result,
+    with_members,
 )
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 
 @pytest.mark.parametrize(
@@ -84,3 +88,44 @@ def test_answers_carry_the_id_as_it_came() -> None:
     assert json.loads(encode_response('"', b'{"a":1}')) == {"jsonrpc": "2.0", "id": '"', "result": {"a": 1}}
     error = json.loads(encode_error(None, -32700, "no", {"x": 1}))
     assert error == {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "no", "data": {"x": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("level", "least", "expected"),
+    [
+        ("warning", "info", True),
+        ("info", "info", True),
+        ("debug", "info", False),
+        ("emergency", None, False),
+        ("no such word", "info", True),
+        (17, "warning", False),
+    ],
+)
+def test_a_client_gets_what_is_as_severe_as_it_wants(level: object, least: str | None, expected: bool) -> None:
+    assert is_wanted(level, least) is expected
+
+
+def test_a_refusal_is_what_clients_get_and_not_an_error_of_http() -> None:
+    refused = RequestRefused(INVALID_PARAMS, "name: missing")
+    assert (refused.code, str(refused), refused.data, refused.status) == (INVALID_PARAMS, "name: missing", None, 200)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "expected"),
+    [
+        (b'{"a":1}', True),
+        (b'{"b":1}', False),
+        (rb'{"\u0061":1}', True),
+        (b'{"b":"' + 10_000 * b"x" + b'"}', True),
+    ],
+)
+def test_a_name_may_be_written_in_escapes_and_long_results_are_not_searched(encoded: bytes, expected: bool) -> None:
+    assert may_have(encoded, b'"a"') is expected
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [(b"{}", b'{"a":1}'), (b" { } ", b'{"a":1} '), (b'{ "b":2 }', b'{"a":1,"b":2 }')],
+)
+def test_members_are_put_in_front(result: bytes, expected: bytes) -> None:
+    assert with_members(result, b'"a":1') == expected
