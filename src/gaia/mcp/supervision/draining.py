@@ -11,14 +11,12 @@ from functools import partial
 from gaia.mcp.errors import CallCancelled, MCPError
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.supervision.call_queue import CallQueue
-from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.login import Logins
 from gaia.mcp.supervision.policy import Loss
-from gaia.mcp.supervision.status import Condition
-from gaia.runtime.event_loop import EventLoop, Task, Timer, run_all
+from gaia.mcp.supervision.status import ServerCore
+from gaia.runtime.event_loop import Task, Timer, run_all
 
 _LOOK_SECONDS = 0.05
 """How soon it is noticed that a server has answered its last call."""
@@ -29,9 +27,7 @@ class DrainingConnections:
 
     def __init__(
         self,
-        context: SupervisionContext,
-        loop: EventLoop,
-        call_queue: CallQueue,
+        core: ServerCore,
         on_silent: Callable[[], object],
         on_left: Callable[[Generation], None],
     ) -> None:
@@ -39,9 +35,7 @@ class DrainingConnections:
 
         `on_silent` is called when nothing more will be written to one, which is seconds before that if it hangs.
         """
-        self._context = context
-        self._loop = loop
-        self._call_queue = call_queue
+        self._context, self._loop, self._call_queue, _ = core
         self._on_silent = on_silent
         self._on_left = on_left
         self._draining: dict[Generation, tuple[float, float]] = {}
@@ -155,9 +149,7 @@ class Stopping:
 
     def __init__(
         self,
-        context: SupervisionContext,
-        call_queue: CallQueue,
-        condition: Condition,
+        core: ServerCore,
         draining: DrainingConnections,
         on_end: Callable[[MCPError], None],
         logins: Logins,
@@ -165,10 +157,8 @@ class Stopping:
         ends: tuple[Task, ...],
     ) -> None:
         """`on_end` is told that no replacement comes. `ends` end what is there only while the server is ready."""
-        self._context = context
-        self._name = context.name
-        self._call_queue = call_queue
-        self._condition = condition
+        self._context, _, self._call_queue, self._condition = core
+        self._name = core.context.name
         self._draining = draining
         self._on_end = on_end
         self._logins = logins

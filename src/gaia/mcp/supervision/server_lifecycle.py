@@ -28,7 +28,7 @@ from gaia.mcp.supervision.maintenance import Maintenance
 from gaia.mcp.supervision.policy import GiveUp, Loss, Recovery
 from gaia.mcp.supervision.recycling import Idling, Recycling
 from gaia.mcp.supervision.spare import OnReplaced, Replacements, Spare
-from gaia.mcp.supervision.status import Condition
+from gaia.mcp.supervision.status import Condition, ServerCore
 from gaia.runtime.event_loop import EventLoop, Timer, run_all
 from gaia.runtime.log import exception_text, get_logger
 
@@ -76,35 +76,21 @@ class ServerLifecycle:
         self._spans = LifecycleSpans(context.observer, context.executor)
         self._recovery = Recovery(context.policy, context.negotiation, context.rng)
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
-        self._draining = DrainingConnections(context, loop, self.call_queue, self._admit_again, self._left)
-        self._spare = Spare(context, loop, self.call_queue, self._draining, self.condition.next_start, self)
+        core = ServerCore(context, loop, self.call_queue, self.condition)
+        self._draining = DrainingConnections(core, self._admit_again, self._left)
+        self._spare = Spare(core, self._draining, self)
         self.condition.standby = lambda: self._spare.status
         self._recycling = Recycling(
             context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
         )
-        self._idling = Idling(context, loop, self.call_queue, self._rest)
+        self._idling = Idling(core, self._rest)
         self._resting: Generation | None = None
         """The process that was stopped because it was idle, until it has ended."""
-        self._replacements = Replacements(
-            context, self.call_queue, self.condition, self._spare, self._draining, self._replace_by
-        )
-        self.follow_up = FollowUp(
-            context,
-            loop,
-            self.call_queue,
-            self.condition,
-            self._recovery,
-            self._spare,
-            self._replacements,
-            self._spans,
-            self,
-            on_settled,
-        )
+        self._replacements = Replacements(core, self._spare, self._draining, self._replace_by)
+        self.follow_up = FollowUp(core, self._recovery, self._spare, self._replacements, self._spans, self, on_settled)
         self._logins = self.follow_up.logins
         self.stopping = Stopping(
-            context,
-            self.call_queue,
-            self.condition,
+            core,
             self._draining,
             self._replacements.done,
             self._logins,

@@ -12,15 +12,14 @@ from opentelemetry.context import Context
 from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
 from gaia.mcp.observation.lifecycle_spans import ReplacementSpans, StandbySpans
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
 from gaia.mcp.supervision.draining import DrainingConnections
 from gaia.mcp.supervision.events import Restarted
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.health import HealthCheck
 from gaia.mcp.supervision.policy import Loss, OpenCircuit, RestartTracker, load_backoff
-from gaia.mcp.supervision.status import Condition, StandbyStatus
-from gaia.runtime.event_loop import EventLoop, Timer, run_all
+from gaia.mcp.supervision.status import ServerCore, StandbyStatus
+from gaia.runtime.event_loop import Timer, run_all
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
@@ -49,22 +48,17 @@ class Spare:
 
     def __init__(
         self,
-        context: SupervisionContext,
-        loop: EventLoop,
-        call_queue: CallQueue,
+        core: ServerCore,
         draining: DrainingConnections,
-        next_number: Callable[[], int],
         owner: SpareOwner,
     ) -> None:
-        """`next_number` gives the number of the next start. Sets the timers STANDBY and STANDBY_HEALTH."""
+        """Sets the timers STANDBY and STANDBY_HEALTH."""
         self.generation: Generation | None = None
         """For any thread to read."""
-        self._context = context
-        self._loop = loop
-        self._call_queue = call_queue
+        self._context, self._loop, self._call_queue, self._condition = core
         self._draining = draining
-        self._next_number = next_number
         self._owner = owner
+        context = core.context
         self._spans = StandbySpans(context.observer, context.executor)
         self._tracker = RestartTracker(context.policy, context.rng)
         self._wanted = False
@@ -141,7 +135,7 @@ class Spare:
         if not self._wanted or self.generation is not None:
             # The timer came due together with what made this unnecessary.
             return
-        number = self._next_number()
+        number = self._condition.next_start()
         self._spans.opening(number)
         try:
             self.generation = generation = self._owner.start(number)
@@ -261,23 +255,19 @@ class Replacements:
 
     def __init__(
         self,
-        context: SupervisionContext,
-        call_queue: CallQueue,
-        condition: Condition,
+        core: ServerCore,
         spare: Spare,
         draining: DrainingConnections,
         make_ready: Callable[[Generation], None],
     ) -> None:
         """`make_ready` makes a generation that was greeted the current one, to which calls go."""
-        self._context = context
-        self._call_queue = call_queue
-        self._condition = condition
+        self._context, _, self._call_queue, self._condition = core
         self._spare = spare
         self._draining = draining
         self._make_ready = make_ready
         self._wanted: _Replacement | None = None
         """What was asked for and is not done yet."""
-        self._spans = ReplacementSpans(context.observer, context.executor)
+        self._spans = ReplacementSpans(self._context.observer, self._context.executor)
 
     @property
     def candidate(self) -> SupervisionContext | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.policy import Loss
+from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.locks import reentrant_lock
 
 _WINDOW = 512
@@ -303,3 +304,12 @@ class Condition:
             return None
         self.restarts += 1
         return now - since
+
+
+class ServerCore(NamedTuple):
+    """What all parts of one server's supervision work on. Belongs to the supervisor's thread."""
+
+    context: SupervisionContext
+    loop: EventLoop
+    call_queue: CallQueue
+    condition: Condition
