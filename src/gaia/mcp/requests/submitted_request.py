@@ -225,7 +225,7 @@ class FutureRequest(SubmittedRequest):
                 # Before the future's callbacks.
                 future.lane.post(exchange.end)
         finally:
-            future.complete(exchange.error, exchange.result)
+            future._complete(exchange.error, exchange.result)
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         on_progress = self.exchange.options.on_progress
@@ -285,7 +285,7 @@ class CallFuture(Future[ToolResult]):
         """Whether the server may have acted on a request that was cancelled."""
         return self._cancellation.delivery
 
-    def complete(self, error: MCPError | None, result: Outcome) -> None:
+    def _complete(self, error: MCPError | None, result: Outcome) -> None:
         """The request has ended. For any thread: it releases those that wait, and runs no user code.
 
         May be called again after an exception.
