@@ -78,10 +78,10 @@ class RelayedCall(SubmittedRequest):
                 exchange.observation.of_client(client.identity)
         super().__init__(upstream.client._engine.trips, exchange)
         exchange.owner = self
+        self.loop = self._work = upstream.work
         self.client = client
         """Whose request it is. Another request of the same client, once that goes on with a parked call."""
         self._upstream = upstream
-        self._work = upstream.work
         self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
