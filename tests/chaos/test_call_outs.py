@@ -236,7 +236,7 @@ class StandbyScenario(Scenario):
         self.waits()
         self.crashes.clear()
         self.submit("hang", timeout=0.05)
-        client._engine.session._supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
+        client._engine.session.supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
         self.works()
         self.waits()
         client.disconnect()

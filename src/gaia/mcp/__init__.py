@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from gaia.mcp.mixin import MCPClientMixin
     from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, SamplingRequest
-    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.context import RecyclingLimits
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
@@ -190,7 +190,7 @@ if not TYPE_CHECKING:
             ),
             "gaia.mcp.mixin": ("MCPClientMixin",),
             "gaia.mcp.protocol.server_questions": ("ElicitationAnswer", "ElicitationRequest", "SamplingRequest"),
-            "gaia.mcp.requests.caller": ("CallFuture",),
+            "gaia.mcp.requests.submitted_request": ("CallFuture",),
             "gaia.mcp.supervision.context": ("RecyclingLimits",),
             "gaia.mcp.supervision.events": (
                 "ElicitationCompleted",
