@@ -184,7 +184,7 @@ class Scenario:
         channel.notify("notifications/tools/list_changed", {})
         channel.notify("notifications/resources/list_changed", {})
         channel.ask("ping")
-        self.client._session.subscriptions_changed()
+        self.client._engine.session.subscriptions_changed()
 
     def works(self) -> None:
         """A call gets through, and the server stays: at once, after a restart, or after the cool-down."""
@@ -236,7 +236,7 @@ class StandbyScenario(Scenario):
         self.waits()
         self.crashes.clear()
         self.submit("hang", timeout=0.05)
-        client._session._supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
+        client._engine.session.supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
         self.works()
         self.waits()
         client.disconnect()

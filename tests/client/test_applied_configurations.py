@@ -270,8 +270,8 @@ def test_what_is_applied_last_holds_while_an_earlier_change_is_under_way(fault_s
         assert (applied.unchanged, applied.replaced) == ((), ("it",))
         client = manager.get_client("it")
         assert client is not None
-        assert client.entry is not None
-        assert client.entry.args == old["args"]
+        assert client._engine.entry is not None
+        assert client._engine.entry.args == old["args"]
         assert manager.apply({"it": old}).unchanged == ("it",)
 
 
@@ -301,7 +301,7 @@ def test_the_time_of_one_does_not_wait_for_another_that_is_applied(
             goes_on.wait(PATIENCE)
             return "it was not started"
 
-        monkeypatch.setattr(manager._configured, "_start", start)
+        monkeypatch.setattr(manager._engine.configured, "_start", start)
         first = threads.submit(manager.apply, {"one": one})
         assert begun.wait(PATIENCE)
         applied = manager.apply({"one": one, "two": one}, timeout=0)
@@ -315,25 +315,25 @@ def test_what_was_applied_before_everything_is_disconnected_starts_nothing_after
     fault_server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = MCPClientManager({})
-    begin = manager._configured._begin_changes
+    begin = manager._engine.configured._begin_changes
 
     def disconnected_first(*arguments: Any) -> list[str]:
         manager.disconnect_all()
         return begin(*arguments)
 
-    monkeypatch.setattr(manager._configured, "_begin_changes", disconnected_first)
+    monkeypatch.setattr(manager._engine.configured, "_begin_changes", disconnected_first)
     applied = manager.apply({"it": fault_server(state_file=tmp_path / "state")})
     assert (applied.started, list(applied.failed)) == ((), ["it"])
     assert not (tmp_path / "state").exists()
-    assert manager.client_of("it") is None
+    assert manager._engine.client_of("it") is None
 
 
 @pytest.mark.parametrize("drain", [-1.0, float("inf"), float("nan"), None, "1"])
 def test_a_time_to_drain_that_is_no_duration_is_refused_and_stops_nothing(drain: Any) -> None:
     with MCPClientManager({"it": FakeServer("it")}) as manager:
-        client = manager.client_of("it")
+        client = manager._engine.client_of("it")
         assert client is not None
-        for stop in (client.disconnect, client.request_disconnect):
+        for stop in (client.disconnect, client._engine.request_disconnect):
             with pytest.raises(ValueError, match="drain"):
                 stop(drain=drain)
         assert client.state is ServerState.READY

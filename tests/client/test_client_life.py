@@ -195,7 +195,7 @@ class TestDisconnecting:
 
         client.subscribe(listener)
         config = {"method": "notifications/message", "params": {"level": "info", "data": "leave"}}
-        client.happened(ServerLog("fault", "info", None, config))
+        client._engine.happened(ServerLog("fault", "info", None, config))
         assert done.wait(PATIENCE)
         assert client.state is ServerState.CLOSED
 
@@ -403,8 +403,8 @@ class TestListeners:
             raise ZeroDivisionError
 
         client.subscribe(listener)
-        client.happened(ServerLog("fault", "info", None, 1))
-        client.happened(ServerLog("fault", "info", None, 2))
+        client._engine.happened(ServerLog("fault", "info", None, 1))
+        client._engine.happened(ServerLog("fault", "info", None, 2))
         events.wait_for(ServerLog, data=2)
 
     def test_one_that_has_unsubscribed_is_told_nothing_more_not_even_what_was_under_way(
@@ -421,7 +421,7 @@ class TestListeners:
 
         unsubscribe = client.subscribe(listener)
         for number in range(3):
-            client.happened(ServerLog("fault", "info", None, number))
+            client._engine.happened(ServerLog("fault", "info", None, number))
         assert entered.wait(PATIENCE)
         unsubscribe()
         unsubscribe()
@@ -434,12 +434,12 @@ class TestListeners:
         listeners = [Recorder() for _ in range(50)]
         with ThreadPoolExecutor(8) as threads:
             unsubscribers = list(threads.map(client.subscribe, listeners))
-        client.happened(ServerLog("fault", "info", None, 1))
+        client._engine.happened(ServerLog("fault", "info", None, 1))
         for listener in listeners:
             listener.wait_for(ServerLog)
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda unsubscribe: unsubscribe(), unsubscribers))
-        client.happened(ServerLog("fault", "info", None, 2))
+        client._engine.happened(ServerLog("fault", "info", None, 2))
         client.disconnect()
         assert all(len(listener.events) == 1 for listener in listeners)
 

@@ -18,8 +18,10 @@ import gaia
 from gaia.mcp.client import (
     MCPClient,
     MCPClientManager,
+    client_engine,
     client_factory,
     configured_servers,
+    manager_engine,
     mcp_client_manager,
     server_registry,
     session,
@@ -28,7 +30,7 @@ from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
-from gaia.mcp.requests.client_request import CallOptions
+from gaia.mcp.requests.exchange import CallOptions
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.supervision import supervisor as supervisor_module
 from tests.fake_transport import FakeTransport
@@ -97,7 +99,7 @@ class EchoTransport(FakeTransport):
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler waits only so long for what this thread, which it has interrupted, would do next."""
     monkeypatch.setattr(supervisor_module, "_STOP_SECONDS", 1.0)
-    monkeypatch.setattr(mcp_client_manager, "_TO_BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(manager_engine, "_TO_BEGIN_SECONDS", 0.2)
 
 
 class Subject:
@@ -155,10 +157,12 @@ class Manager(Subject):
     # Not all that reading and saving a configuration goes through.
     files = (
         mcp_client_manager.__file__,
+        manager_engine.__file__,
         configured_servers.__file__,
         client_factory.__file__,
         server_registry.__file__,
         mcp_client_module.__file__,
+        client_engine.__file__,
         session.__file__,
     )
 
@@ -294,7 +298,9 @@ ENGINE = (
     "runtime/deadlines.py",
     "supervision/call_queue.py",
     "requests/caller.py",
-    "requests/round_trips.py",
+    "requests/client_requests.py",
+    "requests/exchange.py",
+    "requests/submitted_request.py",
 )
 
 
@@ -306,7 +312,7 @@ class Silent:
         del transport.answers["tools/call"]
         self.client = MCPClient("fake", transport, protocol="handshake")
         assert self.client.connect()
-        self.call_queue = self.client._session._supervisor.call_queue  # type: ignore[attr-defined]
+        self.call_queue = self.client._engine.session.supervisor.call_queue  # type: ignore[attr-defined]
         self.connection = self.call_queue.ready
         if waiting:
             self.call_queue.suspend()
@@ -316,8 +322,9 @@ class Silent:
         self.futures.append(self.client.submit_tool("echo", timeout=3600.0))
 
     def relay(self) -> None:
-        request = self.client.tool_calls.new_request("echo", {}, CallOptions(3600.0))
-        self.client.trips.session.relay(request, Mock(), lambda _: None, None)
+        request = self.client._engine.tool_calls.new_request("echo", {}, CallOptions(3600.0))
+        request.owner = Mock()
+        self.client._engine.trips.session.new_call(request).start(self.client._engine.trips.deadlines)
 
     def call(self) -> None:
         self.client.call_tool("echo", timeout=0.001)

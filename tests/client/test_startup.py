@@ -65,7 +65,7 @@ class Fakes:
         """A manager over servers of these names, in this order."""
         entries = {name: {"command": name, "restart": STEADY, **extra.get(name, {})} for name in names}
         manager = MCPClientManager(MCPConfig.in_memory(entries), start_timeout=start_timeout)
-        manager._factory.services = msgspec.structs.replace(manager._factory.services, clock=self.clock)
+        manager._engine.factory.services = msgspec.structs.replace(manager._engine.factory.services, clock=self.clock)
         self.managers.append(manager)
         return manager
 

@@ -202,7 +202,7 @@ def test_a_session_is_told_of_resources_by_its_own_process() -> None:
             await client.subscribe_resource("file:///a")
             shared = manager.get_client("it")
             assert shared is not None
-            assert not shared.subscriptions.resources
+            assert not shared._engine.subscriptions.resources
             server.resources.update("file:///a", "2")
             await asyncio.wait_for(told.wait(), PATIENCE)
 

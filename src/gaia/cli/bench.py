@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import math
-import statistics
 import subprocess
 import sys
 import threading
@@ -367,6 +366,8 @@ def measure(raw_call: Callable[[], object], managed_call: Callable[[], object]) 
 
 
 def _latency(seconds: list[float]) -> Latency:
+    import statistics
+
     return Latency(statistics.median(seconds), statistics.quantiles(seconds, n=100)[98])
 
 

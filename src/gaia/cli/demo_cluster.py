@@ -12,12 +12,11 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gaia.cli.demo_step import Step, list_text, nothing_left
-from gaia.cli.rendering import milliseconds
+from gaia.cli.rendering import Step, list_text, milliseconds, nothing_left
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 
 _SERVER = "demo"

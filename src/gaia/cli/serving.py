@@ -18,8 +18,6 @@ import typer
 
 from gaia.cli.options import Options
 from gaia.cli.terminal import CommandFailed, usage_error
-from gaia.runtime import log
-from gaia.runtime.handover import Handover
 from gaia.serving.options import HttpOptions, UnsafeOptions
 
 AgentT = TypeVar("AgentT")
@@ -159,6 +157,8 @@ class HandedOver(logging.Handler):
     """
 
     def __init__(self, descriptor: int) -> None:
+        from gaia.runtime.handover import Handover
+
         super().__init__()
         self._descriptor = descriptor
         self._handover = Handover("gaia-stderr", lambda _: None, self._dropped)
@@ -203,5 +203,7 @@ def log_without_waiting() -> None:
 
 
 def _end(handler: HandedOver) -> None:
+    from gaia.runtime import log
+
     log.flush(_END_SECONDS)
     handler.wait(_END_SECONDS)

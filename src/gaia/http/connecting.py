@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,48 +12,45 @@ from typing import Any
 
 from gaia.http.errors import ConnectFailed, HttpClientError, ProtocolBroken, TimedOut, TooLong
 from gaia.http.proxies import Proxy
-from gaia.http.request_head import encode_head
+from gaia.http.request import HttpSettings, encode_head
 from gaia.http.response_parser import ResponseParser
-from gaia.http.settings import HttpSettings
-from gaia.http.stream import Deadline, Stream
-from gaia.http.tls import TlsStream
+from gaia.http.streams import Stream, TlsStream
 from gaia.http.url import Url
-
-_LOOK_SECONDS = 0.1
-"""How often a connection that is being made is looked at: not every system wakes up its thread when it is shut down."""
+from gaia.http.waits import Deadline, Lookup, Ready, time_of
 
 _UNKNOWN_ISSUER = (18, 19, 20, 21)
 """OpenSSL's codes for a certificate that is signed by itself, or by what is not among the trusted ones."""
 
-Watch = Callable[[socket.socket | None], None]
-"""Is told the socket that another thread may shut down, before the first wait for it. Raises `Interrupted`."""
+Limit = Callable[[], float]
+"""Until when something may be waited for, as a reading of `time.monotonic`."""
 
 
-def connect(url: Url, settings: HttpSettings, deadline: Deadline, watch: Watch) -> Stream | TlsStream:
-    """Raises `ConnectFailed`, `TimedOut`, and what `watch` raises. On an error the socket is left to the caller of it.
+async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple[socket.socket, Stream | TlsStream]:
+    """The socket, and the stream over it. Raises `ConnectFailed` and `TimedOut`.
 
-    The name is looked up without a limit of time, because that cannot be interrupted; all else has
-    `settings.connect_seconds`, and the deadline.
+    The name is looked up until the deadline; all else has `settings.connect_seconds` besides.
     """
     proxy = settings.proxies.for_url(url)
     first = url if proxy is None else proxy.url
     place = first.address if proxy is None else f"the proxy {first.address}"
-    found = _look_up(first)
-    # An interruption meanwhile.
-    watch(None)
+    found = await _look_up(first, deadline)
     until = monotonic() + settings.connect_seconds
 
     def limit() -> float:
-        at = deadline() if callable(deadline) else deadline
+        at = time_of(deadline)
         return until if at is None else min(at, until)
 
+    connected: socket.socket | None = None
     try:
-        stream: Stream | TlsStream = Stream(_connect_tcp(place, found, limit, watch))
+        connected = await _connect_tcp(place, found, limit)
+        stream: Stream | TlsStream = Stream(connected)
         if first.scheme == "https":
-            stream = _with_tls(stream, first, place, settings, limit)
+            stream = await _with_tls(stream, first, place, settings, limit)
         if proxy is not None and url.scheme == "https":
-            _open_tunnel(stream, url, proxy, limit)
-            stream = _with_tls(stream, url, url.address, settings, limit)
+            await _open_tunnel(stream, url, proxy, limit)
+            stream = await _with_tls(stream, url, url.address, settings, limit)
+        # From here on it is the caller's to close.
+        result, connected = (connected, stream), None
     except TimedOut:
         if monotonic() < until:
             raise
@@ -63,17 +59,26 @@ def connect(url: Url, settings: HttpSettings, deadline: Deadline, watch: Watch) 
         raise
     except OSError as error:
         raise ConnectFailed(f"cannot connect to {url.address}: {_reason(error)}") from error
-    return stream
+    finally:
+        if connected is not None:
+            connected.close()
+    return result
 
 
-def _look_up(url: Url) -> list[tuple[Any, ...]]:
+async def _look_up(url: Url, deadline: Deadline) -> list[Any]:
     try:
-        return [*socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)]
-    except (OSError, UnicodeError) as error:
-        raise ConnectFailed(f"cannot look up {url.host}: {_reason(error)}") from error
+        return [
+            *socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST),
+        ]
+    except (OSError, UnicodeError):
+        # It is no address, but a name.
+        found = await Lookup(url.host, url.port, deadline)
+    if isinstance(found, (OSError, UnicodeError)):
+        raise ConnectFailed(f"cannot look up {url.host}: {_reason(found)}") from found
+    return list(found)
 
 
-def _connect_tcp(place: str, found: list[tuple[Any, ...]], limit: Callable[[], float], watch: Watch) -> socket.socket:
+async def _connect_tcp(place: str, found: list[Any], limit: Limit) -> socket.socket:
     """A connection to the first address that takes one. Each has its share of the time."""
     problem = "it has no address"
     for number, (family, kind, protocol, _, address) in enumerate(found):
@@ -86,7 +91,7 @@ def _connect_tcp(place: str, found: list[tuple[Any, ...]], limit: Callable[[], f
             problem = _reason(error)
             continue
         try:
-            _connect_socket(connecting, address, share, watch)
+            await _connect_socket(connecting, address, share)
         except OSError as error:
             problem = _reason(error)
             connecting.close()
@@ -100,38 +105,34 @@ def _connect_tcp(place: str, found: list[tuple[Any, ...]], limit: Callable[[], f
     raise ConnectFailed(f"cannot connect to {place}: {problem}")
 
 
-def _connect_socket(connecting: socket.socket, address: Any, until: float, watch: Watch) -> None:
-    """Raises OSError, and what `watch` raises."""
+async def _connect_socket(connecting: socket.socket, address: Any, until: float) -> None:
+    """Raises OSError."""
     connecting.setblocking(False)
     connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A stream that is quiet for hours must notice that the other side is gone.
     connecting.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     begun = connecting.connect_ex(address)
-    watch(connecting)
     if begun not in (0, errno.EINPROGRESS, errno.EINTR, errno.EWOULDBLOCK):
         raise OSError(begun, os.strerror(begun))
-    ready = select.poll()
-    ready.register(connecting, select.POLLOUT)
-    while not ready.poll(max(0.0, min(_LOOK_SECONDS, until - monotonic())) * 1000):
-        watch(connecting)
-        if monotonic() >= until:
-            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-    watch(connecting)
+    connected = Ready(connecting, writable=True)
+    connected.deadline = until
+    if not await connected:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
     failed = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if failed:
         raise OSError(failed, os.strerror(failed))
 
 
-def _open_tunnel(stream: Stream | TlsStream, url: Url, proxy: Proxy, limit: Callable[[], float]) -> None:
+async def _open_tunnel(stream: Stream | TlsStream, url: Url, proxy: Proxy, limit: Limit) -> None:
     headers = {"Host": url.address}
     if proxy.authorization is not None:
         headers["Proxy-Authorization"] = proxy.authorization
-    stream.send(encode_head("CONNECT", url.address, headers) + b"\r\n", limit)
+    await stream.send(encode_head("CONNECT", url.address, headers) + b"\r\n", limit)
     parser = ResponseParser()
     parser.begin(bodyless=True)
     try:
         while not parser.has_head:
-            parser.feed(stream.receive(limit))
+            parser.feed(await stream.receive(limit))
     except (ProtocolBroken, TooLong) as error:
         raise ConnectFailed(f"the proxy {proxy.url.address} makes no tunnel to {url.address}: {error}") from error
     if not 200 <= parser.status < 300:
@@ -140,14 +141,14 @@ def _open_tunnel(stream: Stream | TlsStream, url: Url, proxy: Proxy, limit: Call
         raise ConnectFailed(f"the proxy {proxy.url.address} says more than that there is a tunnel")
 
 
-def _with_tls(
-    stream: Stream | TlsStream, url: Url, place: str, settings: HttpSettings, limit: Callable[[], float]
+async def _with_tls(
+    stream: Stream | TlsStream, url: Url, place: str, settings: HttpSettings, limit: Limit
 ) -> Stream | TlsStream:
     if settings.tls is None:
         raise ConnectFailed(f"cannot connect to {place}: no certificates are known for https")
     secure = TlsStream(stream, settings.tls, url.host)
     try:
-        secure.shake_hands(limit)
+        await secure.shake_hands(limit)
     except ssl.SSLCertVerificationError as error:
         remedy = "; a CA of your own is named with SSL_CERT_FILE" if error.verify_code in _UNKNOWN_ISSUER else ""
         raise ConnectFailed(

@@ -1,8 +1,4 @@
-"""`HttpConnection`: one exchange at a time over one connection, which other threads can tear down.
-
-Closing a socket does not wake up the thread that reads from it; shutting it down does. So the connection knows its
-socket from the moment that it begins to connect.
-"""
+"""`HttpConnection`: one exchange at a time over one connection, which other threads can tear down."""
 
 from __future__ import annotations
 
@@ -12,14 +8,13 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 
 from gaia.http.connecting import connect
-from gaia.http.errors import HttpClientError, Interrupted, NoConnection, is_own
-from gaia.http.request_head import encode_head, merged
+from gaia.http.errors import HttpClientError, Interrupted, is_own
+from gaia.http.request import HttpSettings, encode_head, merged
 from gaia.http.response import Response
 from gaia.http.response_parser import ResponseParser
-from gaia.http.settings import HttpSettings
-from gaia.http.stream import Deadline, Stream
-from gaia.http.tls import TlsStream
+from gaia.http.streams import Stream, TlsStream
 from gaia.http.url import Url
+from gaia.http.waits import Deadline, IoThreadOnly
 from gaia.runtime.locks import reentrant_lock
 
 _MAX_JOINED_BYTES = 64 * 1024
@@ -30,7 +25,7 @@ _WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
 
 
 class HttpConnection:
-    """For one thread at a time; `interrupt` and `after_fork` may be called from any, and in a signal handler."""
+    """For one exchange at a time; `interrupt` and `after_fork` are for any thread, and for signal handlers."""
 
     _socket: socket.socket | None = None
     """What is to be shut down. Here, because `__del__` also ends one whose constructor did not come to its end."""
@@ -41,7 +36,7 @@ class HttpConnection:
         self._lock = reentrant_lock()
         """Owns `_socket`, so that only an open one is shut down, and `_cut`."""
         self._cut = False
-        # The thread that makes the request owns the rest.
+        # The exchange owns the rest.
         self._stream: Stream | TlsStream | None = None
         self._origin: tuple[str, str, int] | None = None
         """What `_stream` leads to."""
@@ -69,7 +64,7 @@ class HttpConnection:
         idle_since = self._idle_since
         return idle_since is None or monotonic() - idle_since >= self._settings.idle_seconds
 
-    def request(
+    async def request(
         self,
         method: str,
         url: Url,
@@ -80,35 +75,33 @@ class HttpConnection:
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
         with_shared: bool = True,
-        may_connect: bool = True,
     ) -> Response:
         """Send a request, once, and give the response: a context, inside of which its body is to be read.
 
         `deadline`, a reading of `time.monotonic`, is that of the whole exchange, the body included; a callable is asked
         again during each wait. `on_sending` is called when there is a connection, right before the first byte, and
         prevents the request by raising; `on_status` with the status of the response. `with_shared` says whether the
-        headers of the settings are sent, which are for one server. Looking up a name cannot be interrupted, and has no
-        deadline: a thread that must not wait for that says that it may not connect.
+        headers of the settings are sent, which are for one server. A caller's thread connects to nothing: it leaves the
+        exchange to the I/O thread then.
 
-        Raises `HttpClientError`: `ConnectFailed`, `NoConnection`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself
-        if the connection broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No
-        request is sent a second time.
+        Raises `HttpClientError`: `ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself if the connection
+        broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No request is sent a
+        second time.
         """
         self._cut = False
         self._deadline = deadline
         head = self._encoded_head(method, url, headers, body, with_shared)
         if self._stream is None or self._origin != url.origin or not self._is_usable(self._stream):
-            if not may_connect:
-                raise NoConnection("no connection is open")
-            self._connect(url)
+            await IoThreadOnly()
+            await self._connect(url)
         if on_sending is not None:
             on_sending()
         try:
-            self._send(head, body)
+            await self._send(head, body)
             parser = self._parser
             parser.begin(bodyless=method == "HEAD")
             while not parser.has_head:
-                self._receive()
+                await self._receive()
             response = Response(parser, self._settings, self._receive, self._done)
         except BaseException:
             self.close()
@@ -121,9 +114,9 @@ class HttpConnection:
         return response
 
     def interrupt(self) -> None:
-        """Make the request under way raise `Interrupted`, now or as soon as it has a connection.
+        """Make the request under way raise `Interrupted`. Closing the socket would not wake up the thread that waits.
 
-        One that is only about to begin is not seen: its `on_sending` has to raise `Interrupted`.
+        One that has no connection yet is not seen: its `on_sending` has to raise `Interrupted`.
         """
         with self._lock:
             self._cut = True
@@ -157,25 +150,14 @@ class HttpConnection:
         # What can be read is data that was not asked for, or the end.
         return not self.is_stale and not stream.is_readable()
 
-    def _connect(self, url: Url) -> None:
+    async def _connect(self, url: Url) -> None:
         self.close()
-        try:
-            self._stream = connect(url, self._settings, self._deadline, self._watch)
-        except BaseException as error:
-            self.close()
-            if self._cut and isinstance(error, OSError):
-                raise Interrupted from None
-            raise
+        connected, self._stream = await connect(url, self._settings, self._deadline)
+        with self._lock:
+            self._socket = connected
         self._parser = ResponseParser()
         self._origin = url.origin
         self._idle_since = monotonic()
-
-    def _watch(self, connecting: socket.socket | None) -> None:
-        """Note the socket that is to be shut down from now on. Raises `Interrupted`."""
-        with self._lock:
-            self._socket = connecting
-            if self._cut:
-                raise Interrupted
 
     def _encoded_head(self, method: str, url: Url, headers: Mapping[str, str], body: bytes, with_shared: bool) -> bytes:
         if (method, url, headers, with_shared) != self._head_key:
@@ -196,14 +178,14 @@ class HttpConnection:
             return b"%b\r\n" % head
         return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
 
-    def _send(self, head: bytes, body: bytes) -> None:
+    async def _send(self, head: bytes, body: bytes) -> None:
         stream = self._stream
         assert stream is not None, "there is a connection"
         self._idle_since = None
         try:
-            stream.send(head + body[:_MAX_JOINED_BYTES], self._deadline)
+            await stream.send(head + body[:_MAX_JOINED_BYTES], self._deadline)
             if len(body) > _MAX_JOINED_BYTES:
-                stream.send(memoryview(body)[_MAX_JOINED_BYTES:], self._deadline)
+                await stream.send(memoryview(body)[_MAX_JOINED_BYTES:], self._deadline)
         except (BrokenPipeError, ConnectionResetError):
             # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
             if self._cut:
@@ -211,13 +193,13 @@ class HttpConnection:
         except OSError as error:
             raise self._failure(error) from error
 
-    def _receive(self) -> None:
+    async def _receive(self) -> None:
         """Wait for data, and have it parsed."""
         stream = self._stream
         if stream is None:
             raise HttpClientError("the connection was closed")
         try:
-            data = stream.receive(self._deadline)
+            data = await stream.receive(self._deadline)
             if not data and self._cut:
                 raise Interrupted
             self._parser.feed(data)

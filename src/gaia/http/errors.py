@@ -25,10 +25,6 @@ class ConnectFailed(HttpClientError):
     """There is no connection to the server: nothing of the request was sent."""
 
 
-class NoConnection(ConnectFailed):
-    """No connection is open, and the request must not make one."""
-
-
 class ProtocolBroken(HttpClientError):
     """What came is no response by the rules of HTTP/1.1, or ended early."""
 
@@ -42,4 +38,4 @@ class TooLong(HttpClientError):
 
 
 class Interrupted(Exception):
-    """The request was given up: by `HttpConnection.interrupt`, or by an `on_sending` that raises this."""
+    """The request was given up: by `HttpConnection.interrupt`, by `Task.interrupt`, or by its `on_sending`."""

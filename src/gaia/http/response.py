@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 
-from gaia.http.errors import HttpClientError, ProtocolBroken, TooLong
+from gaia.http.body import LimitedBody
+from gaia.http.errors import HttpClientError
+from gaia.http.request import HttpSettings
 from gaia.http.response_parser import ResponseParser
-from gaia.http.settings import HttpSettings
+from gaia.http.waits import Turn
 
-MAX_ERROR_BYTES = 64 * 1024
-"""The body of a response that reports no success is cut there: it is an error message or a redirect."""
-
-_STEP_BYTES = 64 * 1024
-_GZIP = 16 + zlib.MAX_WBITS
 _EVENTS = b"text/event-stream"
 
 
@@ -41,18 +37,18 @@ class Headers:
 
 
 class Response:
-    """A context, which has to be left before the connection is used again. For one thread.
+    """A context, which has to be left before the connection is used again. For one exchange.
 
     A connection is used again if the body was read to its end; otherwise leaving the context closes it.
     """
 
-    __slots__ = ("_content", "_cut", "_done", "_limit", "_parser", "_receive", "_size", "_unzip", "headers", "status")
+    __slots__ = ("_body", "_content", "_done", "_is_told", "_parser", "_pieces", "_receive", "headers", "status")
 
     def __init__(
         self,
         parser: ResponseParser,
         settings: HttpSettings,
-        receive: Callable[[], None],
+        receive: Callable[[], Awaitable[None]],
         done: Callable[[], None],
     ) -> None:
         """`receive` waits for data and feeds it to `parser`; `done` is called when the context is left.
@@ -66,15 +62,17 @@ class Response:
         self._receive = receive
         self._done = done
         self._content: bytes | None = None
-        self._size = 0
-        self._cut = not 200 <= parser.status < 300
-        """Whether the body ends at the limit, instead of being an error."""
-        kind = headers.get(b"content-type", b"")
-        is_stream = kind[:17].lower() == _EVENTS
-        limit = settings.max_stream_bytes if is_stream else settings.max_bytes
-        self._limit = min(limit, MAX_ERROR_BYTES) if self._cut else limit
-        encoding = headers.get(b"content-encoding")
-        self._unzip = None if encoding is None else _decompressor(encoding)
+        """The whole body, once it was read at once."""
+        self._is_told = False
+        """Whether that was given in one piece, too."""
+        is_stream = headers.get(b"content-type", b"")[:17].lower() == _EVENTS
+        self._body = LimitedBody(
+            settings.max_stream_bytes if is_stream else settings.max_bytes,
+            status=parser.status,
+            encoding=headers.get(b"content-encoding", b"").decode("latin-1"),
+        )
+        self._pieces: Iterator[bytes] | None = None
+        """What is left of the data that came last."""
 
     @property
     def is_success(self) -> bool:
@@ -85,45 +83,50 @@ class Response:
         """Whether all of the body has come, read or not. Never waits."""
         return self._parser is None or self._parser.complete
 
-    def read(self) -> bytes:
+    async def read(self) -> bytes:
         """The whole body. Raises `TooLong`, `Interrupted` and the other `HttpClientError`s."""
         content = self._content
         if content is None:
             parser = self._open()
             body = parser.body
-            if parser.complete and self._unzip is None and len(body) == 1 and len(body[0]) <= self._limit:
+            if parser.complete and self._body.is_plain and len(body) == 1 and len(body[0]) <= self._body.limit:
                 # Nearly every answer to a call: it came in one piece.
                 content = body.pop()
             else:
-                content = b"".join(self.chunks())
+                pieces = []
+                while piece := await self.chunk():
+                    pieces.append(piece)
+                content = b"".join(pieces)
             self._content = content
         return content
 
-    def chunks(self) -> Iterator[bytes]:
-        """The body in pieces, as they come. Raises as `read`; what was read before is the first piece."""
+    async def chunk(self) -> bytes:
+        """The next piece of the body, as it comes; nothing at its end. Raises as `read`.
+
+        After `read`, the whole body is the first piece.
+        """
         if self._content is not None:
-            yield self._content
-            return
+            content, self._is_told = b"" if self._is_told else self._content, True
+            return content
         while True:
             parser = self._open()
+            if self._pieces is not None:
+                for piece in self._pieces:
+                    if not self._body.is_plain:
+                        await Turn()
+                    if piece:
+                        return piece
+                self._pieces = None
+                if self._body.ended:
+                    return b""
             if parser.body:
                 data = b"".join(parser.body)
                 parser.body.clear()
-                for piece in self._pieces(data):
-                    self._size += len(piece)
-                    if self._size > self._limit:
-                        if not self._cut:
-                            raise TooLong(f"the response is longer than {self._limit} bytes")
-                        yield piece[: len(piece) - int(self._size - self._limit)]
-                        return
-                    yield piece
-                if self._unzip is not None and self._unzip.eof:
-                    # What follows the end of the compressed data would pile up in the decompressor.
-                    return
+                self._pieces = self._body.pieces(data)
             elif parser.complete:
-                return
+                return b""
             else:
-                self._receive()
+                await self._receive()
 
     def close(self) -> None:
         """Leave the context. Harmless when it was left."""
@@ -143,27 +146,3 @@ class Response:
         if self._parser is None:
             raise HttpClientError("the response was closed before it was read")
         return self._parser
-
-    def _pieces(self, data: bytes) -> Iterator[bytes]:
-        """What `data` stands for, in small steps: a few hundred bytes of gzip can stand for gigabytes."""
-        unzip = self._unzip
-        if unzip is None:
-            yield data
-            return
-        try:
-            while piece := unzip.decompress(data, _STEP_BYTES):
-                yield piece
-                data = unzip.unconsumed_tail
-        except zlib.error as error:
-            raise ProtocolBroken(f"the response cannot be decompressed: {error}") from None
-
-
-def _decompressor(encoding: bytes) -> zlib._Decompress | None:
-    name = encoding.strip().lower()
-    if name in (b"", b"identity"):
-        return None
-    if name not in (b"gzip", b"x-gzip"):
-        # Also several at once: gzip within gzip grows to a million times its size.
-        shown = name[:100].decode("latin-1")
-        raise ProtocolBroken(f"the response has the encoding {shown!r}, which was not asked for")
-    return zlib.decompressobj(_GZIP)

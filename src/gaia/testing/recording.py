@@ -56,7 +56,7 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
         raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
     file = Path(path).absolute()
     recorded = manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
-    recorders, readiness = recorded.recorders, recorded.readiness
+    recorders, readiness = recorded._engine.recorders, recorded._engine.readiness
     if recorders.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
     recording = Recording()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gaia.cli import demo_cluster
-from gaia.cli.demo_step import Step
+from gaia.cli.rendering import Step
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:

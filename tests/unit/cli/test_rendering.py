@@ -1,13 +1,15 @@
 """Tables and figures for people: nothing in them is markup, and nothing is cut off that matters."""
 
 from collections.abc import Callable
+from typing import Any
 
+import psutil
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from gaia.cli import rendering, terminal
-from gaia.cli.rendering import bar, microseconds, milliseconds, sparkline
+from gaia.cli.rendering import Step, bar, list_text, microseconds, milliseconds, nothing_left, show_step, sparkline
 from gaia.mcp.doctor import Check, Verdict
 from gaia.mcp.doctor.examination import NOT_REACHED
 from gaia.mcp.supervision.events import ServerState
@@ -177,3 +179,24 @@ class TestTables:
         lines = ["@@ tool @@", "-old [bold]", "+new\x1b[2J", " same"]
 
         assert rendering.difference_text(lines).plain.splitlines() == ["@@ tool @@", "-old [bold]", "+new", " same"]
+
+
+def test_a_step_is_shown_with_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    show_step(Step("one", True, ["It works", "in no time"], {}))
+    show_step(Step("two", False, ["It does not"], {}))
+    assert capsys.readouterr().out.splitlines() == ["✓ It works", "    in no time", "✗ It does not"]
+
+
+def test_processes_that_are_left_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = psutil.Process()
+    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: ([], [own]))
+    step = nothing_left({own})
+    assert (step.ok, step.facts["left"]) == (False, [own.pid])
+
+
+def test_processes_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = psutil.Process()
+    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: ([own], []))
+    step: Any = nothing_left({own})
+    assert (step.ok, step.facts) == (True, {"pids": [own.pid], "left": []})
+    assert list_text([1, 2]) == "1, 2"

@@ -7,7 +7,8 @@ import queue
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gaia.http import HttpConnection, HttpSettings, Url
+from gaia.http.connection import HttpConnection
+from gaia.http.io_thread import IoThread, Task, hold_io_thread, release_io_thread
+from gaia.http.request import HttpSettings
+from gaia.http.response import Response
+from gaia.http.url import Url
+from gaia.http.waits import run
 from tests.waiting import PATIENCE
 
 Script = Callable[[socket.socket], None]
 Scripted = Callable[..., "RawServer"]
-Connected = Callable[..., HttpConnection]
+Connected = Callable[..., "BlockingConnection"]
 
 
 class RawServer:
@@ -108,13 +114,62 @@ def scripted(no_leaks: None) -> Iterator[Scripted]:
         yield start
 
 
+class BlockingConnection(HttpConnection):
+    """A connection that is used by one thread, which waits for it."""
+
+    def request(self, *arguments: Any, **keywords: Any) -> "BlockingResponse":  # type: ignore[override]
+        return BlockingResponse(run(super().request(*arguments, **keywords)))
+
+
+class BlockingResponse:
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    def read(self) -> bytes:
+        return run(self._response.read())
+
+    def chunks(self) -> Iterator[bytes]:
+        while chunk := run(self._response.chunk()):
+            yield chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._response, name)
+
+    def __enter__(self) -> "BlockingResponse":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+
+
+@pytest.fixture
+def io(no_leaks: None) -> Iterator[IoThread]:
+    user = object()
+    held = hold_io_thread(user, lambda: None)
+    yield held
+    assert release_io_thread(user, held, PATIENCE)
+
+
+def on_io(io: IoThread, exchange: Coroutine[Any, Any, Any]) -> tuple[Task, "Future[Any]"]:
+    """Have the I/O thread drive an exchange. What becomes of it."""
+    outcome: Future[Any] = Future()
+
+    async def note() -> None:
+        try:
+            outcome.set_result(await exchange)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            outcome.set_exception(error)
+
+    return io.spawn(note(), lambda _: None), outcome
+
+
 @pytest.fixture
 def connected(no_leaks: None) -> Iterator[Connected]:
     """A connection; the keywords are fields of its settings."""
     with contextlib.ExitStack() as stack:
 
-        def make(**settings: Any) -> HttpConnection:
-            connection = HttpConnection(HttpSettings(**settings))
+        def make(**settings: Any) -> BlockingConnection:
+            connection = BlockingConnection(HttpSettings(**settings))
             stack.callback(connection.close)
             return connection
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gaia.http import ConnectFailed, Interrupted, Proxies, TimedOut, Url
-from gaia.http.proxies import Proxy
+from gaia.http.errors import ConnectFailed, TimedOut
+from gaia.http.proxies import Proxies, Proxy
+from gaia.http.url import Url
 from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
 from tests.unit.http.test_connection import post, soon
 from tests.unit.http.test_tls import secured
@@ -139,22 +140,6 @@ class TestTime:
     def test_the_deadline_holds_too(self, connected: Connected, silent: int) -> None:
         with pytest.raises(TimedOut):
             post(connected(), Url.parse(f"http://127.0.0.1:{silent}/"), deadline=time.monotonic() + 0.1)
-
-    def test_it_can_be_interrupted(self, connected: Connected, silent: int) -> None:
-        connection = connected(connect_seconds=PATIENCE)
-        stop = threading.Event()
-
-        def interrupt() -> None:
-            # Again and again: an interruption before the request is not seen.
-            while not stop.wait(0.05):
-                connection.interrupt()
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(Interrupted):
-            post(connection, Url.parse(f"http://127.0.0.1:{silent}/"))
-        stop.set()
-        thread.join()
 
 
 class TestProxy:

@@ -14,25 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gaia.http import (
-    ConnectFailed,
-    HttpClientError,
-    HttpConnection,
-    HttpSettings,
-    Interrupted,
-    ProtocolBroken,
-    TimedOut,
-    TooLong,
-    Url,
-)
-from gaia.http.connection import HttpConnection as Connection
-from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
+from gaia.http.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken, TimedOut, TooLong
+from gaia.http.request import HttpSettings
+from gaia.http.url import Url
+from tests.unit.http.conftest import PATIENCE, BlockingConnection, Connected, RawServer, Scripted, answering, ok
 from tests.waiting import wait_until
 
 HEADERS = {"Content-Type": "application/json"}
 
 
-def post(connection: HttpConnection, url: Url, body: bytes = b"{}", deadline: float | None = None) -> bytes:
+def post(connection: BlockingConnection, url: Url, body: bytes = b"{}", deadline: float | None = None) -> bytes:
     with connection.request("POST", url, HEADERS, body, deadline=deadline) as response:
         return response.read()
 
@@ -133,7 +124,7 @@ class TestExchange:
         first = connected()
         server = scripted(answering(ok(headers=b"Set-Cookie: a=1\r\nSet-Cookie: b=2; Path=/\r\n")), answering(ok()))
         post(first, server.url)
-        second = Connection(first._settings)
+        second = BlockingConnection(first._settings)
         post(second, server.url)
         second.close()
         assert b"Cookie" not in server.received.get(timeout=PATIENCE)
@@ -393,25 +384,6 @@ class TestInterrupt:
             assert isinstance(request.exception(PATIENCE), Interrupted)
         done.set()
 
-    def test_one_without_a_connection_makes_none(
-        self, scripted: Scripted, connected: Connected, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The name is being looked up: that goes on, and nothing is sent afterwards."""
-        server, connection = scripted(answering(ok())), connected()
-        look_up = socket.getaddrinfo
-
-        def interrupted(*arguments: object, **named: object) -> object:
-            connection.interrupt()
-            return look_up(*arguments, **named)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(socket, "getaddrinfo", interrupted)
-        with pytest.raises(Interrupted):
-            post(connection, server.url)
-        monkeypatch.setattr(socket, "getaddrinfo", look_up)
-        assert post(connection, server.url) == b"hello"
-        assert server.received.get(timeout=PATIENCE)
-        assert server.received.empty()
-
     def test_a_handler_of_a_signal_may_do_it(self, scripted: Scripted, connected: Connected) -> None:
         def hang(server: RawServer, peer: socket.socket) -> None:
             server.request_of(peer)
@@ -485,7 +457,7 @@ def test_there_is_no_socket_before_the_first_request_and_after_the_last(connecte
 
 def test_one_that_is_dropped_closes_its_socket(scripted: Scripted) -> None:
     server = scripted(answering(ok(), ok()))
-    connection = Connection(HttpSettings())
+    connection = BlockingConnection(HttpSettings())
     post(connection, server.url)
     before = connection._socket
     assert before is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gaia.http.cookies import Cookies
+from gaia.http.request import Cookies
 from gaia.http.url import Url
 
 URL = Url.parse("https://example.com/mcp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.http import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken, TimedOut, TooLong
+from gaia.http.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken, TimedOut, TooLong
 
 
 @pytest.mark.parametrize("kind", [ConnectFailed, ProtocolBroken, TimedOut, TooLong])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaia.http.request_head import encode_head, merged
+from gaia.http.request import encode_head, merged
 
 
 def test_it_is_a_line_for_each_header() -> None:

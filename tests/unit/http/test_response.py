@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from gaia.http.body import MAX_ERROR_BYTES
 from gaia.http.errors import HttpClientError, ProtocolBroken, TooLong
-from gaia.http.response import MAX_ERROR_BYTES, Headers, Response
+from gaia.http.request import HttpSettings
+from gaia.http.response import Headers, Response
 from gaia.http.response_parser import ResponseParser
-from gaia.http.settings import HttpSettings
+from tests.unit.http.conftest import BlockingResponse
 
 EVENTS = b"Content-Type: text/event-stream; charset=utf-8\r\n"
 
@@ -29,7 +31,7 @@ class Given:
         parser = ResponseParser()
         rest = iter(pieces)
 
-        def receive() -> None:
+        async def receive() -> None:
             data = next(rest, b"")
             self.received += len(data)
             parser.feed(data)
@@ -38,7 +40,7 @@ class Given:
             self.left += 1
 
         parser.feed(b"HTTP/1.1 %d X\r\n%b\r\n" % (status, headers))
-        self.response = Response(parser, HttpSettings(max_bytes=max_bytes), receive, done)
+        self.response = BlockingResponse(Response(parser, HttpSettings(max_bytes=max_bytes), receive, done))
 
 
 def test_headers_are_found_whatever_their_case() -> None:

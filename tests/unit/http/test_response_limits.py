@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from gaia.http import response_limits
-from gaia.http.response_limits import MAX_ERROR_BYTES, ResponseLimits, ResponseTooLong
+from gaia.http.body import MAX_ERROR_BYTES
+from gaia.http.response_limits import ResponseLimits, ResponseTooLong
 from tests.memory import measured_memory
 
 MIB = 1024 * 1024

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from gaia.http.settings import HttpSettings
+from gaia.http.request import HttpSettings
 
 
 def test_each_has_cookies_of_its_own() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gaia.http import ConnectFailed, Interrupted, TimedOut, tls_context
+from gaia.http.errors import ConnectFailed, TimedOut
+from gaia.http.streams import tls_context
 from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
 from tests.unit.http.test_connection import post, soon
 
@@ -57,7 +58,7 @@ class TestContext:
         monkeypatch.delenv("SSL_CERT_DIR", raising=False)
         nowhere = ssl.DefaultVerifyPaths(None, None, "A", "/nowhere", "B", "/nowhere")
         monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
-        monkeypatch.setattr("gaia.http.tls._CA_FILES", ("/no/such/file", str(certificate)))
+        monkeypatch.setattr("gaia.http.streams._CA_FILES", ("/no/such/file", str(certificate)))
         assert len(tls_context().get_ca_certs()) == 1
 
 
@@ -165,15 +166,3 @@ class TestHandshake:
         with pytest.raises(ConnectFailed, match=r"within 0.1 s"):
             post(connected(tls=client_side, connect_seconds=0.1), server.url, deadline=soon())
         done.set()
-
-    def test_it_can_be_interrupted(self, scripted: Scripted, connected: Connected, client_side: ssl.SSLContext) -> None:
-        connection = connected(tls=client_side)
-
-        def interrupt(server: RawServer, peer: socket.socket) -> None:
-            peer.recv(1)
-            connection.interrupt()
-            while peer.recv(1000):
-                pass
-
-        with pytest.raises(Interrupted):
-            post(connection, scripted(interrupt, scheme="https").url, deadline=soon())

@@ -166,7 +166,7 @@ from gaia.mcp.client import MCPClientManager
 
 registry, manager = ToolRegistry({}), MCPClientManager()
 tools = agent_tools.RegisteredTools()
-of_module = (log._registration, agent_tools._lock, manager._registry._lock, manager.config._lock)
+of_module = (log._registration, agent_tools._lock, manager._engine.registry._lock, manager.config._lock)
 held, go_on = threading.Event(), threading.Event()
 
 def hold():

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Unpack
 
-from gaia.mcp.aio.calls import call_tool, run, submit_tool
+from gaia.mcp.aio.calls import call_tool, request, run
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.pinned_client import AsyncPinnedClient
 from gaia.mcp.aio.threads import in_thread, stopping, until_done
@@ -17,7 +17,7 @@ from gaia.mcp.client.client_options import ClientSettings
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -126,7 +126,7 @@ class AsyncMCPClient:
         try:
             return await until_done(
                 functools.partial(self.sync.connect, keep_trying=keep_trying),
-                self.sync.request_disconnect if starts else _nothing,
+                self.sync._engine.request_disconnect if starts else _nothing,
             )
         except asyncio.CancelledError:
             if starts:
@@ -175,7 +175,7 @@ class AsyncMCPClient:
 
     def events(self) -> EventStream:
         """The events of this server from now on, for ``async for``, until it is disconnected. Needs a running loop."""
-        return EventStream(self.sync.listeners)
+        return EventStream(self.sync._engine.listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event`, on a callback thread; see `MCPClient.subscribe`. `events` needs none."""
@@ -255,7 +255,7 @@ class AsyncMCPClient:
 
     async def list_tools(self, refresh: bool = False) -> list[MCPTool]:
         """The tools on offer, filtered; from the cache unless `refresh`. Empty if the server cannot list them."""
-        if refresh or not self.sync.tool_calls.catalog.listed:
+        if refresh or not self.sync._engine.tool_calls.catalog.listed:
             return await in_thread(self.sync.list_tools, refresh)
         return self.sync.list_tools()
 
@@ -275,7 +275,7 @@ class AsyncMCPClient:
         the other, and all have ended when this returns. A task that is cancelled cancels the call.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        return await call_tool(self.sync.tool_calls, tool_name, arguments, options)
+        return await call_tool(self.sync._engine.tool_calls, tool_name, arguments, options)
 
     def pinned(self) -> AsyncPinnedClient:
         """A handle that stays with one replica of a server on a cluster; see `MCPClient.pinned`."""
@@ -297,40 +297,40 @@ class AsyncMCPClient:
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
         """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
-        pinned_prompt = method == "prompts/get" and self.sync.features.prompts_are_pinned
-        if pinned_prompt or self.sync.tool_calls.waits_in_caller:
+        pinned_prompt = method == "prompts/get" and self.sync._engine.features.prompts_are_pinned
+        if pinned_prompt or self.sync._engine.tool_calls.waits_in_caller:
             return await in_thread(self.sync.request, method, params, timeout=timeout)
         if method == "tools/call":
             params = params or {}
-            name, arguments = params.get("name"), params.get("arguments")
-            return (await submit_tool(self.sync.tool_calls, name, arguments, CallOptions(timeout))).answer
-        return await run(self.sync.trips, self.sync.features.request(method, params, timeout))
+            tool_calls, name, arguments = self.sync._engine.tool_calls, params.get("name"), params.get("arguments")
+            return await request(tool_calls.trips, tool_calls.new_request(name, arguments, CallOptions(timeout)))
+        return await run(self.sync._engine.trips, self.sync._engine.features.request(method, params, timeout))
 
     async def list_resources(self) -> list[dict[str, Any]]:
         """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
-        return await run(self.sync.trips, self.sync.features.list_resources())
+        return await run(self.sync._engine.trips, self.sync._engine.features.list_resources())
 
     async def list_resource_templates(self) -> list[dict[str, Any]]:
         """``{"uriTemplate": …, "name": …}`` each; see `MCPClient.list_resource_templates`."""
-        return await run(self.sync.trips, self.sync.features.list_resource_templates())
+        return await run(self.sync._engine.trips, self.sync._engine.features.list_resource_templates())
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """``{"contents": [{"uri": …, "mimeType": …, "text": … or "blob": …}]}``; a blob is in Base64."""
-        return await run(self.sync.trips, self.sync.features.read_resource(uri))
+        return await run(self.sync._engine.trips, self.sync._engine.features.read_resource(uri))
 
     async def subscribe_resource(self, uri: str) -> None:
         """Receive a `ResourceUpdated` event for each change of a resource; see `MCPClient.subscribe_resource`."""
-        await run(self.sync.trips, self.sync.features.subscribe_resource(uri))
+        await run(self.sync._engine.trips, self.sync._engine.features.subscribe_resource(uri))
 
     async def unsubscribe_resource(self, uri: str) -> None:
         """End `subscribe_resource`; harmless if the resource was not subscribed."""
-        await run(self.sync.trips, self.sync.features.unsubscribe_resource(uri))
+        await run(self.sync._engine.trips, self.sync._engine.features.unsubscribe_resource(uri))
 
     async def list_prompts(self) -> list[dict[str, Any]]:
         """``{"name": …, "title": …, "description": …, "arguments": [{"name": …, "required": …}]}`` each."""
-        if self.sync.features.prompts_are_pinned:
+        if self.sync._engine.features.prompts_are_pinned:
             return await in_thread(self.sync.list_prompts)
-        return await run(self.sync.trips, self.sync.features.list_prompts())
+        return await run(self.sync._engine.trips, self.sync._engine.features.list_prompts())
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
@@ -340,14 +340,14 @@ class AsyncMCPClient:
         self, ref: dict[str, Any], argument: dict[str, str], *, context: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """``{"completion": {"values": […], "total": …, "hasMore": …}}``; see `MCPClient.complete`."""
-        return await run(self.sync.trips, self.sync.features.complete(ref, argument, context))
+        return await run(self.sync._engine.trips, self.sync._engine.features.complete(ref, argument, context))
 
     async def set_logging_level(self, level: str) -> None:
         """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
 
         See `MCPClient.set_logging_level` for the words.
         """
-        await run(self.sync.trips, self.sync.features.set_logging_level(level))
+        await run(self.sync._engine.trips, self.sync._engine.features.set_logging_level(level))
 
 
 def _nothing() -> None:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from gaia.mcp.aio.calls import call_tool
 from gaia.mcp.aio.client import AsyncMCPClient
 from gaia.mcp.aio.event_stream import EventStream
-from gaia.mcp.aio.loop_inbox import WakeUp, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
@@ -22,7 +21,7 @@ from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -31,6 +30,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
+from gaia.runtime.loop_work import WakeUp, running_loop_work
 
 T = TypeVar("T")
 
@@ -200,16 +200,16 @@ class AsyncMCPClientManager:
     async def wait_ready(self, timeout: float | None = None) -> bool:
         """Wait until all servers that were loaded or added are ready; see `MCPClientManager.wait_ready`."""
         require_wait(timeout)
-        return await self._reach(self.sync.all_ready(), timeout)
+        return await self._reach(self.sync._engine.all_ready(), timeout)
 
     async def require(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until the servers `names` are ready, by default all; see `MCPClientManager.require`."""
         require_wait(timeout)
-        await self._reach(self.sync.presence_of(names), timeout)
+        await self._reach(self.sync._engine.presence_of(names), timeout)
 
     async def _reach(self, goal: Goal[T], timeout: float | None) -> T:
-        changed = WakeUp(running_loop_inbox())
-        with self.sync.readiness.watched(changed.send), contextlib.suppress(TimeoutError):
+        changed = WakeUp(running_loop_work())
+        with self.sync._engine.readiness.watched(changed.send), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not goal.is_over():
                     await changed.wait()
@@ -246,14 +246,14 @@ class AsyncMCPClientManager:
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
-            route = self.sync.routes.get(name)
+            route = self.sync._engine.routes.get(name)
             if route is None:
                 # Looking for a server that is about to start may wait.
-                route = await in_thread(self.sync.route_of, name, timeout)
+                route = await in_thread(self.sync._engine.route_of, name, timeout)
         except MCPError as error:
             return failure(error, name, None, arguments)
         try:
-            return await call_tool(route.client.tool_calls, route.tool.name, arguments, options)
+            return await call_tool(route.client._engine.tool_calls, route.tool.name, arguments, options)
         except NotConnected as error:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
@@ -269,7 +269,7 @@ class AsyncMCPClientManager:
 
     def events(self) -> EventStream:
         """The events of all servers from now on, for ``async for``, until `disconnect_all`. Needs a running loop."""
-        return EventStream(self.sync.listeners)
+        return EventStream(self.sync._engine.listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event`, on a callback thread; see `MCPClientManager.subscribe`.

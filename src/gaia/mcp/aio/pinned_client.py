@@ -7,7 +7,7 @@ from typing import Any
 from gaia.mcp.aio.calls import call_tool, run
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.pinned_client import PinnedClient
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
 
@@ -51,14 +51,14 @@ class AsyncPinnedClient:
         on_progress: OnProgress | None = None,
     ) -> ToolResult:
         """Call a tool at the replica; see `AsyncMCPClient.call_tool` and `PinnedClient.call_tool`."""
-        return await call_tool(self.sync.tool_calls, tool_name, arguments, CallOptions(timeout, on_progress))
+        return await call_tool(self.sync._tool_calls, tool_name, arguments, CallOptions(timeout, on_progress))
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """See `MCPClient.read_resource`. Raises SessionLost."""
-        return await run(self.sync.trips, self.sync.features.read_resource(uri))
+        return await run(self.sync._tool_calls.trips, self.sync._features.read_resource(uri))
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """See `MCPClient.get_prompt`. Raises SessionLost."""
-        if self.sync.features.prompts_are_pinned:
+        if self.sync._features.prompts_are_pinned:
             return await in_thread(self.sync.get_prompt, name, arguments)
-        return await run(self.sync.trips, self.sync.features.get_prompt(name, arguments))
+        return await run(self.sync._tool_calls.trips, self.sync._features.get_prompt(name, arguments))

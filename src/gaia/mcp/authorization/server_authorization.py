@@ -92,6 +92,7 @@ class ServerAuthorization:
         Written by the holder of `_asking`.
         """
         self._loaded: Stamp = None
+        self._was_read = False
         self._refused: Stamp = None
         """The file as it was when the server last refused what it holds."""
         self._run_lock = reentrant_lock()
@@ -124,9 +125,9 @@ class ServerAuthorization:
     def ready_login(self) -> tuple[bool, str | None]:
         """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs.
 
-        Reads no file: a login that came meanwhile is found out when the server refuses the request.
+        Reads the file only once: a login that came meanwhile is found out when the server refuses the request.
         """
-        login = self._login
+        login = self._login or (None if self._was_read else self._read())
         if login is None or self._is_readable_on_the_way:
             return True, None
         token = login.token
@@ -342,6 +343,7 @@ class ServerAuthorization:
 
     def _read(self) -> Login | None:
         """What the file holds now; it is read again only if it has changed."""
+        self._was_read = True
         stamp = self._file.stamp()
         if stamp != self._loaded or stamp is None:
             self._take(None if stamp is None else self._file.read())

@@ -77,7 +77,7 @@ class ClientFactory:
         """What each client was made of. Single entries are set and read, by any thread."""
 
     def relay(self, pipe_loop: PipeLoop | None) -> None:
-        """See `MCPClientManager.relay`."""
+        """See `ManagerEngine.relay`."""
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
         self.services = msgspec.structs.replace(self.services, pipe_loop=pipe_loop)
 
@@ -89,7 +89,7 @@ class ClientFactory:
         """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
         client = self.new_client(name, config)
         origin = Origin(name, config, source)
-        client.join(self._services_for(name, client, origin), self.defaults)
+        client._engine.join(self._services_for(name, client, origin), self.defaults)
         self._origins[client] = origin
         self._registry.reserve(name, client)
         return client
@@ -106,12 +106,12 @@ class ClientFactory:
         )
 
     def reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> MCPError | None:
-        """Have `client` go on with what `successor` was made of, which is `origin`; see `MCPClient.reconfigure`."""
+        """Have `client` go on with what `successor` was made of, which is `origin`; see `ClientEngine.reconfigure`."""
         earlier = self._origins.get(client)
         if earlier is not None:
             origin.follow(earlier)
-        successor.join(self._services_for(name, client, origin), self.defaults)
-        error = client.reconfigure(successor)
+        successor._engine.join(self._services_for(name, client, origin), self.defaults)
+        error = client._engine.reconfigure(successor._engine)
         if client.transport is successor.transport:
             # It is so after an error, too, if the server was not ready before.
             self._origins[client] = origin
@@ -133,21 +133,21 @@ class ClientFactory:
     ) -> MCPError | None:
         """Have an instance go on with the entry that its server has now. May wait."""
         origin = self._origins.get(shared)
-        if origin is None or client.entry == origin.server:
+        if origin is None or client._engine.entry == origin.server:
             return None
         successor = self.new_client(client.name, origin.entry)
         self._join_instance(successor, shared, origin, on_event)
-        return client.reconfigure(successor)
+        return client._engine.reconfigure(successor._engine)
 
     def _join_instance(
         self, client: MCPClient, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]
     ) -> None:
-        tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
+        tools = [tool.definition for tool in shared._engine.tool_calls.catalog.tools if tool.definition]
         services = msgspec.structs.replace(
             self.services,
             source=origin.source,
             pins=lambda name: pins_in(origin.source, name, self._lock_file),
             on_event=on_event,
-            memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
+            memory=ServerMemory(last=RememberedServer(shared._engine.session.profile, tools)),
         )
-        client.join(services, msgspec.structs.replace(self.defaults, lazy=True))
+        client._engine.join(services, msgspec.structs.replace(self.defaults, lazy=True))

@@ -13,16 +13,19 @@ from gaia import __version__
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.config.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.rpc.recorder import Recorders
-from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.callbacks import CallbackGroup, CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
-from gaia.mcp.supervision.context import RecyclingLimits
+from gaia.mcp.supervision.context import RecyclingLimits, SupervisionHooks
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.tools.pins import ServerPins, default_pins
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.transports.base import MCPTransport
 from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.threads import DaemonPool
@@ -238,6 +241,27 @@ def threads_for(owner: str) -> Threads:
     }
 
 
-def identity_of(options: ClientOptions) -> ClientIdentity:
-    """What the servers of a client are told of it."""
-    return ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
+class ClientSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the parts of one client are made of: its server, its settings, and what it shares."""
+
+    name: str
+    """What this program calls the server."""
+    transport: MCPTransport
+    options: ClientOptions
+    services: SharedServices
+    hooks: SupervisionHooks
+    """Told what happens to the server."""
+    server_requests: ServerRequests
+    observer: Observer
+    callbacks: CallbackGroup
+    """Runs the callbacks of submitted calls."""
+
+    @property
+    def identity(self) -> ClientIdentity:
+        """What the server is told of the client."""
+        return ClientIdentity("GAIA MCP Client", __version__, self.options.features.capabilities)
+
+    def pins(self) -> ServerPins:
+        """The approved definitions of the server."""
+        own = self.options.pins
+        return self.services.pins(self.name) if own is None else own

@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -108,12 +108,6 @@ class Changes:
 logger = get_logger(__name__)
 
 
-class Connect(Protocol):
-    """Connects a client whose name is reserved. True if its server belongs to the connected ones now."""
-
-    def __call__(self, name: str, client: MCPClient, *, keep_trying: bool) -> bool: ...
-
-
 class ConfiguredServers:
     """Starts what a configuration names, each server on a thread of its own, and applies another one. Thread-safe.
 
@@ -127,14 +121,12 @@ class ConfiguredServers:
         registry: ServerRegistry,
         readiness: Readiness,
         factory: ClientFactory,
-        connect: Connect,
         adopt: Callable[[MCPConfig], None],
     ) -> None:
         """`adopt` is given the configuration that holds from now on, before anything is done about it."""
         self._registry = registry
         self._readiness = readiness
         self._factory = factory
-        self._connect = connect
         self._adopt = adopt
         self._lock = reentrant_lock()
         """Owns `_starters`."""
@@ -169,7 +161,7 @@ class ConfiguredServers:
             if client is None:
                 continue
             # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
-            connect = functools.partial(self._connect, name, client, keep_trying=keep_trying)
+            connect = functools.partial(self._registry.connect, name, client, keep_trying=keep_trying)
             thread = EngineThread(connect, f"mcp-{name}-start")
             try:
                 thread.start()
@@ -180,7 +172,7 @@ class ConfiguredServers:
         self._note_starters(threads.values())
         for name, client in unstarted:
             # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
-            self._connect(name, client, keep_trying=keep_trying)
+            self._registry.connect(name, client, keep_trying=keep_trying)
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads.values():
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -255,7 +247,7 @@ class ConfiguredServers:
                 start = functools.partial(self._start, name, started, stops)
                 threads.append(changes.begin(name, "started", start))
                 continue
-            if successor.can_follow(client):
+            if successor._engine.can_follow(client._engine):
                 replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
             else:
                 replace = functools.partial(self._change_place, name, client, make, stops)
@@ -278,7 +270,7 @@ class ConfiguredServers:
         if stops != self._stops:
             # `disconnect_all` may have come before the name was reserved.
             self._registry.drop(name, client)
-        if self._connect(name, client, keep_trying=True):
+        if self._registry.connect(name, client, keep_trying=True):
             return None
         return client.last_error or "it was disconnected meanwhile"
 
@@ -320,7 +312,7 @@ class ConfiguredServers:
         """Ask the servers to end that were taken away and finish their calls."""
         for departing in list(self._departing):
             # They have had their time.
-            departing.request_disconnect()
+            departing._engine.request_disconnect()
 
     def join(self) -> None:
         """Wait for the threads, after their servers were taken away."""

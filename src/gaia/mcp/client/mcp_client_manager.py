@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from gaia.mcp.authorization.config import OnAuthorization
-from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig, as_config
-from gaia.mcp.client.configured_servers import AppliedConfig, ConfiguredServers
+from gaia.mcp.client.configured_servers import AppliedConfig
+from gaia.mcp.client.manager_engine import ManagerEngine
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, Presence, Readiness, enabled_servers, require_wait
-from gaia.mcp.client.server_registry import Route, ServerRegistry
-from gaia.mcp.client.tool_calls import failure, require_tool_name
+from gaia.mcp.client.readiness import LOADING_SECONDS, enabled_servers, require_wait
+from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
-from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
+from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,
@@ -29,22 +28,15 @@ from gaia.mcp.supervision.client_features import (
     Roots,
     RootsSource,
 )
-from gaia.mcp.supervision.events import Event, Listener, Listeners, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.status import ServerStatus
-from gaia.mcp.tools.naming import owner_of
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.runtime.log import enable_debug, exception_text, get_logger
-from gaia.telemetry import attributes as names
-from gaia.telemetry import metrics
 
 logger = get_logger(__name__)
-
-_TO_BEGIN_SECONDS = 5.0
-"""For a thread that was started to begin its work."""
 
 
 class MCPClientManager:
@@ -100,8 +92,6 @@ class MCPClientManager:
             enable_debug()
         self.start_timeout = start_timeout
         """How many seconds `load_from_config` waits for servers, if it is not told."""
-        self.config = MCPConfig(trust_local=trust_local) if config is None else as_config(config)
-        """The configuration of the servers."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
         features = ClientFeatures(
@@ -111,22 +101,13 @@ class MCPClientManager:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self.recorders = Recorders()
-        """Where servers are recorded, if they are."""
-        self.listeners = Listeners()
-        """Told of the events of all servers."""
-        self._registry = ServerRegistry(self._joined)
-        self.readiness = Readiness()
-        """Changes with the conditions of the servers."""
-        self._presence = Presence(lambda: self.config, self.status, lambda: self._clients)
-        """Which of them are ready, and why others are not."""
-        self._factory = ClientFactory(
-            self._registry,
+        self._engine = ManagerEngine(
+            MCPConfig(trust_local=trust_local) if config is None else as_config(config),
             SharedServices(
                 **threads_for("manager"),
                 tool_filter=tool_filter,
                 on_authorization=on_authorization,
-                recorders=self.recorders,
+                recorders=Recorders(),
             ),
             ClientOptions(
                 restart_policy=restart_policy,
@@ -135,17 +116,22 @@ class MCPClientManager:
                 features=features,
             ),
             None if tool_lock_file is None else Path(tool_lock_file).absolute(),
-            self._new_client,
-            self._happened,
+            lambda name, entry: MCPClient.from_config(name, entry, debug=debug),
         )
-        self._configured = ConfiguredServers(
-            self._registry, self.readiness, self._factory, self._connect, self._adopt_config
-        )
+
+    @property
+    def config(self) -> MCPConfig:
+        """The configuration of the servers."""
+        return self._engine.config
+
+    @config.setter
+    def config(self, config: MCPConfig) -> None:
+        self._engine.config = config
 
     @property
     def _clients(self) -> dict[str, MCPClient]:
         """The connected clients, under the name that the specification gives them."""
-        return self._registry.connected
+        return self._engine.registry.connected
 
     def __enter__(self) -> MCPClientManager:
         if self.config.config_file is None:
@@ -159,14 +145,6 @@ class MCPClientManager:
 
     def __exit__(self, *_: object) -> None:
         self.disconnect_all()
-
-    def relay(self, pipe_loop: PipeLoop | None) -> None:
-        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
-
-        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
-        loop. With None, threads read.
-        """
-        self._factory.relay(pipe_loop)
 
     # Servers.
 
@@ -188,64 +166,44 @@ class MCPClientManager:
                 f"server {name!r}: expected a config dict such as "
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
-        client = self._factory.make(name, config, None if save is False else self.config.config_file)
-        if not self._connect(name, client, keep_trying=False):
+        client = self._engine.factory.make(name, config, None if save is False else self.config.config_file)
+        if not self._engine.registry.connect(name, client, keep_trying=False):
             reason = client.last_error or "it was disconnected meanwhile"
             raise ServerUnavailable(f"Failed to connect to server {name!r}: {reason}")
         try:
             # A configuration class of the application may have the specification's two parameters alone.
             self.config.add_server(name, config, **({"save": False} if save is False else {}))
         except BaseException:
-            self._registry.drop(name, client)
+            self._engine.registry.drop(name, client)
             client.disconnect()
             raise
         return client
 
     def remove_server(self, name: str) -> None:
         """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
-        client = self._registry.client_of(name)
+        client = self._engine.registry.client_of(name)
         exists = self.config.server_exists(name)
         if client is not None:
-            client.request_disconnect()
+            client._engine.request_disconnect()
         try:
             # As long as the name is taken: what is there later belongs to the next server of this name.
             if exists:
                 self.config.remove_server(name)
         finally:
-            self._registry.forget_failure(name)
+            self._engine.registry.forget_failure(name)
             if client is not None:
-                self._registry.drop(name, client)
+                self._engine.registry.drop(name, client)
                 client.disconnect()
-        self.readiness.changed()
+        self._engine.readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
-
-    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
-        """A further client of a server of this manager, with a process of its own, for code that needs several.
-
-        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
-        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
-        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
-        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
-        ValueError if no server of this name was started.
-        """
-        shared = self._registry.client_of(name)
-        instance = None if shared is None else self._factory.new_instance(shared, on_event)
-        if instance is None:
-            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
-        return instance
-
-    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
-        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
-        shared = self._registry.client_of(client.name)
-        return None if shared is None else self._factory.renew_instance(client, shared, on_event)
 
     def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
 
         Calls under way end as cancelled. Raises ValueError if no server of this name was started.
         """
-        client = self._registry.client_of(name)
+        client = self._engine.registry.client_of(name)
         if client is None:
             raise ValueError(f"server {name!r} is not running, so there is nothing to stop")
         client.disconnect()
@@ -262,16 +220,16 @@ class MCPClientManager:
         `load_from_config`. Raises ValueError for a name that is not configured, for a server that is disabled or being
         started, and for a configuration that cannot be used.
         """
-        if name in self._registry and name not in self._clients:
+        if name in self._engine.registry and name not in self._clients:
             raise ValueError(f"server {name!r} is being started already")
-        client = self._registry.client_of(name)
+        client = self._engine.registry.client_of(name)
         if client is not None:
             restarted = False
             try:
                 restarted = client.restart(keep_trying=True)
             finally:
                 # An exception of a signal handler does not undo it: the client stays one of the manager's.
-                if self._registry.client_of(name) is not client:
+                if self._engine.registry.client_of(name) is not client:
                     # It was removed meanwhile, perhaps before it was started here.
                     client.disconnect()
                     restarted = False
@@ -283,8 +241,8 @@ class MCPClientManager:
             raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_entries())}")
         if entry.get("disabled"):
             raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
-        client = self._factory.make(name, entry, self.config.source_of(name))
-        return self._connect(name, client, keep_trying=True)
+        client = self._engine.factory.make(name, entry, self.config.source_of(name))
+        return self._engine.registry.connect(name, client, keep_trying=True)
 
     def restart_server(self, name: str) -> bool:
         """The same as `restart`."""
@@ -294,16 +252,12 @@ class MCPClientManager:
         """The client of a connected server, restarting ones included; None if there is no such server."""
         return self._clients.get(name)
 
-    def client_of(self, name: str) -> MCPClient | None:
-        """The client of a server that was started, whether it is connected yet or not; None if there is none."""
-        return self._registry.client_of(name)
-
     def list_servers(self) -> list[str]:
         """The names of the servers that were connected and not removed, restarting ones included.
 
         They are in the order of the configuration; those that are not in it come last.
         """
-        return self._registry.in_order(self._clients)
+        return self._engine.registry.in_order(self._clients)
 
     def load_from_config(self, timeout: float | None = None, *, keep_trying: bool = True) -> None:
         """Connect to all configured servers at once, except disabled and already connected ones.
@@ -321,7 +275,7 @@ class MCPClientManager:
         """
         require_wait(timeout)
         seconds = self.start_timeout if timeout is None else timeout
-        self._configured.load(self.config, seconds, keep_trying=keep_trying)
+        self._engine.configured.load(self.config, seconds, keep_trying=keep_trying)
 
     def apply(
         self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
@@ -343,28 +297,28 @@ class MCPClientManager:
         be it one that could not be used before either.
         """
         require_wait(timeout)
-        return self._configured.apply(as_config(config), timeout)
+        return self._engine.configured.apply(as_config(config), timeout)
 
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
-        self._configured.stop()
-        clients = self._registry.take_all()
-        self._configured.end_departing()
+        self._engine.configured.stop()
+        clients = self._engine.registry.take_all()
+        self._engine.configured.end_departing()
         try:
             for client in clients.values():
-                client.request_disconnect()
+                client._engine.request_disconnect()
             for name, client in clients.items():
                 _disconnect(name, client)
         except BaseException:
             # A signal handler has raised it. No other code has these clients any more.
             for client in clients.values():
-                client.request_disconnect()
+                client._engine.request_disconnect()
             raise
-        self._registry.wait_for_starts()
-        self._configured.join()
-        self._factory.services.close()
-        self.readiness.changed()
-        self.listeners.end()
+        self._engine.registry.wait_for_starts()
+        self._engine.configured.join()
+        self._engine.factory.services.close()
+        self._engine.readiness.changed()
+        self._engine.listeners.end()
 
     def wait_ready(self, timeout: float | None = None) -> bool:
         """Wait until all servers that were loaded or added are ready, at most `timeout` seconds (None: no limit).
@@ -376,8 +330,8 @@ class MCPClientManager:
         configuration has no servers to start. Raises ValueError for a `timeout` that is no duration.
         """
         require_wait(timeout)
-        goal = self.all_ready()
-        self.readiness.wait(goal.is_over, timeout)
+        goal = self._engine.all_ready()
+        self._engine.readiness.wait(goal.is_over, timeout)
         return goal.outcome()
 
     def require(self, *names: str, timeout: float | None = 30.0) -> None:
@@ -389,28 +343,17 @@ class MCPClientManager:
         `timeout` that is no duration.
         """
         require_wait(timeout)
-        goal = self.presence_of(names)
-        self.readiness.wait(goal.is_over, timeout)
+        goal = self._engine.presence_of(names)
+        self._engine.readiness.wait(goal.is_over, timeout)
         goal.outcome()
-
-    # What the two wait for; tasks wait for it in another way than threads.
-
-    def all_ready(self) -> Goal[bool]:
-        """For `wait_ready`."""
-        return self._presence.all_ready()
-
-    def presence_of(self, names: tuple[str, ...]) -> Goal[None]:
-        """For `require`."""
-        return self._presence.required(names)
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
         """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
-        server = self._registry.owner_of(tool_name)
-        return None if server is None else self._presence.why_absent(server)
+        return self._engine.absence_of(tool_name)
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
-        offered = self._factory.defaults.features.roots
+        offered = self._engine.factory.defaults.features.roots
         if offered is None:
             raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")
         offered.replace(roots)
@@ -425,7 +368,7 @@ class MCPClientManager:
         They are in the order of `list_servers`, and those of one server in its own order. A server that fails keeps
         those that it listed last.
         """
-        return [route.tool for route in self._registry.routes.values()]
+        return [route.tool for route in self._engine.registry.routes.values()]
 
     def call_tool(
         self,
@@ -444,38 +387,15 @@ class MCPClientManager:
         cause and the seconds until the server is tried again. A call waits for a server that is being started.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        route = self._registry.routes.get(name) or self._route_to_absent(name, timeout)
-        if route is None:
-            return failure(self._no_route(name), name, None, arguments)
         try:
-            return route.client.tool_calls.call(route.tool.name, arguments, options)
+            route = self._engine.registry.routes.get(name) or self._engine.route_of(name, timeout)
+        except MCPError as error:
+            return failure(error, name, None, arguments)
+        try:
+            return route.client._engine.tool_calls.call(route.tool.name, arguments, options)
         except NotConnected as error:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
-
-    @property
-    def routes(self) -> Mapping[str, Route]:
-        """The way of a call to each tool that `list_tools` lists, by its namespaced name. Replaced as a whole."""
-        return self._registry.routes
-
-    def route_of(self, name: str, timeout: float | None = None) -> Route:
-        """The way of a call to a tool, whether it is listed or not. Raises as `submit_tool` does.
-
-        May wait some seconds for a start to begin, at most `timeout`.
-        """
-        route = self._registry.routes.get(name) or self._route_to_absent(name, timeout)
-        if route is None:
-            raise self._no_route(name)
-        return route
-
-    def _route_to_absent(self, name: str, timeout: float | None) -> Route | None:
-        """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
-        require_tool_name(name)
-        if self._registry.is_about_to_start(name):
-            # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
-            seconds = _TO_BEGIN_SECONDS if timeout is None else min(timeout, _TO_BEGIN_SECONDS)
-            self.readiness.wait(lambda: not self._registry.is_about_to_start(name), seconds)
-        return self._registry.route_to_absent(name)
 
     def submit_tool(
         self,
@@ -494,25 +414,12 @@ class MCPClientManager:
         is raised by the future.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        route = self.route_of(name, timeout)
+        route = self._engine.route_of(name, timeout)
         try:
-            return route.client.tool_calls.submit(route.tool.name, arguments, options)
+            return route.client._engine.tool_calls.submit(route.tool.name, arguments, options)
         except NotConnected as error:
             # The server was removed after the route had been found.
             raise ServerUnavailable(error.message) from error
-
-    def _no_route(self, name: str) -> MCPError:
-        """Why there is no route to a tool. Counts the call, which no client gets to count."""
-        error: MCPError = self._registry.no_route(name)
-        if isinstance(error, ServerUnavailable):
-            error = self.absence_of(name) or error
-        elif isinstance(error, UnknownTool):
-            # Servers that were never loaded are unknown to the registry.
-            owner = owner_of(name, self.config.get_entries())
-            if owner is not None and owner not in [status.name for status in self.status()]:
-                error = self._presence.why_absent(owner) or error
-        metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
-        return error
 
     # Condition.
 
@@ -524,7 +431,7 @@ class MCPClientManager:
 
     def status(self) -> list[ServerStatus]:
         """The condition of every server, in the order of the configuration; those that are not in it come last."""
-        return self._registry.status()
+        return self._engine.registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event` of every server, one at a time, on a callback thread.
@@ -533,38 +440,7 @@ class MCPClientManager:
         server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
         that ends the subscription.
         """
-        return self.listeners.subscribe(listener, self._factory.services.callbacks)
-
-    # For the factory, and for what is configured.
-
-    def _new_client(self, name: str, entry: Mapping[str, Any]) -> MCPClient:
-        return MCPClient.from_config(name, entry, debug=self.debug)
-
-    def _adopt_config(self, config: MCPConfig) -> None:
-        self.config = config
-
-    def _connect(self, name: str, client: MCPClient, *, keep_trying: bool) -> bool:
-        try:
-            return self._registry.connect(name, client, keep_trying=keep_trying)
-        finally:
-            self.readiness.changed()
-
-    def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
-        self.listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
-
-    def _happened(self, name: str, client: MCPClient, event: Event) -> None:
-        """Something has happened to a server; called on its supervisor's thread, or on one that connects its client."""
-        tools: tuple[MCPTool, ...] = ()
-        if isinstance(event, StateChanged) and event.new is ServerState.READY:
-            tools = self._registry.came_up(name, client)
-        elif isinstance(event, ToolsChanged) and self._registry.is_starting(name):
-            # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
-            return
-        self.listeners.publish(event)
-        if tools:
-            self._joined(name, tools)
-        if isinstance(event, StateChanged):
-            self.readiness.changed()
+        return self._engine.listeners.subscribe(listener, self._engine.factory.services.callbacks)
 
 
 def _disconnect(name: str, client: MCPClient) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.features import ServerFeatures
+from gaia.mcp.client.session import BoundSession
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
-from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
 
@@ -24,16 +23,9 @@ class PinnedClient:
 
     def __init__(self, session: BoundSession, tool_calls: ToolCalls, features: ServerFeatures) -> None:
         """For `MCPClient`; the parts make their requests through `session`."""
-        self.tool_calls = tool_calls
-        """The part that calls tools."""
-        self.features = features
-        """The part that reads resources and prompts, as exchanges."""
+        self._tool_calls = tool_calls
+        self._features = features
         self._session = session
-
-    @property
-    def trips(self) -> RoundTrips:
-        """Makes the requests."""
-        return self.tool_calls.trips
 
     @property
     def placement(self) -> PlacementStatus | None:
@@ -64,7 +56,7 @@ class PinnedClient:
         on_progress: OnProgress | None = None,
     ) -> ToolResult:
         """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if that is lost."""
-        return self.tool_calls.call(tool_name, arguments, CallOptions(timeout, on_progress))
+        return self._tool_calls.call(tool_name, arguments, CallOptions(timeout, on_progress))
 
     def submit_tool(
         self,
@@ -75,12 +67,12 @@ class PinnedClient:
         on_progress: OnProgress | None = None,
     ) -> CallFuture:
         """Like `call_tool`, without waiting; see `MCPClient.submit_tool`."""
-        return self.tool_calls.submit(tool_name, arguments, CallOptions(timeout, on_progress))
+        return self._tool_calls.submit(tool_name, arguments, CallOptions(timeout, on_progress))
 
     def read_resource(self, uri: str) -> dict[str, Any]:
         """See `MCPClient.read_resource`. Raises SessionLost."""
-        return self.trips.run(self.features.read_resource(uri))
+        return self._tool_calls.trips.run(self._features.read_resource(uri))
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """See `MCPClient.get_prompt`. Raises SessionLost."""
-        return self.trips.run(self.features.get_prompt(name, arguments))
+        return self._tool_calls.trips.run(self._features.get_prompt(name, arguments))

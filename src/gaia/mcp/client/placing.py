@@ -8,41 +8,31 @@ import sys
 from pathlib import Path
 
 from gaia import __version__
-from gaia.mcp.client.client_options import ClientOptions, identity_of
+from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.cluster.wire import HostSettings, KnownTools, WireProfile
-from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.server_requests import ServerRequests
-from gaia.telemetry.spans import Executor
 
 
-def placed_context(
-    name: str,
-    transport: PlacedTransport,
-    options: ClientOptions,
-    hooks: SupervisionHooks,
-    server_requests: ServerRequests,
-    observer: Observer,
-    executor: Executor,
-) -> PlacedContext:
+def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedContext:
     """For all hosts that a server has one after the other."""
     # What the host tells of its network is not that of this program, which talks to Ray.
-    observer.network = {"network.transport": "tcp"}
-    observer.redact = str
+    setup.observer.network = {"network.transport": "tcp"}
+    setup.observer.redact = str
 
+    options, hooks = setup.options, setup.hooks
     limits = options.start_limits(transport.timeout)
 
     def settings() -> HostSettings:
         return HostSettings(
             version=__version__,
-            name=name,
+            name=setup.name,
             driver=_this_program(),
             launch=transport.launch(),
             timeout=transport.timeout,
-            capabilities=dict(identity_of(options).capabilities),
+            capabilities=dict(options.features.capabilities),
             question_timeout=options.question_timeout,
             protocol=options.protocol,
             start_timeout=limits.ready,
@@ -63,7 +53,7 @@ def placed_context(
         )
 
     return PlacedContext(
-        name=name,
+        name=setup.name,
         placement=transport.placement,
         engine=transport.engine,
         settings=settings,
@@ -73,9 +63,9 @@ def placed_context(
         is_lazy=options.lazy,
         max_pending=options.max_pending,
         hooks=hooks,
-        server_requests=server_requests,
-        observer=observer,
-        executor=executor,
+        server_requests=setup.server_requests,
+        observer=setup.observer,
+        executor=setup.callbacks.lane().post,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from gaia.mcp.client.config import MCPConfig
@@ -113,65 +113,6 @@ def require_wait(timeout: float | None, name: str = "timeout") -> None:
     """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
     if timeout not in (None, 0):
         require_seconds(name, timeout)
-
-
-class Presence:
-    """Looks at the servers each time that it is asked, and keeps nothing. Thread-safe."""
-
-    def __init__(
-        self,
-        config: Callable[[], MCPConfig],
-        status: Callable[[], list[ServerStatus]],
-        connected: Callable[[], Container[str]],
-    ) -> None:
-        """`config` is what the manager has now, `connected` are the servers whose tools can be called."""
-        self._config = config
-        self._status = status
-        self._connected = connected
-
-    def all_ready(self) -> Goal[bool]:
-        """All servers that were started are ready; if none was, all that could be."""
-
-        def is_over() -> bool:
-            absences = self._absences(self._awaited())
-            return not absences or any(absence.is_final for absence in absences)
-
-        return Goal(is_over, lambda: not self._absences(self._awaited()))
-
-    def required(self, names: tuple[str, ...]) -> Goal[None]:
-        """The servers `names` are ready, by default all that are enabled. Fails with `ServerUnavailable`."""
-        names = names or tuple(enabled_servers(self._config()))
-
-        def check() -> None:
-            if missing := self._absences(names):
-                raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
-
-        return Goal(lambda: all(absence.is_final for absence in self._absences(names)), check)
-
-    def why_absent(self, name: str) -> ServerUnavailable | None:
-        """What keeps one server from being ready; None if it is."""
-        absences = self._absences([name])
-        return absences[0].error if absences else None
-
-    def _awaited(self) -> list[str]:
-        return [status.name for status in self._status()] or enabled_servers(self._config())
-
-    def _absences(self, names: Iterable[str]) -> list[Absence]:
-        """Why those among `names` that are not ready are not."""
-        statuses = {status.name: status for status in self._status()}
-        config, connected = self._config(), self._connected()
-        entries = config.get_entries()
-        found = (
-            absence_of(
-                name,
-                statuses.get(name),
-                is_configured=name in entries,
-                is_disabled=is_disabled(config, name),
-                joined=name in connected,
-            )
-            for name in names
-        )
-        return [absence for absence in found if absence is not None]
 
 
 def enabled_servers(config: MCPConfig) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.readiness import Readiness
 from gaia.mcp.errors import ServerUnavailable, ToolDenied, UnknownTool
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -53,11 +54,13 @@ class ServerRegistry:
     Thread-safe.
     """
 
-    def __init__(self, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
+    def __init__(self, readiness: Readiness, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
         """``on_joined(name, tools)`` is called for each server whose tools can be called now.
 
-        It is called by the thread that connected the server, without the lock.
+        It is called by the thread that connected the server, without the lock. `readiness` is told of each attempt to
+        connect that has ended.
         """
+        self._readiness = readiness
         self._on_joined = on_joined
         self._lock = reentrant_lock()
         """Owns everything below. Never held while a server is waited for, or user code runs."""
@@ -101,7 +104,7 @@ class ServerRegistry:
                 raise NameTaken(f"server {name!r} already exists; remove it first, or choose another name")
             if name in self._waiting:
                 self._replaced[client] = self._waiting[name]
-                self._waiting.pop(name).request_disconnect()
+                self._waiting.pop(name)._engine.request_disconnect()
             self._starting[name] = client
             self._known[name] = None
 
@@ -142,6 +145,7 @@ class ServerRegistry:
         finally:
             self._connecting.pop(client, None)
             start.over.open()
+            self._readiness.changed()
 
     def _join(self, name: str, client: MCPClient, start: _Start, connected: bool, *, keep_trying: bool) -> bool:
         """Note the end of a start. True if the client belongs to the registry now."""
@@ -211,7 +215,7 @@ class ServerRegistry:
                 self._offers.pop(name, None)
             self._changes += 1
         self._rebuild_routes()
-        client.request_disconnect()
+        client._engine.request_disconnect()
 
     def refused(self, name: str, reason: str) -> None:
         """There is no client for this server, unless another one has its name."""
@@ -267,7 +271,7 @@ class ServerRegistry:
         client = None if server is None else self.client_of(server)
         if server is None or client is None or client.state is ServerState.CREATED:
             return None
-        if self.connected.get(server) is client and (client.is_connected() or client.tool_calls.catalog.listed):
+        if self.connected.get(server) is client and (client.is_connected() or client._engine.tool_calls.catalog.listed):
             # The thread that has it join may not have come to the routes yet.
             self._rebuild_routes()
             return self.routes.get(tool_name)
@@ -290,7 +294,7 @@ class ServerRegistry:
         with self._lock:
             known, failed = self._known.copy(), dict(self._failed)
         pair = assign(hidden, known).get(name)
-        refusal = None if pair is None else hidden[pair].refusal_of(pair[1])
+        refusal = None if pair is None else hidden[pair]._engine.refusal_of(pair[1])
         if refusal is not None:
             return refusal
         server = self.owner_of(name)
@@ -376,4 +380,4 @@ class ServerRegistry:
                 continue
             while start.unwanted and start.thread != this_thread and not start.over.wait(_ASK_AGAIN_SECONDS):
                 # It may have been connected only after it was asked to disconnect.
-                client.request_disconnect()
+                client._engine.request_disconnect()

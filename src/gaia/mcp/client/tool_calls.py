@@ -5,20 +5,18 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
-from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
-from gaia.mcp.requests.round_trips import RoundTrips
-from gaia.mcp.supervision.callbacks import CallbackGroup, Callbacks
+from gaia.mcp.requests.submitted_request import CallFuture
+from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.context import Listing
-from gaia.mcp.supervision.events import Event
 from gaia.mcp.tools.output_validation import OutputCheck, OutputChecks, OutputValidation
 from gaia.mcp.tools.pins import PinGate
 from gaia.mcp.tools.tool import MCPTool
@@ -39,30 +37,17 @@ Json = dict[str, Any]
 class ToolCalls:
     """The tools of one client. Thread-safe."""
 
-    def __init__(
-        self,
-        name: str,
-        options: ClientOptions,
-        services: SharedServices,
-        trips: RoundTrips,
-        observer: Observer,
-        cache: ResponseCache,
-        callbacks: CallbackGroup,
-        on_event: Callable[[Event], None],
-    ) -> None:
-        """`trips` makes the requests; `on_event` is told when the tools have changed.
-
-        `callbacks` runs the callbacks of submitted calls.
-        """
-        self.catalog = ToolCatalog(name)
-        self.output_checks = OutputChecks(name)
+    def __init__(self, setup: ClientSetup, trips: ClientRequests, cache: ResponseCache) -> None:
+        """`trips` makes the requests."""
+        self.catalog = ToolCatalog(setup.name)
+        self.output_checks = OutputChecks(setup.name)
         """Where results are compared with what the tools have promised."""
-        self._name = name
+        self._name = setup.name
         self._trips = trips
-        self._observer = observer
-        self.adopt(options, services, on_event)
+        self._observer = setup.observer
+        self.adopt(setup)
         self._cache = cache
-        self._callbacks = callbacks
+        self._callbacks = setup.callbacks
         self._listings = itertools.count(1)
         """The numbers of requests for the tools."""
         self._taking_effect = reentrant_lock()
@@ -70,27 +55,25 @@ class ToolCalls:
         told in order. Reentrant, because a signal handler may disconnect meanwhile."""
         self._newest = 0
         """The number of the request whose answer is in the catalog, or that the client forgot last."""
-        self._on_event = on_event
 
     @property
-    def trips(self) -> RoundTrips:
+    def trips(self) -> ClientRequests:
         """Makes the requests."""
         return self._trips
 
-    def over(self, trips: RoundTrips) -> ToolCalls:
+    def over(self, trips: ClientRequests) -> ToolCalls:
         """The same tools, with the same filters and pins, called in another way."""
         other = copy.copy(self)
         other._trips = trips
         return other
 
-    def adopt(self, options: ClientOptions, services: SharedServices, on_event: Callable[[Event], None]) -> None:
+    def adopt(self, setup: ClientSetup) -> None:
         """Other settings hold from now on: for calls at once, and for what is listed from the next listing on."""
-        pins, name = options.pins, self._name
+        options, name = setup.options, self._name
         self.outputs = OutputValidation(name, options.output_validation or "warn", self._observer.masked)
-        self._gate = PinGate(
-            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
-        )
-        self._options, self._services = options, services
+        self._gate = PinGate(name, options.pin_tools or "off", setup.pins, setup.hooks.happened)
+        self._on_event = setup.hooks.happened
+        self._options, self._services = options, setup.services
 
     # Which there are.
 
@@ -225,7 +208,7 @@ class ToolCalls:
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
-    ) -> ClientRequest:
+    ) -> RequestExchange:
         """A `tools/call`, unless it is not allowed. Every tool call passes here.
 
         A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
@@ -242,7 +225,7 @@ class ToolCalls:
         if params is None:
             params = observed
         observation = self._observer.follow("tools/call", observed, tool_name)
-        return ClientRequest(
+        return RequestExchange(
             "tools/call",
             params if observation is None else observation.prepare(params),
             options,

@@ -21,7 +21,7 @@ from gaia.runtime.extras import install_command
 from gaia.runtime.locks import TimedQueue, get_within
 
 if TYPE_CHECKING:
-    from gaia.http import Url
+    from gaia.http.url import Url
 
 _SECONDS = 10.0
 """For each step."""
@@ -32,7 +32,11 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
     """The checks ``address``, ``connection`` and ``http``; nothing more after one that failed."""
     try:
         # The client's own: what it does with the URL and with the environment is what is checked.
-        from gaia.http import Proxies, Url, tls_context
+        import httptools  # noqa: F401 - what the client itself needs
+
+        from gaia.http.proxies import Proxies
+        from gaia.http.streams import tls_context
+        from gaia.http.url import Url
     except ModuleNotFoundError as error:
         remedy = f"Run: {install_command('http')}"
         yield failed("address", f"servers over HTTP need the package {error.name}, which is not installed", remedy)

@@ -14,7 +14,6 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.config_variables import expand
 from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, without_name
 from gaia.mcp.doctor.cluster import check_cluster
-from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,
     Diagnosis,
@@ -26,7 +25,7 @@ from gaia.mcp.doctor.diagnosis import (
 )
 from gaia.mcp.doctor.endpoint import check_endpoint
 from gaia.mcp.doctor.inspection import Inspection, colliding, inspect_server, judge, names_of
-from gaia.mcp.doctor.programs import check_program
+from gaia.mcp.doctor.programs import check_program, check_sandbox
 from gaia.mcp.errors import ConfigError
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
@@ -100,7 +99,7 @@ class _Examination:
 
     def abort(self) -> None:
         if self._client is not None:
-            self._client.request_disconnect()
+            self._client._engine.request_disconnect()
 
     def _complete(self) -> Iterator[Check]:
         """Every check of this kind of server once, in order; those that were not reached are skipped."""

@@ -1,18 +1,32 @@
-"""The program that starts a server: whether it is there, runs, and is new enough."""
+"""The program that starts a server, and its sandbox.
+
+Whether the program is there, runs, and is new enough; whether the sandbox can be made here, and what the server tried
+and was denied while it started. The latter is observed with strace, if it is installed: the server is started once more
+under it, and system calls that failed are compared with what the same path holds outside the sandbox. So it is what the
+server did, not what it said.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, for_missing_program, ok, skipped, warned
 from gaia.mcp.errors import MCPError
 from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
+from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.redaction import Redactor, url_credentials
+
+if TYPE_CHECKING:
+    from gaia.mcp.transports.sandbox.cage import Cage
+    from gaia.mcp.transports.sandbox.profile import Profile
 
 _VERSION_SECONDS = 10.0
 _SHEBANG_BYTES = 256
@@ -133,3 +147,179 @@ def _shebang(executable: str) -> list[str]:
     except OSError:
         return []
     return line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
+
+
+_NAME = "sandbox"
+_MOST = 10
+"""Denials that are shown."""
+
+_CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\)\s+= (?P<value>-?\d+)\S*(?: (?P<error>E[A-Z0-9]+))?")
+_PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<(?P<directory>[^>]*)>, )?"(?P<path>(?:[^"\\]|\\.)*)"')
+_ADDRESS = re.compile(r'(?:inet_addr\("|inet_pton\(AF_INET6, ")(?P<address>[^"]+)"')
+_SOCKET = re.compile(r'sun_path="(?P<path>[^"]+)"')
+_LAUNCHER = re.compile(r'"[^"]*", \["[^"]*", "-I", "-S", "[^"]*sandbox/launcher\.py"')
+_CHANGES = re.compile(
+    r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|^(mkdir|unlink|rename|link|symlink|rmdir|chmod|chown|fchmod|utime|trunc|mknod)"
+)
+_NETWORK = ("connect", "sendto", "sendmsg", "socket")
+_KERNEL = ("/proc", "/dev", "/sys")
+
+
+class Denial(NamedTuple):
+    """One thing that a server tried and was denied."""
+
+    key: str
+    """What would permit it: ``read``, ``write`` or ``network``."""
+    what: str
+    """A path or an address."""
+
+
+def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) -> Check:
+    """The check ``sandbox`` of a server that has one. The server is started and stopped. `server` is expanded."""
+    from gaia.mcp.transports.sandbox.cage import cage
+
+    settings = server.sandbox_settings
+    assert settings is not None, "only servers in sandboxes are checked"
+    cwd = None if server.cwd is None else os.path.abspath(os.path.expanduser(server.cwd))
+    environment = server_environment(server.env, inherit_all=server.inherit_env)
+    try:
+        command, *arguments = argument_vector(server.command or "", server.args)
+        argv = [find_executable(command, environment, cwd), *arguments]
+        caged = cage(settings, argv, environment, cwd, server.env)
+    except MCPError as error:
+        return failed(_NAME, error.message, None)
+    caged.remove()
+    made = f"{caged.engine}{_limits(caged)}{_left_out(environment, caged)}"
+    tracer = shutil.which("strace")
+    if tracer is None:
+        return ok(_NAME, f"{made}; what the server is denied can be seen if strace is installed")
+    try:
+        denials = _observed(name, config, tracer, caged.profile)
+    except OSError as error:
+        return warned(_NAME, f"{made}; what the server is denied could not be observed: {error}", None)
+    if not denials:
+        return ok(_NAME, f"{made}; nothing was denied while it started")
+    shown = [f"{key} {what}" for key, what in denials[:_MOST]]
+    more = f" and {len(denials) - _MOST} more" if len(denials) > _MOST else ""
+    return warned(_NAME, f"{made}; denied while it started: {', '.join(shown)}{more}", _remedy(denials))
+
+
+def _limits(caged: Cage) -> str:
+    where = []
+    if caged.limits.groups is not None:
+        where.append("a control group")
+    where += [f"{name} of each process" for name in caged.limits.of_process]
+    return f", limits by {' and '.join(where)}" if where else ""
+
+
+def _left_out(environment: Mapping[str, str], caged: Cage) -> str:
+    kept = {name.upper() for name in caged.environment}
+    names = sorted(name for name in environment if name.upper() not in kept)
+    return f", without the variables {', '.join(names)}, of no use in it" if names else ""
+
+
+def _remedy(denials: Iterable[Denial]) -> str:
+    import json
+
+    from gaia.mcp.transports.sandbox.places import homes, is_below, secret_places
+
+    secrets = secret_places()
+    whole = homes()
+    wanted: dict[str, Any] = {}
+    for key, what in denials:
+        if key == "network":
+            wanted["network"] = True
+        elif what not in whole and not any(is_below(what, secret) for secret in secrets):
+            wanted.setdefault(key, []).append(what)
+    if not wanted:
+        return "It tried to read secrets, or to write to the home: name what it needs there if you trust it so far."
+    return (
+        f"If the server needs it, and you trust it so far, add to its sandbox: {json.dumps(wanted, ensure_ascii=False)}"
+    )
+
+
+def _observed(name: str, config: Mapping[str, Any], tracer: str, profile: Profile) -> list[Denial]:
+    """Start the server, list its tools, stop it; what was denied meanwhile. Raises OSError if that cannot be seen."""
+    with tempfile.TemporaryDirectory(prefix="gaia-doctor-") as folder:
+        output = os.path.join(folder, "calls")
+        client = MCPClient.from_config(name, {**config, "pinTools": "off", "restart": {"restart": "never"}})
+        assert isinstance(client.transport, StdioTransport), "only servers with a command have sandboxes"
+        calls = "trace=%file,%network"
+        client.transport.tracer = (tracer, "-f", "-qqq", "-y", "-s", "256", "-e", calls, "-o", output, "--")
+        try:
+            client.connect()
+        finally:
+            client.disconnect()
+        with open(output, encoding="utf-8", errors="surrogateescape") as lines:
+            return denials_in(lines, profile)
+
+
+def denials_in(lines: Iterable[str], profile: Profile) -> list[Denial]:
+    """The denials in what strace wrote, each once, in the order in which they happened."""
+    found: dict[Denial, None] = {}
+    for match in _calls_of_server(lines):
+        if match["error"] is not None:
+            for denial in _denials(match["name"], match["arguments"], match["error"], profile):
+                found.setdefault(denial)
+    return list(found)
+
+
+def _calls_of_server(lines: Iterable[str]) -> Iterator[re.Match[str]]:
+    """The calls after the launcher has become the server, whole where they were interrupted by others."""
+    begun: dict[str, str] = {}
+    launcher: str | None = None
+    serving = False
+    for line in lines:
+        process, _, text = line.rstrip("\n").partition(" ")
+        text = text.strip()
+        if text.endswith("<unfinished ...>"):
+            begun[process] = text.removesuffix("<unfinished ...>")
+            continue
+        if text.startswith("<..."):
+            text = begun.pop(process, "") + text.partition("resumed>")[2]
+        match = _CALL.match(text)
+        if match is None:
+            continue
+        if serving:
+            yield match
+        elif match["name"] == "execve" and match["error"] is None:
+            serving = process == launcher
+            launcher = process if _LAUNCHER.match(match["arguments"]) else launcher
+
+
+def _denials(call: str, arguments: str, error: str, profile: Profile) -> Iterator[Denial]:
+    if call in _NETWORK:
+        yield from _network_denials(call, arguments, error, profile)
+        return
+    changes = error == "EROFS" or _CHANGES.search(f"{call} ") is not None or _CHANGES.search(arguments) is not None
+    for match in _PATH.finditer(arguments if not call.startswith("exec") else arguments.partition(", [")[0]):
+        path = os.path.normpath(os.path.join(match["directory"] or profile.cwd, _unescaped(match["path"])))
+        if path.startswith(_KERNEL):
+            continue
+        if changes and error in ("EROFS", "EACCES", "EPERM", "ENOENT"):
+            # Only what exists can be named in a sandbox: for a new file that is its directory.
+            place = path if os.path.exists(path) else os.path.dirname(path)
+            if os.access(place, os.W_OK) and place not in profile.private and not profile.writes(place):
+                yield Denial("write", place)
+        elif error in ("ENOENT", "EACCES", "EPERM") and not profile.shows(path) and os.access(path, os.R_OK):
+            yield Denial("read", path)
+
+
+def _network_denials(call: str, arguments: str, error: str, profile: Profile) -> Iterator[Denial]:
+    if (local := _SOCKET.search(arguments)) is not None:
+        path = _unescaped(local["path"])
+        if error in ("ENOENT", "EACCES", "EPERM") and os.path.exists(path) and not profile.shows(path):
+            yield Denial("write", path)
+    elif not profile.network and (address := _ADDRESS.search(arguments)) is not None:
+        if error in ("ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "EACCES", "EPERM", "EADDRNOTAVAIL"):
+            yield Denial("network", address["address"])
+    elif not profile.network and call == "socket" and error == "EACCES" and "AF_INET" in arguments:
+        yield Denial("network", arguments.partition(",")[0])
+
+
+def _unescaped(text: str) -> str:
+    """A string as strace writes it: as in C."""
+    raw = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return (
+        raw.encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")
+    )

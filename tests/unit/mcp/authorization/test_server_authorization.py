@@ -17,7 +17,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from gaia.http import HttpConnection, HttpSettings, Response, Url
+from gaia.http.connection import HttpConnection
+from gaia.http.request import HttpSettings
+from gaia.http.response import Response
+from gaia.http.url import Url
+from gaia.http.waits import run
 from gaia.mcp.authorization.challenge import Challenge
 from gaia.mcp.authorization.config import (
     AuthorizationRequest,
@@ -32,6 +36,7 @@ from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthoriza
 from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
 from gaia.runtime import extras
 from gaia.runtime.extras import install_command
+from gaia.runtime.threads import DaemonPool
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
 from tests.waiting import PATIENCE
@@ -77,13 +82,20 @@ def authorization(server: Protected, config: Any = None, **options: Any) -> Serv
 
 def post(server: Protected, auth: ServerAuthorization, message: dict[str, Any]) -> Response:
     """The response to a message, all of it."""
-    connection, send = HttpConnection(HttpSettings()), AuthorizedRequests(auth)
-    try:
-        with send(connection, "POST", Url.parse(server.url), HEADERS, json.dumps(message).encode()) as response:
-            response.read()
+    connection, threads = HttpConnection(HttpSettings()), DaemonPool("logins", 1)
+    send = AuthorizedRequests(auth, threads)
+
+    async def exchange() -> Response:
+        body = json.dumps(message).encode()
+        with await send(connection, "POST", Url.parse(server.url), HEADERS, body) as response:
+            await response.read()
             return response
+
+    try:
+        return run(exchange())
     finally:
         connection.close()
+        threads.close(PATIENCE)
 
 
 def say_hello(server: Protected, auth: ServerAuthorization) -> Response:

@@ -8,7 +8,7 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client import mcp_client as mcp_client_module
-from gaia.mcp.client.abandonment import WeakHooks
+from gaia.mcp.client.client_engine import WeakHooks
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallCancelled
 from gaia.mcp.supervision.events import ServerState, StateChanged
@@ -81,8 +81,8 @@ class TestDropping:
 class TestWeakHooks:
     def test_without_the_client_nothing_is_told_and_waiting_calls_are_cancelled(self) -> None:
         client = MCPClient("calc", FakeTransport())
-        hooks = WeakHooks(client)
-        assert hooks.subscriptions is client.subscriptions
+        hooks = WeakHooks(client._engine)
+        assert hooks.subscriptions is client._engine.subscriptions
         assert hooks.refusal_of("echo") is None
         del client
         assert wait_until(lambda: gc.collect() >= 0 and hooks.refusal_of("echo") is not None)

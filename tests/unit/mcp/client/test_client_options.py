@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.client_engine import ClientEngine
 from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -60,19 +61,10 @@ def test_a_start_has_a_time_of_its_own(start_timeout: float | None, timeout: flo
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_client_ends_the_threads_that_are_its_own(joined: bool) -> None:
-    client = MCPClient("s", Mock())
-    shared = SharedServices(callbacks=Mock(), server_request_threads=Mock(), steps=Mock())
-    client.join(shared, ClientOptions()) if joined else client._assemble(ClientOptions(), _owned(shared))
-    client.disconnect()
+    shared = SharedServices(callbacks=Mock(), server_request_threads=Mock(), steps=Mock(), owned=not joined)
+    engine = ClientEngine("s", Mock(), ClientOptions(), shared, None)
+    engine.join(shared, ClientOptions())
+    engine.disconnect(0.0)
     assert shared.callbacks.close.called is not joined  # type: ignore[attr-defined]
     assert shared.server_request_threads.close.called is not joined  # type: ignore[attr-defined]
     assert shared.steps.drain.called is not joined  # type: ignore[attr-defined]
-
-
-def _owned(services: SharedServices) -> SharedServices:
-    return SharedServices(
-        callbacks=services.callbacks,
-        server_request_threads=services.server_request_threads,
-        steps=services.steps,
-        owned=True,
-    )

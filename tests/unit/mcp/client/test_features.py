@@ -96,7 +96,7 @@ class TestSubscriptionsOfTheHandshakeEra:
         channel._answers["resources/subscribe"] = lambda request: channel.answer_error(request, -32002, "no such")
         with pytest.raises(JsonRpcError, match="no such"):
             client.subscribe_resource("file:///a")
-        assert client.subscriptions.resources == ()
+        assert client._engine.subscriptions.resources == ()
 
     @pytest.mark.parametrize(
         ("method", "event"),

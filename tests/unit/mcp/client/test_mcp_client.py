@@ -327,10 +327,10 @@ class TestOverAnOwnTransport:
     def test_it_cannot_get_another_configuration(self) -> None:
         with MCPClient("own", OwnTransport()) as client:
             for successor in (MCPClient("own", OwnTransport()), MCPClient("own", StdioTransport("true"))):
-                error = client.reconfigure(successor)
+                error = client._engine.reconfigure(successor._engine)
                 assert error is not None
                 assert "'own'" in error.message
-            client.wake()
+            client._engine.session.wake()
             assert client.is_connected()
 
     def test_calls_run_in_the_callers_thread(self) -> None:

@@ -17,7 +17,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from gaia.mcp.client import MCPClient, MCPClientManager, mcp_client_manager
+from gaia.mcp.client import MCPClient, MCPClientManager, manager_engine
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallTimeout, ConfigError, JsonRpcError, ServerUnavailable, ToolDenied, UnknownTool
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
@@ -379,9 +379,9 @@ class TestServersThatComeAndGo:
 
     def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
         manager.add_server("fake", NPX)
-        routes = manager._registry.routes
+        routes = manager._engine.registry.routes
         manager.remove_server("fake")
-        manager._registry.routes = routes
+        manager._engine.registry.routes = routes
         outcome = manager.call_tool("mcp_fake_echo", {})
         assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
 
@@ -592,7 +592,7 @@ class TestStoppingAndRestarting:
         def overtaken(*given: Any, **options: Any) -> MCPClient:
             if next(times, False):
                 # What another thread would do in this moment. The server waits for its next attempt afterwards.
-                manager._registry.reserve("it", make(*given, **options))
+                manager._engine.registry.reserve("it", make(*given, **options))
             return make(*given, **options)
 
         monkeypatch.setattr(MCPClient, "from_config", overtaken)
@@ -621,8 +621,8 @@ class TestRouting:
         self, manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch, submits: bool
     ) -> None:
         # Its thread ends the process of a former server of this name first.
-        monkeypatch.setattr(mcp_client_manager, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
-        manager._registry.reserve("fault", MCPClient.from_config("fault", {"command": "no-such-program"}))
+        monkeypatch.setattr(manager_engine, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
+        manager._engine.registry.reserve("fault", MCPClient.from_config("fault", {"command": "no-such-program"}))
         if submits:
             with pytest.raises(ServerUnavailable, match="being started"):
                 manager.submit_tool("mcp_fault_echo", timeout=0.01)
@@ -786,9 +786,9 @@ class TestSubmitting:
 
     def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
         manager.add_server("fake", NPX)
-        routes = manager._registry.routes
+        routes = manager._engine.registry.routes
         manager.remove_server("fake")
-        manager._registry.routes = routes
+        manager._engine.registry.routes = routes
         with pytest.raises(ServerUnavailable):
             manager.submit_tool("mcp_fake_echo")
 
@@ -863,9 +863,12 @@ class TestFilters:
             "echo": """is not in "allow" of the manager's tool_filter""",
         }
         for tool, denial in said.items():
-            assert str(manager.get_client("filed").refusal_of(tool)) == f"the tool {tool!r} of server 'filed' {denial}"
+            assert (
+                str(manager.get_client("filed")._engine.refusal_of(tool))
+                == f"the tool {tool!r} of server 'filed' {denial}"
+            )
         own = MCPClient("own", FakeTransport(), tool_filter=ToolFilter(allow=["pid"]))
-        assert """is not in "allow" of the client's tool_filter""" in str(own.refusal_of("large"))
+        assert """is not in "allow" of the client's tool_filter""" in str(own._engine.refusal_of("large"))
 
     def test_a_denied_tool_that_appears_later_stays_hidden(self, fault_server: FaultServer, manage: Manage) -> None:
         manager = manage(tool_filter=ToolFilter(deny=["delete_*"]))

@@ -10,7 +10,7 @@ ENTRY = {"command": "python", "args": ["server.py"], "placement": {"lease": 7}, 
 
 
 def context_of(entry: dict[str, Any]) -> PlacedContext:
-    context = MCPClient.from_config("it", entry)._session._context  # type: ignore[attr-defined]
+    context = MCPClient.from_config("it", entry)._engine.session._context  # type: ignore[attr-defined]
     assert isinstance(context, PlacedContext)
     return context
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
+from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.readiness import Presence, enabled_servers
+from gaia.mcp.client.manager_engine import ManagerEngine
+from gaia.mcp.client.readiness import enabled_servers
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -13,8 +17,10 @@ CONFIG = MCPConfig.in_memory(
 )
 
 
-def presence(*statuses: ServerStatus) -> Presence:
-    return Presence(lambda: CONFIG, lambda: list(statuses), lambda: {status.name for status in statuses})
+def presence(*statuses: ServerStatus) -> ManagerEngine:
+    engine = MCPClientManager(CONFIG)._engine
+    engine.registry = Mock(connected={status.name for status in statuses}, status=lambda: list(statuses))
+    return engine
 
 
 UP = ServerStatus(name="up", state=ServerState.READY)
@@ -35,18 +41,18 @@ def test_a_server_that_cannot_become_ready_ends_the_wait_for_all() -> None:
 
 def test_required_servers_are_those_that_are_enabled() -> None:
     assert enabled_servers(CONFIG) == ["up", "down"]
-    required = presence(UP, FAILED).required(())
+    required = presence(UP, FAILED).presence_of(())
     assert required.is_over()
     with pytest.raises(ServerUnavailable, match="no such program") as raised:
         required.outcome()
     assert "off" not in str(raised.value)
-    presence(UP, FAILED).required(("up",)).outcome()
+    presence(UP, FAILED).presence_of(("up",)).outcome()
 
 
 def test_the_wait_for_required_servers_goes_on_while_one_of_them_may_come() -> None:
-    assert not presence(UP, RESTARTING).required(("up", "down", "off")).is_over()
+    assert not presence(UP, RESTARTING).presence_of(("up", "down", "off")).is_over()
 
 
 def test_why_one_server_is_absent() -> None:
-    assert presence(UP).why_absent("up") is None
-    assert "disabled" in str(presence(UP).why_absent("off"))
+    assert presence(UP)._why_absent("up") is None
+    assert "disabled" in str(presence(UP)._why_absent("off"))

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from gaia.mcp.client.readiness import Readiness
 from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.errors import ServerUnavailable, UnknownTool
 from gaia.mcp.supervision.events import ServerState
@@ -31,7 +32,7 @@ def joined() -> list[tuple[str, tuple[MCPTool, ...]]]:
 
 @pytest.fixture
 def registry(joined: list[tuple[str, tuple[MCPTool, ...]]]) -> ServerRegistry:
-    return ServerRegistry(lambda name, tools: joined.append((name, tools)))
+    return ServerRegistry(Readiness(), lambda name, tools: joined.append((name, tools)))
 
 
 class TestJoining:
@@ -154,7 +155,7 @@ class TestWaiting:
 
         successor = make_client(connect)
         registry.reserve("calc", successor)
-        client.request_disconnect.assert_called_once_with()
+        client._engine.request_disconnect.assert_called_once_with()
         assert registry.connect("calc", successor)
         assert registry.came_up("calc", client) == ()
         assert registry.client_of("calc") is successor

@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.errors import CallTimeout, JsonRpcError, NotConnected
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.supervision.events import ToolsChanged
 from gaia.mcp.tools.tool_filter import ToolFilter
@@ -41,16 +41,26 @@ def make(trips: Mock, events: list[Any]) -> Make:
             callbacks=Mock(), server_request_threads=Mock(), steps=Mock(), tool_filter=shared_filter or ToolFilter()
         )
         cache = ResponseCache(SystemClock())
-        calls = ToolCalls("s", ClientOptions(**settings), services, trips, Observer("s"), cache, Mock(), events.append)
+        setup = ClientSetup(
+            name="s",
+            transport=Mock(),
+            options=ClientOptions(**settings),
+            services=services,
+            hooks=Mock(happened=events.append),
+            server_requests=Mock(),
+            observer=Observer("s"),
+            callbacks=Mock(),
+        )
+        calls = ToolCalls(setup, trips, cache)
         calls.listed([LOOK, ADD], calls.listing_begins())
         return calls
 
     return make
 
 
-def requested(trips: Mock) -> ClientRequest:
+def requested(trips: Mock) -> RequestExchange:
     (request,) = trips.request.call_args.args
-    assert isinstance(request, ClientRequest)
+    assert isinstance(request, RequestExchange)
     return request
 
 

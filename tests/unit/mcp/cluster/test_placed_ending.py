@@ -58,7 +58,7 @@ def test_the_end_does_not_overtake_a_call(place: Place, engine: LocalEngine, dem
     link = link_of(engine)
     link.cut_off()
     future = client.submit_tool("add", {"a": 1, "b": 2})
-    client.request_disconnect(drain=PATIENCE)
+    client._engine.request_disconnect(drain=PATIENCE)
     # The thread that ends it has come so far that it has told the host, if it does.
     assert wait_until(lambda: client.state is ServerState.CLOSED)
     passed = threading.Event()
@@ -76,11 +76,11 @@ def test_it_stays_closed_when_the_host_falls_silent(
     events: list[Event] = []
     assert client.connect()
     client.subscribe(events.append)
-    link, server = link_of(engine), client._session._supervisor
+    link, server = link_of(engine), client._engine.session.supervisor
     assert isinstance(server, PlacedServer)
     link.cut_off()
     future = client.submit_tool("add", {"a": 1, "b": 2})
-    client.request_disconnect(drain=PATIENCE)
+    client._engine.request_disconnect(drain=PATIENCE)
     host = server._host
     assert host is not None
     cluster_loop.post(lambda: server.host_silent(host))
@@ -95,7 +95,7 @@ def test_the_time_to_finish_may_be_cut_short(place: Place, demo_server: dict[str
     assert client.connect()
     future = client.submit_tool("sleep", {"seconds": PATIENCE})
     assert wait_until(lambda: client.status.in_flight == 1)
-    client.request_disconnect(drain=PATIENCE)
+    client._engine.request_disconnect(drain=PATIENCE)
     assert wait_until(lambda: client.state is ServerState.CLOSED)
     assert not future.done()
     client.disconnect()

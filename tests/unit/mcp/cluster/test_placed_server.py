@@ -174,5 +174,5 @@ class TestAtRest:
         assert client.connect()
         client.disconnect()
         assert client.connect()
-        client.wake()
+        client._engine.session.wake()
         assert wait_until(client.is_connected)

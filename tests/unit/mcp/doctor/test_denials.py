@@ -13,7 +13,7 @@ import pytest
 
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.doctor import Verdict, diagnose
-from gaia.mcp.doctor.denials import Denial, check_sandbox, denials_in
+from gaia.mcp.doctor.programs import Denial, check_sandbox, denials_in
 from tests.sandboxes import ENGINES, linux, probing, require, without_bubblewrap
 
 pytest.importorskip("pwd")

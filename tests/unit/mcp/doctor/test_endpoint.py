@@ -161,7 +161,7 @@ class TestEnvironment:
 
 
 def test_without_the_extra_its_command_is_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gaia.http", None)
+    monkeypatch.setitem(sys.modules, "httptools", None)
     (check,) = check_endpoint("https://example.invalid/mcp", {})
 
     assert check.verdict is Verdict.FAIL

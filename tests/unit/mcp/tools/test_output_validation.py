@@ -236,7 +236,7 @@ class TestCalls:
 
     def test_schemas_are_ready_before_the_first_call(self, connect: Callable[..., MCPClient]) -> None:
         client = connect(GOOD, output_validation="error")
-        assert wait_until(lambda: "count" in client.tool_calls.outputs._ready)
+        assert wait_until(lambda: "count" in client._engine.tool_calls.outputs._ready)
 
     def test_a_client_that_ends_has_said_what_is_wrong(
         self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture

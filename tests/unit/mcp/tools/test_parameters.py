@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.tools.parameters import gaia_parameters
-from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool import MCPTool, gaia_parameters
 
 
 def type_of(schema: object, **root: Any) -> str:

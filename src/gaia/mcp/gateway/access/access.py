@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of
 from gaia.mcp.gateway.access.limits import Limits
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused, challenge
-from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.profile import Profile
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
 
 _MAX_TOKEN = 16 * 1024
 """Bytes; longer ones are refused before anything is made of them."""
-
-OPEN = ClientsFile(anonymous=EVERYTHING)
-"""For a gateway without a clients file, which only this machine can reach: each request may do everything."""
 
 
 class Access:
@@ -37,16 +34,6 @@ class Access:
         self._fetcher: KeyFetcher | None = None
         self.limits = Limits(clients.limits, loop)
         self._set(clients)
-
-    @property
-    def knows_clients(self) -> bool:
-        """Whether there is any client with a token, or an issuer of tokens."""
-        return bool(self._clients.clients or self._clients.issuers)
-
-    @property
-    def admits_anonymous(self) -> bool:
-        """Whether a request without a token may do anything; then only this machine should reach the gateway."""
-        return self._clients.anonymous is not None
 
     def profile(self, name: str) -> Profile | None:
         """The profile of this name, for ``/mcp/@<name>``; None if there is none."""
@@ -150,7 +137,7 @@ class Access:
 
         if self._fetcher is None:
             self._fetcher = KeyFetcher(self._loop)
-        self._issuers = Issuers(clients, self._loop, self._fetcher, self._issuers, self._now)
+        self._issuers = Issuers(clients, self._loop, self._fetcher.fetch, self._issuers, self._now)
 
     def _unauthorized(self, path: str, error: str | None, message: str) -> Refused:
         description = None if error is None else message

@@ -84,7 +84,7 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """From the arrival of the call until its answer was about to leave."""
     answer_bytes: int = 0
     """Of the result; left out if the answer is an error."""
-    left_out: int = 0
+    suppressed: int = 0
     """How many refused attempts of the same kind came since the line before this one. They have no lines."""
     trace: str | None = None
     """The id of the trace that the call belongs to: the client's, or the gateway's; without tracing a random one."""

@@ -43,11 +43,11 @@ class Refusals:
         self.counts[reason] += 1
         if reason in _USUAL:
             return
-        left_out = self._rate.passes((reason, address, client))
-        if left_out is None:
+        suppressed = self._rate.passes((reason, address, client))
+        if suppressed is None:
             return
         logger.warning(
-            "gateway_access_refused", reason=reason, address=address, client=client, error=error, left_out=left_out
+            "gateway_access_refused", reason=reason, address=address, client=client, error=error, suppressed=suppressed
         )
         if self.audit is not None:
             entry = AuditEntry(
@@ -58,7 +58,7 @@ class Refusals:
                 outcome=reason,
                 delivery="not_sent",
                 seconds=0.0,
-                left_out=left_out,
+                suppressed=suppressed,
                 trace=secrets.token_hex(16),
             )
             self.audit.record(entry, lambda: None)

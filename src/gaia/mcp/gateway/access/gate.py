@@ -15,7 +15,7 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """The part of an asyncio event loop that limits need; a test has one whose time it moves itself."""
+    """The part of an asyncio event loop that sets timers; a test has one whose time it moves itself."""
 
     def time(self) -> float:
         """Seconds of a monotonic clock."""

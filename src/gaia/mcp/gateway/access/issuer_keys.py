@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.http import HttpClientError, HttpConnection, HttpSettings, Proxies, Url, tls_context
+from gaia.http.connection import HttpConnection
+from gaia.http.errors import HttpClientError
+from gaia.http.proxies import Proxies
+from gaia.http.request import HttpSettings
+from gaia.http.streams import tls_context
+from gaia.http.url import Url
+from gaia.http.waits import run
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import IssuerSettings, require_secure_url
 from gaia.runtime.log import get_logger
@@ -83,11 +89,14 @@ def _metadata_addresses(issuer: str) -> Iterator[str]:
 
 def _object(connection: HttpConnection, address: str, deadline: float) -> dict[str, Any]:
     """The JSON object at an address."""
+
+    async def fetch() -> tuple[int, bytes]:
+        headers = {"Accept": "application/json"}
+        with await connection.request("GET", Url.parse(address), headers, deadline=deadline) as response:
+            return response.status, await response.read()
+
     try:
-        with connection.request(
-            "GET", Url.parse(address), {"Accept": "application/json"}, deadline=deadline
-        ) as response:
-            status, body = response.status, response.read()
+        status, body = run(fetch())
     except (HttpClientError, ValueError) as error:
         raise KeysUnavailable(f"{address}: {error}") from error
     if status != 200:
@@ -116,12 +125,6 @@ MAX_WAITING = 256
 Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
 
 
-class FetchInThread(Protocol):
-    """Fetches the keys without holding up the loop, and calls `done` on the loop."""
-
-    def __call__(self, done: Done) -> None: ...
-
-
 class NoKey(Exception):
     """There is no such key. `is_outage` says whether that is because the keys could not be fetched."""
 
@@ -133,7 +136,8 @@ class NoKey(Exception):
 class IssuerKeys:
     """For one event loop. Times are readings of its clock."""
 
-    def __init__(self, issuer: str, fetch: FetchInThread, scheduler: Scheduler) -> None:
+    def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
+        """`fetch` fetches the keys without holding up the loop, and calls the function that it is given on the loop."""
         self._issuer = issuer
         """Its name, for messages."""
         self._fetch = fetch

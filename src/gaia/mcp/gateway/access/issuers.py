@@ -15,7 +15,7 @@ import jwt
 
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.gate import Scheduler
-from gaia.mcp.gateway.access.issuer_keys import Done, FetchInThread, IssuerKeys, KeysUnavailable, NoKey, fetch_keys
+from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, NoKey, fetch_keys
 from gaia.mcp.gateway.access.limit_settings import IssuerSettings, claim_values
 from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused
 from gaia.mcp.gateway.access.profile import Profile
@@ -171,9 +171,6 @@ class Issuer:
         return Principal(f"{self.name}/{names[0]}", self._profiles[profile], self.settings, expires)
 
 
-Fetching = Callable[[IssuerSettings], FetchInThread]
-
-
 class Issuers:
     """Those of one clients file. For one event loop."""
 
@@ -181,11 +178,11 @@ class Issuers:
         self,
         clients: ClientsFile,
         scheduler: Scheduler,
-        fetching: Fetching,
+        fetch: Callable[[IssuerSettings, Done], None],
         before: Issuers | None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetching` makes what fetches an issuer's keys, see `KeyFetcher`. Nothing is fetched yet.
+        """`fetch` fetches an issuer's keys, see `KeyFetcher.fetch`. Nothing is fetched yet.
 
         Keys of issuers that were the same in `before` are kept. `now` is the time of day, by which tokens expire.
         """
@@ -201,7 +198,7 @@ class Issuers:
             if same is not None and same.settings == settings:
                 keys = same.keys
             else:
-                keys = IssuerKeys(settings.issuer, fetching(settings), scheduler)
+                keys = IssuerKeys(settings.issuer, functools.partial(fetch, settings), scheduler)
             self._issuers[settings.issuer] = Issuer(name, settings, clients.profiles, keys, now)
 
     def judge(self, token: str, path: str) -> Principal | Refused | Pending:
@@ -247,22 +244,20 @@ class Issuers:
 
 
 class KeyFetcher:
-    """Makes what fetches an issuer's keys: in threads of its own, which report to `loop`."""
+    """Fetches issuers' keys in threads of its own, which report to `loop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         # A fetch that hangs must not keep another issuer's keys from being fetched.
         self._pool = DaemonPool("mcp-gateway-keys", 4)
 
-    def __call__(self, settings: IssuerSettings) -> FetchInThread:
-        return functools.partial(self._begin, settings)
+    def fetch(self, settings: IssuerSettings, done: Done) -> None:
+        """Have the keys of an issuer fetched; `done` is called on the loop."""
+        self._pool.submit(lambda: self._fetch(settings, done), keep=True)
 
     def close(self) -> None:
         """Let the threads end, and wait for none of them."""
         self._pool.close()
-
-    def _begin(self, settings: IssuerSettings, done: Done) -> None:
-        self._pool.submit(lambda: self._fetch(settings, done), keep=True)
 
     def _fetch(self, settings: IssuerSettings, done: Done) -> None:
         result: list[dict[str, Any]] | KeysUnavailable

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded
@@ -28,20 +27,6 @@ _MAX_GROUPS = 1_000
 """Names of limits in metrics. Further limits are counted together."""
 
 _Key = tuple[str | None, ...]
-
-
-@dataclass(frozen=True)
-class GateFigures:
-    """How much of one limit is in use."""
-
-    name: str
-    group: str
-    """As in `Gate`."""
-    limit: Limit
-    running: int
-    """Calls that have passed and are not over."""
-    waiting: int
-    """Calls that this limit keeps waiting."""
 
 
 class _Plan:
@@ -194,24 +179,22 @@ class Limits:
             call._route = (client, server, tool)
             self._enter(call, now)
 
-    def figures(self) -> list[GateFigures]:
-        """The limits that calls have met so far, and how much of each is in use."""
+    def figures(self) -> list[tuple[Gate, int]]:
+        """The limits that calls have met so far, and how many calls each of them keeps waiting."""
         kept = Counter[Gate]()
         for plan in self._plans.values():
             if plan.parked_at is not None:
                 kept[plan.parked_at] += len(plan.calls)
-        return [
-            GateFigures(gate.name, gate.group, gate.limit, gate.running, kept[gate]) for gate in self._gates.values()
-        ]
+        return [(gate, kept[gate]) for gate in self._gates.values()]
 
     def figures_by_group(self) -> dict[str, tuple[int, int]]:
         """For metrics: calls that have passed and calls that wait, by the groups of gates, of which there are few."""
         found: dict[str, tuple[int, int]] = {}
-        for one in self.figures():
+        for gate, waits in self.figures():
             # A server that has listed no tools yet may be asked for any name.
-            group = one.group if one.group in found or len(found) < _MAX_GROUPS else "others"
+            group = gate.group if gate.group in found or len(found) < _MAX_GROUPS else "others"
             running, waiting = found.get(group, (0, 0))
-            found[group] = (running + one.running, waiting + one.waiting)
+            found[group] = (running + gate.running, waiting + waits)
         return found
 
     # A call's way in.

@@ -88,7 +88,6 @@ class PendingRequest:
     __slots__ = (
         "_after_end",
         "_progress_token",
-        "_reply",
         "_withdrawals",
         "address",
         "admission",
@@ -107,6 +106,7 @@ class PendingRequest:
         "on_cancelled",
         "params",
         "principal",
+        "reply",
         "session",
         "target",
         "view",
@@ -142,7 +142,8 @@ class PendingRequest:
         self.handle: Handle | None = None
         """The client's right to its own instances, once the request goes to one."""
         self.is_stateless = session is None
-        self._reply = reply
+        self.reply = reply
+        """Where the answer goes."""
         self.is_answered = False
         self.target: Target | None = None
         """What a server is to do for it, or does; None before it is passed on."""
@@ -191,11 +192,11 @@ class PendingRequest:
     def succeed(self, result: bytes) -> None:
         """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
         if self._ends():
-            self._reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
+            self.reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
 
     def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         if self._ends():
-            self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
+            self.reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
     def fail_with(self, error: Exception) -> None:
         """Answer with an exception of a handler. What is not a `RequestRefused` is a mistake of ours."""
@@ -210,9 +211,9 @@ class PendingRequest:
         call, on_cancelled = self.call, self.on_cancelled
         if self._ends():
             if is_gone:
-                self._reply.forget()
+                self.reply.forget()
             else:
-                self._reply.abandon()
+                self.reply.abandon()
             if call is not None:
                 call.cancel(reason)
             if on_cancelled is not None:
@@ -254,23 +255,13 @@ class PendingRequest:
         return self.session or self.principal
 
     @property
-    def accepts_messages(self) -> bool:
-        """Whether notifications and questions can reach the client before the answer."""
-        return self._reply.accepts_messages
-
-    @property
-    def unread(self) -> int:
-        """Bytes that the client has been sent and has not taken."""
-        return self._reply.unread
-
-    @property
     def wants_progress(self) -> bool:
         return self._progress_token is not None
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification that belongs to this request."""
         if not self.is_answered:
-            self._reply.send(encode_notification(method, params))
+            self.reply.send(encode_notification(method, params))
 
     def progress(self, params: dict[str, Any]) -> None:
         if self._progress_token is not None:
@@ -283,9 +274,9 @@ class PendingRequest:
     def ask(
         self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
     ) -> Callable[[], None]:
-        if self.session is None or self.is_answered or not self._reply.accepts_messages:
+        if self.session is None or self.is_answered or not self.reply.accepts_messages:
             raise Refusal(METHOD_NOT_FOUND, "the client of this request cannot be asked")
-        withdraw = self.session.ask(method, params, answer, self._reply.send)
+        withdraw = self.session.ask(method, params, answer, self.reply.send)
         self._withdrawals.append(withdraw)
         return withdraw
 

@@ -38,7 +38,7 @@ class MessageStream(Protocol):
     def end(self) -> None: ...
 
 
-class ClientRequest(Protocol):
+class SessionRequest(Protocol):
     """A request of the client that is not answered yet."""
 
     method: str
@@ -69,7 +69,7 @@ class Session:
         """What the audit calls it: whoever knows the id may be able to use the session."""
         self.lasts = False
         """Whether it ends with its client's connection, and not for being idle."""
-        self.requests: dict[RequestId, ClientRequest] = {}
+        self.requests: dict[RequestId, SessionRequest] = {}
         """By the client's ids."""
         self.used_at = 0.0
         """When a message of the client came last, or when a call was last found under way: a reading of the clock."""

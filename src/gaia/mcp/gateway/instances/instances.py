@@ -134,8 +134,8 @@ class InstancePool:
         self._spare = None
         ends: list[Callable[[], None]] = []
         for client in clients:
-            drain = 0.0 if at_once or client.entry is None else client.entry.drain_timeout
-            client.request_disconnect(drain=drain)
+            drain = 0.0 if at_once or client._engine.entry is None else client._engine.entry.drain_timeout
+            client._engine.request_disconnect(drain=drain)
             ends.append(partial(_disconnect, client, drain))
         return ends
 
@@ -143,7 +143,7 @@ class InstancePool:
 
     @property
     def _entry(self) -> ServerConfig | None:
-        return self._shared.entry
+        return self._shared._engine.entry
 
     def _take(self) -> _Instance:
         if self._is_closed:
@@ -169,7 +169,7 @@ class InstancePool:
 
     def _end(self, client: MCPClient) -> None:
         """Begin to stop an instance, whose calls under way are cancelled."""
-        client.request_disconnect()
+        client._engine.request_disconnect()
         status = client.status
         for name in _SUMS:
             self._ended[name] += getattr(status, name)
@@ -185,16 +185,16 @@ class InstancePool:
         except Exception as error:  # noqa: BLE001 - the owner that has come has its instance
             logger.warning("spare_instance_missing", server=self._shared.name, error=exception_text(error))
         else:
-            self._spare.client.wake()
+            self._spare.client._engine.session.wake()
 
     def _make(self) -> _Instance:
         def happened(event: Event) -> None:
             self._on_event(client, event)
 
-        client = self._manager.new_instance(self._shared.name, happened)
-        if (level := self._shared.subscriptions.log_level) is not None:
+        client = self._manager._engine.new_instance(self._shared.name, happened)
+        if (level := self._shared._engine.subscriptions.log_level) is not None:
             # Log messages that some client wants come from all processes.
-            client.subscriptions.set_log_level(level)
+            client._engine.subscriptions.set_log_level(level)
         # At rest, so that this does not wait for the process.
         client.connect(keep_trying=True)
         return _Instance(client, self._upstream_of(client), self._entry, happened)
@@ -229,7 +229,7 @@ class InstancePool:
 
 
 def _renew(manager: MCPClientManager, instance: _Instance) -> None:
-    error = manager.renew_instance(instance.client, instance.happened)
+    error = manager._engine.renew_instance(instance.client, instance.happened)
     if error is not None:
         logger.warning("instance_not_replaced", server=instance.client.name, error=error.message)
 

@@ -186,7 +186,7 @@ def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | No
     """The error that is sent instead of a large result, if the client has left too much unread; None if not."""
     client = (request.principal or ANONYMOUS).name
     try:
-        request.view.checks.shares.check_unread(client, request.unread, request.address)
+        request.view.checks.shares.check_unread(client, request.reply.unread, request.address)
     except OverShare as over:
         return InvalidResponse(f"the result has {len(relayed.result)} bytes and is not sent: {over}")
     return None
@@ -223,9 +223,9 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     if request.principal is not None and short is not None:
         # A client with a name may be on another machine.
         client = request.principal.name
-        left_out = request.view.checks.withheld.passes((server, client, error.error_type))
-        if left_out is not None:
-            logger.warning("server_error_withheld", server=server, client=client, error=message, left_out=left_out)
+        suppressed = request.view.checks.withheld.passes((server, client, error.error_type))
+        if suppressed is not None:
+            logger.warning("server_error_withheld", server=server, client=client, error=message, suppressed=suppressed)
         hint = error.next_attempt if isinstance(error, ServerUnavailable) else ""
         message = f"server {server!r}: {short}{hint}; the log of the gateway has the reason"
     details, words = details_of(server, error, delivery), f" ({_DELIVERY[delivery]})"

@@ -91,7 +91,7 @@ def listen(request: PendingRequest) -> None:
     if len(uris) > MAX_WATCHED:
         message = f"notifications.resourceSubscriptions: no client can watch more than {MAX_WATCHED} resources"
         raise RequestRefused(INVALID_PARAMS, message)
-    if not request.accepts_messages:
+    if not request.reply.accepts_messages:
         raise RequestRefused(INVALID_PARAMS, "Accept has to name text/event-stream", status=406)
     kinds = frozenset(kind for kind, key in _FILTERS.items() if wanted.get(key) is True)
     listening = _Listening(request, kinds)

@@ -7,9 +7,10 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gaia.mcp.aio.threads import in_thread
+from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.runtime.log import exception_text, get_logger
 
 _Stamp = tuple[int, int, int] | None
@@ -60,16 +61,6 @@ logger = get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
 """Between two looks at the files. A change counts at the second look that finds it the same."""
-
-
-class Timer(Protocol):
-    def cancel(self) -> Any: ...
-
-
-class Scheduler(Protocol):
-    """The part of an asyncio event loop that is needed here; a test has one whose time it moves itself."""
-
-    def call_later(self, delay: float, callback: Callable[[], Any]) -> Timer: ...
 
 
 class Source(NamedTuple):

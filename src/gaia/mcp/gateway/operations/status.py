@@ -136,11 +136,11 @@ def limits_of(access: Access) -> list[LimitStatus]:
     """Those that are in use now, or were lately."""
     return [
         LimitStatus(
-            name=one.name,
-            concurrent=one.limit.concurrent,
-            per_second=one.limit.per_second,
-            running=one.running,
-            waiting=one.waiting,
+            name=gate.name,
+            concurrent=gate.limit.concurrent,
+            per_second=gate.limit.per_second,
+            running=gate.running,
+            waiting=waiting,
         )
-        for one in access.limits.figures()
+        for gate, waiting in access.limits.figures()
     ]

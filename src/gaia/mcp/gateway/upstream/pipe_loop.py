@@ -8,8 +8,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.transports.loop_reader import PipeLoop
+from gaia.runtime.loop_work import running_loop_work
 
 
 class _PipeLoop:
@@ -20,7 +20,7 @@ class _PipeLoop:
         self._thread = threading.get_ident()
         self._context = contextvars.copy_context()
         """Not that of the supervisor which adds a reader: what comes of an answer does not belong to a restart."""
-        self._turns = running_loop_turns()
+        self._turns = running_loop_work()
 
     @property
     def is_closed(self) -> bool:
@@ -45,7 +45,7 @@ class _PipeLoop:
         self._loop.call_soon(task)
 
     def call_by_turns(self, task: Callable[[], object]) -> None:
-        self._turns.add(task)
+        self._turns.add_slice(task)
 
 
 def running_pipe_loop() -> PipeLoop | None:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from gaia.mcp.aio.calls import run
-from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer, KnownServers
 from gaia.mcp.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.runtime.log import get_logger
+from gaia.runtime.loop_work import running_loop_work
 
 logger = get_logger(__name__)
 
@@ -219,7 +219,7 @@ class _FanOut:
         self._waiting.setdefault(key, steps)
         if not self._is_running:
             self._is_running = True
-            running_loop_turns().run(self._steps())
+            running_loop_work().run_in_slices(self._steps())
 
     def _steps(self) -> Iterator[None]:
         try:
@@ -272,7 +272,7 @@ class _Watch:
 
     async def _run(self) -> None:
         """Ask the server for what the audiences want, as often as that changes meanwhile."""
-        features = self._client.features
+        features = self._client._engine.features
         while self._is_watched != bool(self._audiences):
             wanted = bool(self._audiences)
             error: MCPError | None = None
@@ -280,7 +280,7 @@ class _Watch:
                 if wanted:
                     await self._subscribe()
                 else:
-                    await run(self._client.trips, features.unsubscribe_resource(self._uri))
+                    await run(self._client._engine.trips, features.unsubscribe_resource(self._uri))
             except MCPError as problem:
                 error = problem
             if wanted and error is not None:
@@ -305,10 +305,10 @@ class _Watch:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
 
-        forget = client.subscriptions.when_decided(self._uri, told)
+        forget = client._engine.subscriptions.when_decided(self._uri, told)
         try:
-            await run(client.trips, client.features.subscribe_resource(self._uri))
-            if not client.trips.is_stateless:
+            await run(client._engine.trips, client._engine.features.subscribe_resource(self._uri))
+            if not client._engine.trips.is_stateless:
                 return
             try:
                 async with asyncio.timeout(_DECISION_SECONDS):
@@ -318,7 +318,7 @@ class _Watch:
                 error = CallTimeout(text)
             if error is not None:
                 # Otherwise each further request would ask for it, and fail for the other resources too.
-                await run(client.trips, client.features.unsubscribe_resource(self._uri))
+                await run(client._engine.trips, client._engine.features.unsubscribe_resource(self._uri))
                 raise error
         finally:
             forget()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal
 
 from gaia.mcp.aio.calls import run
-from gaia.mcp.aio.loop_inbox import LoopInbox
 from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
@@ -35,6 +34,7 @@ from gaia.mcp.supervision.events import (
 )
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.log import get_logger
+from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
 
@@ -68,7 +68,7 @@ class KnownServer:
         self.instances = instances
         """The processes that are not shared."""
         self._owners = owners
-        features = client.features
+        features = client._engine.features
 
         def known(capability: Kind, key: str, listing: Callable[[], Any]) -> KnownList:
             return KnownList(client, capability, key, listing, functools.partial(on_listed, name, capability))
@@ -91,7 +91,7 @@ class KnownServer:
     @property
     def speaks_stateless(self) -> bool:
         """Whether it is of the stateless era, as far as is known."""
-        return self.client.trips.is_stateless
+        return self.client._engine.trips.is_stateless
 
     @property
     def logs_by_request(self) -> bool:
@@ -103,14 +103,14 @@ class KnownServer:
 
         The shared process has no owner (None). Raises RequestRefused for a handle that is not valid.
         """
-        entry = self.client.entry
+        entry = self.client._engine.entry
         if entry is None or entry.instances == "shared":
             return None, None
         return self._owners.owner_of(request, entry.instances)
 
     def is_process_of(self, process: MCPClient, session: object, identity: str) -> bool:
         """Whether requests in this session of the client `identity` go to `process`, which is not shared."""
-        entry, owner = self.client.entry, self.instances.owner_of(process)
+        entry, owner = self.client._engine.entry, self.instances.owner_of(process)
         return (
             entry is not None
             and owner is not None
@@ -129,7 +129,7 @@ class KnownServer:
             self._log_level = severity(level)
             for client in (self.client, *self.instances.clients()):
                 # Processes that are started later are told, too.
-                client.subscriptions.set_log_level(level)
+                client._engine.subscriptions.set_log_level(level)
                 if client.is_connected():
                     task = asyncio.get_running_loop().create_task(self._set_log_level(client, level))
                     self._tasks.add(task)
@@ -137,7 +137,7 @@ class KnownServer:
 
     async def _set_log_level(self, client: MCPClient, level: str) -> None:
         try:
-            await run(client.trips, client.features.set_logging_level(level))
+            await run(client._engine.trips, client._engine.features.set_logging_level(level))
         except MCPError as error:
             logger.warning("gateway_log_level_refused", server=self.name, error=error.message)
 
@@ -179,19 +179,19 @@ class KnownServers:
         """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
         self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle, self._most_handles)
-        self._inbox: LoopInbox | None = None
+        self._inbox: LoopWork | None = None
         """Of the loop, from the start on."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[_Waiter, None] = {}
 
-    def start(self, inbox: LoopInbox) -> None:
+    def start(self, inbox: LoopWork) -> None:
         """Follow the manager's events."""
         self._inbox = inbox
         with contextlib.ExitStack() as following:
             following.callback(
                 self.manager.subscribe(lambda event: inbox.post(functools.partial(self._happened, event)))
             )
-            following.enter_context(self.manager.readiness.watched(lambda: inbox.post(self.look)))
+            following.enter_context(self.manager._engine.readiness.watched(lambda: inbox.post(self.look)))
             self._following = following.pop_all()
 
     def end_instances(self) -> list[Callable[[], None]]:
@@ -229,7 +229,7 @@ class KnownServers:
 
     def get(self, name: str) -> KnownServer | None:
         """A server that was started, whether it is ready or not."""
-        client = self.manager.client_of(name)
+        client = self.manager._engine.client_of(name)
         known = self._servers.get(name)
         if known is not None and known.client is not client:
             for end in self._servers.pop(name).stop():
@@ -254,8 +254,8 @@ class KnownServers:
     @property
     def version(self) -> int:
         """Grows with each change of what there is to list."""
-        if self.manager.routes is not self._routes:
-            self._routes = self.manager.routes
+        if self.manager._engine.routes is not self._routes:
+            self._routes = self.manager._engine.routes
             self._version += 1
         return self._version
 
@@ -277,7 +277,7 @@ class KnownServers:
 
     def tool_names(self) -> dict[str, list[str] | None]:
         """The own names of each server's tools; None if it has not listed them yet."""
-        catalogs = {server.name: server.client.tool_calls.catalog for server in self.of(self.names())}
+        catalogs = {server.name: server.client._engine.tool_calls.catalog for server in self.of(self.names())}
         return {name: [tool.name for tool in one.tools] if one.listed else None for name, one in catalogs.items()}
 
     def of(self, names: Iterable[str]) -> list[KnownServer]:

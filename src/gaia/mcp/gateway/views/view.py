@@ -99,10 +99,10 @@ class View:
     def _named_tools(self) -> list[tuple[str, KnownServer, MCPTool]]:
         if self.server is not None:
             server = self._servers.get(self.server)
-            tools = () if server is None else server.client.tool_calls.catalog.tools
+            tools = () if server is None else server.client._engine.tool_calls.catalog.tools
             return [(tool.name, server, tool) for tool in tools if server is not None]
         found = []
-        for name, route in self._servers.manager.routes.items():
+        for name, route in self._servers.manager._engine.routes.items():
             server = self._servers.get(route.client.name)
             if server is not None:
                 found.append((name.removeprefix(PREFIX), server, route.tool))
@@ -129,11 +129,11 @@ class View:
 
     def _may_come(self, server: KnownServer, tool: str) -> bool:
         """Whether a tool that the manager does not have may be there soon."""
-        catalog = server.client.tool_calls.catalog
+        catalog = server.client._engine.tool_calls.catalog
         if not catalog.listed:
             return True
         # It has listed its tools, and ended before it had joined the others, or is about to join them.
-        has_joined = any(route.client is server.client for route in self._servers.manager.routes.values())
+        has_joined = any(route.client is server.client for route in self._servers.manager._engine.routes.values())
         return not has_joined and tool in catalog
 
     # Prompts.
@@ -162,9 +162,6 @@ class View:
                         name = own if self.server is not None else names[server.name, own]
                         merged.add(name, server, own, {**item, "name": name})
         return merged
-
-    def allows_prompt(self, server: str, prompt: str) -> bool:
-        return self.profile.allows_prompt(server, prompt)
 
     # Resources.
 

@@ -1,16 +1,22 @@
 """Requests with an authorization: ours, which adds one header, or one of httpx2, which may do anything.
 
 An authorization may send a request twice: the second time with another token, after the server has refused the first.
+What it does in between may block, so it runs on threads of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gaia.http import Deadline, HttpConnection, Response, Url
+from gaia.http.connection import HttpConnection
+from gaia.http.response import Response
+from gaia.http.url import Url
+from gaia.http.waits import Deadline, Job, run
 from gaia.mcp.transports.base import RequestAuthorization
+from gaia.mcp.transports.http.error_responses import wants_login
+from gaia.runtime.threads import DaemonPool
 
 if TYPE_CHECKING:
     import httpx2
@@ -19,31 +25,19 @@ _REVISION = "MCP-Protocol-Version"
 _FRAMING = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that say how a message was sent: neither library may repeat those of the other one."""
 
-
-class _Request(NamedTuple):
-    method: str
-    url: Url
-    headers: Mapping[str, str]
-    body: bytes
-    is_message: bool = True
-    """Whether it is the request itself, instead of one that the authorization makes for its own purposes."""
-
-
-_Flow = Generator[_Request, Response, None]
-"""Yields requests, and is sent the response to each; the last one is that of the message."""
+Y = TypeVar("Y")
+S = TypeVar("S")
 
 
 class AuthorizedRequests:
     """Called as `HttpConnection.request`, with the connection. Thread-safe, as far as the authorization is."""
 
-    def __init__(self, authorization: RequestAuthorization | httpx2.Auth) -> None:
-        self._flow: Callable[[_Request], _Flow]
-        if isinstance(authorization, RequestAuthorization):
-            self._flow = partial(_with_login, authorization)
-        else:
-            self._flow = partial(_with_httpx, authorization)
+    def __init__(self, authorization: RequestAuthorization | httpx2.Auth, threads: DaemonPool) -> None:
+        """`threads` run what the authorization does."""
+        self._authorization = authorization
+        self._threads = threads
 
-    def __call__(
+    async def __call__(
         self,
         connection: HttpConnection,
         method: str,
@@ -59,66 +53,129 @@ class AuthorizedRequests:
 
         Requests that the authorization makes elsewhere use the same connection.
         """
-        flow = self._flow(_Request(method, url, headers, body))
+        hooks: dict[str, Any] = {"deadline": deadline, "on_sending": on_sending, "on_status": on_status}
+        send = partial(connection.request, method, url, body=body, **hooks)
+        if isinstance(self._authorization, RequestAuthorization):
+            return await self._with_login(self._authorization, send, headers)
+        return await self._with_httpx(self._authorization, connection, method, url, headers, body, hooks)
+
+    async def _with_login(
+        self, authorization: RequestAuthorization, send: Callable[..., Any], headers: Mapping[str, str]
+    ) -> Response:
+        is_ready, login = authorization.ready_login()
+        flow = None
+        if not is_ready:
+            flow = _Flow(authorization.login_flow(headers.get(_REVISION)), self._threads)
+            login = await flow.start()
         try:
-            request = next(flow)
             while True:
-                response = connection.request(
-                    *request[:4],
-                    deadline=deadline,
-                    on_sending=on_sending if request.is_message else None,
-                    on_status=on_status if request.is_message else None,
+                sent = headers if login is None else {**headers, "Authorization": login}
+                response: Response = await send(headers=sent)
+                try:
+                    if not wants_login(response):
+                        return response
+                    # What the flow begins with may have been sent just now; if not, that comes first.
+                    if flow is None:
+                        flow = _Flow(authorization.login_flow(headers.get(_REVISION)), self._threads)
+                        if (first := await flow.start()) != login:
+                            login = first
+                            await _finish(response)
+                            continue
+                    said = (response.status, response.headers.get("WWW-Authenticate"))
+                    try:
+                        login = await flow.send(said)
+                    except EOFError:
+                        return response
+                    await _finish(response)
+                except BaseException:
+                    response.close()
+                    raise
+        finally:
+            if flow is not None:
+                flow.close()
+
+    async def _with_httpx(
+        self,
+        auth: httpx2.Auth,
+        connection: HttpConnection,
+        method: str,
+        url: Url,
+        headers: Mapping[str, str],
+        body: bytes,
+        hooks: Mapping[str, Any],
+    ) -> Response:
+        import httpx2
+
+        original = httpx2.Request(method, str(url), headers=dict(headers), content=body or None)
+        flow = _Flow(auth.sync_auth_flow(original), self._threads)
+        try:
+            outgoing = await flow.start()
+            while True:
+                # Others are requests that the authorization makes for its own purposes.
+                is_message = outgoing.method == original.method and outgoing.url == original.url
+                response = await connection.request(
+                    outgoing.method,
+                    Url.parse(str(outgoing.url)),
+                    {name: value for name, value in outgoing.headers.items() if name not in _FRAMING},
+                    outgoing.read(),
+                    **(hooks if is_message else {"deadline": hooks["deadline"]}),
                     # The configured headers, which may be secret, are for the server alone.
-                    with_shared=request.is_message,
+                    with_shared=is_message,
                 )
                 try:
-                    request = flow.send(response)
-                    # Only a connection whose response is read can be used again.
-                    response.read()
-                except StopIteration:
+                    outgoing = await flow.send(_as_httpx(response, outgoing))
+                    await _finish(response)
+                except EOFError:
                     return response
                 except BaseException:
                     response.close()
                     raise
-                response.close()
         finally:
             flow.close()
 
 
-def _with_login(authorization: RequestAuthorization, request: _Request) -> _Flow:
-    flow = authorization.login_flow(request.headers.get(_REVISION))
-    login = next(flow)
-    while True:
-        headers = request.headers if login is None else {**request.headers, "Authorization": login}
-        response = yield request._replace(headers=headers)
+class _Flow:
+    """A generator whose steps run on other threads."""
+
+    def __init__(self, steps: Generator[Any, Any, None], threads: DaemonPool) -> None:
+        self._steps: Generator[Any, Any, None] | None = steps
+        self._threads = threads
+        self._runs = False
+
+    async def start(self) -> Any:
+        return await self.send(None)
+
+    async def send(self, value: object) -> Any:
+        """What the generator yields next. Raises EOFError at its end, and what it raises."""
+        steps = self._steps
+
+        def step() -> Any:
+            assert steps is not None, "the flow has not ended"
+            try:
+                return steps.send(value)
+            except StopIteration:
+                raise EOFError from None
+            finally:
+                self._runs = False
+
+        self._runs = True
         try:
-            login = flow.send((response.status, response.headers.get("WWW-Authenticate")))
-        except StopIteration:
-            return
+            return await Job(step, self._threads)
+        except Exception:
+            self._steps = None
+            raise
+
+    def close(self) -> None:
+        """Leave it, on a thread that may wait; one that still runs is closed with its last reference."""
+        steps, self._steps = self._steps, None
+        if steps is not None and not self._runs:
+            self._threads.submit(steps.close, keep=True)
 
 
-def _with_httpx(auth: httpx2.Auth, request: _Request) -> _Flow:
-    import httpx2
-
-    original = httpx2.Request(
-        request.method, str(request.url), headers=dict(request.headers), content=request.body or None
-    )
-    flow = auth.sync_auth_flow(original)
-    try:
-        outgoing = next(flow)
-        while True:
-            response = yield _Request(
-                outgoing.method,
-                Url.parse(str(outgoing.url)),
-                {name: value for name, value in outgoing.headers.items() if name not in _FRAMING},
-                outgoing.read(),
-                is_message=outgoing.method == original.method and outgoing.url == original.url,
-            )
-            outgoing = flow.send(_as_httpx(response, outgoing))
-    except StopIteration:
-        return
-    finally:
-        flow.close()
+async def _finish(response: Response) -> None:
+    """Only a connection whose response is read can be used again."""
+    await response.read()
+    response.close()
 
 
 def _as_httpx(response: Response, request: httpx2.Request) -> httpx2.Response:
@@ -126,7 +183,8 @@ def _as_httpx(response: Response, request: httpx2.Request) -> httpx2.Response:
 
     class Body(httpx2.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
-            yield response.read()
+            # On the thread of the flow, while the exchange waits for that.
+            yield run(response.read())
 
     headers = [
         (name, one)

@@ -1,37 +1,38 @@
-"""One server that is reached over HTTP: the threads that speak with it, what is under way, and how it ended.
+"""One server that is reached over HTTP: the exchanges with it that are under way, and how it ended.
 
 Each message is a POST of its own. The thread of a caller that waits for the answer anyway makes the exchange itself, if
-there is an idle connection; for all others a thread of a pool does. A second, small pool carries what must never wait
-behind calls: notifications, answers to the server, and pings. A third one carries what stays open.
+there is an idle connection; for all others the I/O thread of the process does. Notifications, answers to the server and
+pings never wait behind calls, nor does what stays open.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from gaia.http import HttpClientError, HttpConnection, Interrupted
+from gaia.http.connection import HttpConnection
+from gaia.http.errors import HttpClientError, Interrupted
+from gaia.http.io_thread import Signal, Task, hold_io_thread, release_io_thread
+from gaia.http.waits import Exchange, Wait, run_here
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import open_channels
-from gaia.mcp.transports.http.connection_pool import ConnectionPool, IdleConnections
-from gaia.mcp.transports.http.errand import CallersErrand
+from gaia.mcp.transports.http.connection_pool import ConnectionLimit, IdleConnections
 from gaia.mcp.transports.http.http_session import HttpSession, is_stateless
 from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.server_streams import OldServerStream, ServerStream
+from gaia.runtime.handover import mark_engine_thread, on_engine_thread
 from gaia.runtime.locks import Latch, WeakObjects, reentrant_lock
 from gaia.runtime.log import get_logger
-from gaia.runtime.threads import PoolExhausted
 
 logger = get_logger(__name__)
 
-_MAX_URGENT_THREADS = 4
-_MAX_STANDING_THREADS = 2
+_MAX_URGENT = 4
+_MAX_STANDING = 2
 """A subscription is replaced by opening the new one first."""
 
 _URGENT_METHODS = frozenset({"initialize", "ping", "server/discover"})
@@ -39,6 +40,8 @@ _STANDING_METHODS = frozenset({"subscriptions/listen"})
 _MAX_LINGERING = 4
 """So many answered requests may read on to the end of their streams at the same time."""
 _JOIN_SECONDS = 2.0
+_BORROWED_SECONDS = 0.2
+"""How long threads of callers are waited for at the end: one of them may be the thread that waits for this."""
 _DELETE_SECONDS = 2.0
 """For the DELETE that ends a session, at most."""
 
@@ -59,36 +62,45 @@ class HttpChannel:
         *,
         max_pending: int,
         max_connections: int,
+        idle_seconds: float,
         old: bool,
     ) -> None:
-        """`new_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE."""
+        """`new_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE.
+
+        Raises RuntimeError if there is no I/O thread, and the system starts none.
+        """
         self.is_forked = False
         self._session = session
         self.redact = session.redact
         self._make_connection = new_connection
         self._listener = listener
         self._max_pending = max_pending
-        self._idle = IdleConnections(self._new_connection)
-        self._calls = ConnectionPool(f"mcp-{session.name}-http", max_connections, self._idle)
-        self._urgent = ConnectionPool(f"mcp-{session.name}-http-urgent", _MAX_URGENT_THREADS, self._idle)
-        self._standing = ConnectionPool(f"mcp-{session.name}-http-listen", _MAX_STANDING_THREADS, self._idle)
+        self._io = io = hold_io_thread(self, self._io_failed)
+        self._idle = idle = IdleConnections(self._new_connection, io, idle_seconds)
+        self._calls = ConnectionLimit(max_connections, idle, io)
+        self._urgent = ConnectionLimit(_MAX_URGENT, idle, io)
+        self._standing = ConnectionLimit(_MAX_STANDING, idle, io)
         self._connections: WeakObjects[HttpConnection] = WeakObjects()
 
         self._lock = reentrant_lock()
         """Owns everything below, and what posts share with the threads that interrupt them."""
         self._posts: dict[Post, None] = {}
         """Those under way or waiting, in the order of their beginning."""
+        self._tasks: set[Task] = set()
+        """All exchanges of the channel that the I/O thread drives."""
+        self._all_ended = Latch()
+        """Opened when there are none, after `close` has begun."""
         self._held: list[Outgoing] | None = None
         """What has to wait until the server knows that it is initialized, and has a stream for its own requests."""
         self._server_stream: ServerStream | None = None
         self._old_stream: OldServerStream | None = None
         if old:
-            self._old_stream = OldServerStream(session, self, self._new_connection())
+            self._old_stream = self._new_old_stream()
             session.endpoint = self._old_stream.endpoint
         self._ending: Ending | None = None
         self._draining: Ending | None = None
         """How the channel is going to end; set when nothing is sent any more."""
-        self._drained = Latch()
+        self._drained = Signal(io)
         """Set when no call is under way any more, after that."""
         self._closed = False
         open_channels.add(self)
@@ -151,21 +163,27 @@ class HttpChannel:
         with self._lock:
             self._closed = True
             self._held = None
-            self._drained.open()
             streams = [stream for stream in (self._server_stream, self._old_stream) if stream is not None]
-        for pool in (self._calls, self._standing):
-            pool.request_close()
+        self._drained.set()
+        for limit in (self._calls, self._urgent, self._standing):
+            limit.close()
         for stream in streams:
-            stream.interrupt()
+            stream.close()
         self._interrupt_all()
         if self._ending is None and self._session.id is not None and grace > 0:
             self._delete_session(min(grace, _DELETE_SECONDS))
-        self._urgent.request_close()
-        deadline = time.monotonic() + _JOIN_SECONDS
-        joins = [thread.join for thread in (self._calls, self._urgent, self._standing, *streams)]
-        late = [join for join in joins if not join(max(0.0, deadline - time.monotonic()))]
+        with self._lock:
+            tasks = list(self._tasks)
+            if not tasks:
+                self._all_ended.open()
+        for task in tasks:
+            task.interrupt()
+        in_time = self._all_ended.wait(_JOIN_SECONDS)
+        self._calls.join(_BORROWED_SECONDS)
         self._idle.close()
-        if late:
+        if self._session.login_threads is not None:
+            in_time = self._session.login_threads.close(_JOIN_SECONDS) and in_time
+        if not release_io_thread(self, self._io) or not in_time:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
             logger.warning("http_threads_late", server=self._session.name, seconds=round(time.monotonic() - began, 3))
         open_channels.discard(self)
@@ -176,7 +194,7 @@ class HttpChannel:
         for connection in self._connections.present():
             connection.after_fork()
 
-    # What the threads of the channel report; see `HttpSink`.
+    # What exchanges report; see `HttpSink`.
 
     def message_received(
         self,
@@ -224,18 +242,17 @@ class HttpChannel:
             self._ending = ending
         self._listener.channel_ended()
 
-    def fall_back(self, item: Outgoing) -> bool:
-        stream = OldServerStream(self._session, self, self._new_connection())
+    async def fall_back(self, item: Outgoing) -> bool:
+        stream = self._new_old_stream()
         with self._lock:
             if self._closed or self._old_stream is not None:
                 return False
             self._old_stream = stream
         try:
-            stream.endpoint()
+            await stream.endpoint()
         except HttpClientError as error:
             logger.debug("no_old_server", server=self._session.name, error=self._session.reason(error))
-            stream.interrupt()
-            stream.join(_JOIN_SECONDS)
+            stream.abandon()
             with self._lock:
                 self._old_stream = None
             return False
@@ -250,20 +267,43 @@ class HttpChannel:
         self._connections.add(connection)
         return connection
 
+    def _new_old_stream(self) -> OldServerStream:
+        return OldServerStream(self._session, self, self._new_connection(), self._io, self._spawn)
+
+    def _io_failed(self) -> None:
+        self.ended(Ending(cause="cannot be reached: the I/O thread has failed"))
+
+    def _spawn(self, exchange: Exchange[object]) -> Task:
+        """Have the I/O thread drive an exchange of the channel's own."""
+        task = Task(self._io, exchange, self._task_ended)
+        self._add_task(task)
+        self._io.post(partial(self._io.begin, task))
+        return task
+
+    def _add_task(self, task: Task) -> None:
+        with self._lock:
+            self._tasks.add(task)
+
+    def _task_ended(self, task: Task) -> None:
+        with self._lock:
+            self._tasks.discard(task)
+            if self._closed and not self._tasks:
+                self._all_ended.open()
+
     def _submit(self, item: Outgoing) -> None:
         post = Post(self._session, self, item, self._lock)
         if item.id is None or item.method in _URGENT_METHODS:
-            pool = self._urgent
+            limit = self._urgent
         else:
-            pool = self._standing if item.method in _STANDING_METHODS else self._calls
+            limit = self._standing if item.method in _STANDING_METHODS else self._calls
         try:
             with self._lock:
                 if self._closed:
                     return
                 # First: from now on `close` interrupts it, so nothing sends it once the call was handed back.
                 self._posts[post] = None
-            if pool is not self._calls or not self._leave(item, post):
-                self._submit_to(pool, post)
+            if limit is not self._calls or not self._leave(item, post):
+                limit.enter(post, partial(self._begin, post, limit))
         except BaseException:
             # A signal handler has raised it, and what is sent here is given up.
             post.interrupt()
@@ -273,43 +313,53 @@ class HttpChannel:
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
-        session = self._session
-        if session.ready_login is None or session.endpoint is not None:
-            return False
-        is_ready, header = session.ready_login()
-        return is_ready and item.leave(CallersErrand(post, header, self._calls, self._submit_call, self._forget))
+        return self._session.endpoint is None and item.leave(CallersExchange(self, post))
 
-    def _submit_call(self, post: Post) -> None:
-        self._submit_to(self._calls, post)
+    def _begin(self, post: Post, limit: ConnectionLimit) -> None:
+        """On the I/O thread."""
+        connection = self._idle.take()
+        self._go_on(post, limit, connection, post.exchange(connection))
 
-    def _submit_to(self, pool: ConnectionPool, post: Post) -> None:
-        try:
-            pool.submit(partial(self._run, post))
-        except PoolExhausted as error:
+    def _go_on(
+        self,
+        post: Post,
+        limit: ConnectionLimit,
+        connection: HttpConnection,
+        exchange: Exchange[None],
+        first: Wait | None = None,
+    ) -> None:
+        """On the I/O thread: drive an exchange, which waits for `first` if a caller's thread has driven it before."""
+
+        def on_end(task: Task) -> None:
+            if not limit.leave(post, connection):
+                connection.close()
             self._forget(post)
-            self.ended(Ending(cause=f"cannot be reached: {error}"))
+            if post.method == "notifications/initialized" and not self._closed:
+                self._spawn(self._initialized())
+            self._task_ended(task)
 
-    def _run(self, post: Post, connection: HttpConnection) -> None:
-        try:
-            if post.begin(connection):
-                post.go_on(connection)
-        finally:
-            self._forget(post)
-            if post.method == "notifications/initialized":
-                self._initialized()
+        post.in_callers_thread = False
+        task = Task(self._io, exchange, on_end)
+        self._add_task(task)
+        post.attach(task)
+        self._io.begin(task, first)
 
     def _forget(self, post: Post) -> None:
         with self._lock:
             self._posts.pop(post, None)
             self._check_drained()
 
-    def _initialized(self) -> None:
+    async def _initialized(self) -> None:
         with self._lock:
-            if not self._closed and self._old_stream is None and self._server_stream is None:
-                self._server_stream = ServerStream(self._session, self, self._new_connection())
             stream = self._server_stream
+            begins = not self._closed and self._old_stream is None and stream is None
+            if begins:
+                stream = ServerStream(self._session, self, self._new_connection(), self._io)
+                self._server_stream = stream
         if stream is not None:
-            stream.wait_until_answered()
+            if begins:
+                self._spawn(stream.listen())
+            await stream.wait_until_answered()
         with self._lock:
             held, self._held = self._held, None
             if self._draining is not None:
@@ -330,19 +380,15 @@ class HttpChannel:
                 self._draining = ending
             self._check_drained()
         if first:
-            try:
-                self._urgent.submit(self._end_when_drained)
-            except RuntimeError:
-                # No thread can be started that waits for them.
-                self.ended(ending)
+            self._spawn(self._end_when_drained())
 
     def _check_drained(self) -> None:
         """The caller has the lock."""
         if self._draining is not None and not any(post.is_awaited for post in self._posts):
-            self._drained.open()
+            self._drained.set()
 
-    def _end_when_drained(self, _: HttpConnection) -> None:
-        self._drained.wait(_DRAIN_SECONDS)
+    async def _end_when_drained(self) -> None:
+        await self._drained.within(_DRAIN_SECONDS)
         if self._draining is not None:
             self.ended(self._draining)
 
@@ -355,20 +401,102 @@ class HttpChannel:
     def _delete_session(self, seconds: float) -> None:
         """Tell the server that the session is not needed any more (2025-11-25, "Session Management").
 
-        On another thread, because looking up a name has no deadline. The answer does not matter.
+        The answer does not matter.
         """
         session, deadline, told = self._session, time.monotonic() + seconds, Latch()
 
-        def delete(connection: HttpConnection) -> None:
+        async def delete() -> None:
+            connection = self._idle.take()
             try:
                 headers = session.stream_headers(None)
-                with session.send(connection, "DELETE", session.url, headers, deadline=deadline):
+                with await session.send(connection, "DELETE", session.url, headers, deadline=deadline):
                     pass
             except (Interrupted, MCPError, OSError, ValueError) as error:
                 logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
             finally:
+                connection.close()
                 told.open()
 
-        with contextlib.suppress(RuntimeError):
-            self._urgent.submit(delete)
-            told.wait(seconds)
+        self._spawn(delete())
+        told.wait(seconds)
+
+
+class CallersExchange:
+    """See `gaia.mcp.rpc.channel.Errand`: the exchange of one call, on the thread of the caller that waits for it.
+
+    The thread sends the call over an idle connection, and reads up to the answer. What may take longer, or has no
+    deadline, is left to the I/O thread: to connect, to try again, to wait for the end of a stream.
+    """
+
+    __slots__ = ("_channel", "_driver", "_is_left", "_post", "_was_engine")
+
+    def __init__(self, channel: HttpChannel, post: Post) -> None:
+        self._channel = channel
+        self._post = post
+        self._is_left = False
+        """To the I/O thread, if that was told of it before an exception came."""
+        self._driver: dict[None, str] = {}
+        """Who ends an exchange that the caller's thread has left: the first one that enters itself."""
+        self._was_engine = False
+        """Of the caller's thread, before `run`."""
+
+    def run(self) -> None:
+        self._was_engine = on_engine_thread()
+        try:
+            # The caller may hold locks that the application's log handlers need.
+            mark_engine_thread()
+            if self._is_over():
+                self._channel._forget(self._post)
+        finally:
+            mark_engine_thread(self._was_engine)
+
+    def ended(self) -> None:
+        # The thread that hands over the answer is about to look.
+        if not self._post.delivering:
+            self._post.interrupt()
+
+    def abandon(self) -> None:
+        # What `run` had left undone when an exception came.
+        mark_engine_thread(self._was_engine)
+        self._post.interrupt()
+        if self._driver.setdefault(None, "caller") == "caller":
+            self._channel._calls.leave(self._post, None)
+            self._channel._forget(self._post)
+
+    def _is_over(self) -> bool:
+        """Send the call and receive the answer. False if the I/O thread does that, or what is left of it."""
+        post, channel = self._post, self._channel
+        connection = channel._calls.borrow(post)
+        if connection is None:
+            channel._calls.enter(post, self._begin)
+            return False
+        exchange = post.exchange(connection)
+        try:
+            post.in_callers_thread = True
+            first = run_here(exchange)
+            if first is not None and channel._closed:
+                # There may be no I/O thread any more.
+                exchange.close()
+            elif first is not None:
+                self._is_left = True
+                channel._io.post(partial(self._go_on, connection, exchange, first))
+                return False
+        except BaseException:
+            # It was raised by a signal handler, at any line: the post may still interrupt its connection.
+            if not self._is_left and channel._calls.leave(post, None):
+                connection.close()
+            raise
+        channel._calls.leave(post, connection)
+        return True
+
+    def _begin(self) -> None:
+        """On the I/O thread: make the exchange."""
+        if self._driver.setdefault(None, "io") == "io":
+            self._channel._begin(self._post, self._channel._calls)
+        else:
+            self._channel._calls.leave(self._post, None)
+
+    def _go_on(self, connection: HttpConnection, exchange: Exchange[None], first: Wait) -> None:
+        """On the I/O thread."""
+        if self._driver.setdefault(None, "io") == "io":
+            self._channel._go_on(self._post, self._channel._calls, connection, exchange, first)

@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from gaia.http import Response, Url
+from gaia.http.response import Response
+from gaia.http.url import Url
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from gaia.http import ProtocolBroken, Response
-from gaia.runtime.threads import with_pauses
+from gaia.http.errors import ProtocolBroken
+from gaia.http.response import Response
 
 _RETRY_SECONDS = 1.0
 _MIN_RETRY_SECONDS = 0.1
 _MAX_RETRY_SECONDS = 300.0
 _MAX_ID = 4096
 """Characters. The id is a header of the request for the rest, and servers take some 8 KiB of headers."""
+
+_LINES_A_TURN = 64
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -30,6 +32,7 @@ class EventStream:
         """Of the last event that had one: from there the server can go on."""
         self.retry = _RETRY_SECONDS
         """How many seconds the server wants to be left alone before it is asked for the rest, within limits."""
+        self._lines, self._fields = _Lines(), _Fields()
         self._fruitless = 0
         """How many times in a row the server was asked without sending a message."""
 
@@ -42,30 +45,41 @@ class EventStream:
         self._fruitless += 1
         return max(self.retry, backoff)
 
-    def messages(self, response: Response) -> Iterator[bytes]:
-        """The data of the events that are messages. Raises `InvalidEvents` for anything but events."""
-        for name, data in self.events(response):
-            # An event without data only says from where to go on.
-            if name == b"message" and data:
-                self._fruitless = 0
-                yield data
-
-    def events(self, response: Response) -> Iterator[tuple[bytes, bytes]]:
-        """Name and data of each event; comments are left out."""
+    def begin(self, response: Response) -> None:
+        """Read another response from now on. Raises `InvalidEvents` for anything but events."""
         if content_type(response) != "text/event-stream":
             raise InvalidEvents(f"the server sends {content_type(response) or 'no content type'} instead of events")
-        lines, fields = _Lines(), _Fields()
-        for chunk in response.chunks():
-            for line in with_pauses(lines.feed(chunk)):
-                if line:
-                    fields.add(line)
-                    self._check_size(fields.size)
-                    continue
-                if fields.any:
-                    self._reached(fields)
-                    yield fields.name or b"message", _text(fields.data)
-                fields = _Fields()
-            self._check_size(fields.size + lines.pending)
+        self._lines, self._fields = _Lines(), _Fields()
+
+    def messages(self, chunk: bytes) -> Iterator[bytes | None]:
+        """The data of the events that are messages, and None as `events` does."""
+        for event in self.events(chunk):
+            if event is None:
+                yield None
+            # An event without data only says from where to go on.
+            elif event[0] == b"message" and event[1]:
+                self._fruitless = 0
+                yield event[1]
+
+    def events(self, chunk: bytes) -> Iterator[tuple[bytes, bytes] | None]:
+        """Name and data of each event that ends in the next piece of the response; comments are left out.
+
+        None after each 64 lines: others should have their turn. Raises `InvalidEvents`.
+        """
+        fields = self._fields
+        for number, line in enumerate(self._lines.feed(chunk), 1):
+            if line:
+                fields.add(line)
+                self._check_size(fields.size)
+            else:
+                event, self._fields = fields, _Fields()
+                fields = self._fields
+                if event.any:
+                    self._reached(event)
+                    yield event.name or b"message", _text(event.data)
+            if not number % _LINES_A_TURN:
+                yield None
+        self._check_size(fields.size + self._lines.pending)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_message_bytes:

@@ -1,16 +1,20 @@
-"""What is known of one server over HTTP, and what the threads of its channel report. No threads and no I/O here."""
+"""What is known of one server over HTTP, and what its exchanges report. No threads and no I/O here."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from gaia.http import Deadline, HttpConnection, Response, Url
+from gaia.http.connection import HttpConnection
+from gaia.http.response import Response
+from gaia.http.url import Url
+from gaia.http.waits import Deadline
 from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Ending, Outgoing
+from gaia.runtime.threads import DaemonPool
 
 SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"
@@ -35,16 +39,7 @@ class SendRequest(Protocol):
         deadline: Deadline = None,
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
-    ) -> Response: ...
-
-
-ReadyLogin = Callable[[], tuple[bool, str | None]]
-"""Tells whether a request can be sent without waiting for a login, and the value of its header ``Authorization``."""
-
-
-def no_login_needed() -> tuple[bool, str | None]:
-    """The `ReadyLogin` of a server without an authorization."""
-    return True, None
+    ) -> Awaitable[Response]: ...
 
 
 @dataclasses.dataclass(eq=False)
@@ -61,13 +56,13 @@ class HttpSession:
     request_headers: RequestHeaders
     send: SendRequest = HttpConnection.request
     """Makes a request with the authorization, if there is one."""
-    ready_login: ReadyLogin | None = no_login_needed
-    """With it a request can be made at once, without `send`; None if only that knows what a request needs."""
+    login_threads: DaemonPool | None = None
+    """Run what the authorization does."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
     """What the server calls the session, if it has one."""
-    endpoint: Callable[[], Url] | None = None
-    """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `HttpClientError`.
+    endpoint: Callable[[], Awaitable[Url]] | None = None
+    """Waits for the URL to which a server of 2024-11-05 wants messages sent; raises `HttpClientError` if none comes.
 
     Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
     """
@@ -91,10 +86,6 @@ class HttpSession:
     def reason(self, error: Exception) -> str:
         """What went wrong with a connection, without secrets."""
         return self.redact(" ".join(str(error).split())) or type(error).__name__
-
-    def message_url(self) -> Url:
-        """Where messages are sent. Raises `HttpClientError` if a server of 2024-11-05 does not say it."""
-        return self.url if self.endpoint is None else self.endpoint()
 
     def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> Mapping[str, str]:
         """The headers of the POST that carries `item`."""
@@ -123,7 +114,7 @@ class HttpSession:
 
 
 class HttpSink(Protocol):
-    """What requests and streams report to their channel, each on its own thread."""
+    """What requests and streams report to their channel, on the I/O thread or on that of a caller."""
 
     def message_received(
         self,
@@ -159,7 +150,7 @@ class HttpSink(Protocol):
     def ended(self, ending: Ending) -> None:
         """The channel is over; the first report says why."""
 
-    def fall_back(self, item: Outgoing) -> bool:
+    async def fall_back(self, item: Outgoing) -> bool:
         """Try the transport of 2024-11-05. If the server speaks it, `item` and all that follows go that way: True."""
 
 

@@ -5,35 +5,27 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from gaia.http import (
-    ConnectFailed,
-    HttpClientError,
-    HttpConnection,
-    Interrupted,
-    NoConnection,
-    ProtocolBroken,
-    Response,
-    TimedOut,
-    TooLong,
-    Url,
-    is_own,
-)
+from gaia.http.connection import HttpConnection
+from gaia.http.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken, TimedOut, TooLong, is_own
+from gaia.http.io_thread import Task
+from gaia.http.response import Response
+from gaia.http.url import Url
+from gaia.http.waits import IoThreadOnly, Sleep, Turn
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
-from gaia.mcp.protocol.exchange import NegotiatedProtocol, Send, drive
+from gaia.mcp.protocol.exchange import NegotiatedProtocol, Send
 from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode, encode_request
 from gaia.mcp.protocol.messages import Response as Answer
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.rpc.channel import Frame, Outgoing
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents, content_type
-from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, SendRequest, is_stateless
-from gaia.runtime.locks import Latch
+from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, is_stateless
 from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
@@ -62,41 +54,40 @@ _LINGER_SECONDS = 0.5
 _MAX_UNUSED_BYTES = 64 * 1024
 """Of a body that means nothing."""
 
-_over_open_connection = partial(HttpConnection.request, may_connect=False)
-
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 
 
-class Post:
-    """`begin` brings what the caller of a request waits for; `go_on` does what is left after that, if anything is.
+Then = Callable[[HttpConnection], Awaitable[None]]
+"""What is left to do when a response is closed."""
 
-    Both take the connection that the message may use, and run on threads of the channel. `begin_at_once` is for the
-    thread of the caller, and leaves to `go_on` all that may wait for something else than the answer. They raise nothing
-    but what a signal handler raises: what goes wrong is told to the channel. `interrupt` may be called from any thread.
+
+class Post:
+    """`exchange` sends the message, and hands over what comes back.
+
+    The thread of a caller may drive it, as far as it only waits for the answer: connecting, pauses, and the end of a
+    stream are left to the I/O thread. It raises nothing but what a signal handler raises: failures go to the channel.
+    `interrupt` is for any thread.
     """
 
     __slots__ = (
-        "_at_once",
         "_connection",
         "_corrected",
         "_deadline",
         "_frame",
         "_interrupted",
         "_item",
-        "_lingering",
         "_lock",
-        "_login",
         "_negotiated",
-        "_pause",
         "_refused",
-        "_rest",
         "_session",
         "_session_id",
         "_sink",
+        "_task",
         "answered",
         "delivering",
         "id",
+        "in_callers_thread",
         "method",
         "sent",
     )
@@ -121,16 +112,10 @@ class Post:
         """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
         self._corrected = False
         """The server said that headers and body do not agree: they are made anew once."""
-        self._lingering: Response | None = None
-        """The response with the answer, whose end is still to come."""
         self._deadline: float | None = None
         """A reading of `time.monotonic`, instead of the deadline of the message."""
-        self._rest: Callable[[HttpConnection], None] | None = None
-        """What is left for `go_on`."""
-        self._at_once = False
-        """The thread is the caller's."""
-        self._login: str | None = None
-        """The header ``Authorization`` of a message that is sent at once."""
+        self.in_callers_thread = False
+        """Whether the thread of a caller drives the exchange."""
         self.answered = False
         """All that is still to come is the end of the stream."""
         self.delivering = False
@@ -138,9 +123,8 @@ class Post:
         self._lock = lock
         """Owns the three below: a connection is interrupted only while it carries this message."""
         self._connection: HttpConnection | None = None
+        self._task: Task | None = None
         self._interrupted = False
-        self._pause: Latch | None = None
-        """What a thread waits at before it tries again; opened by an interruption."""
 
     @property
     def is_awaited(self) -> bool:
@@ -151,44 +135,26 @@ class Post:
         """Give up the message: it is not sent if it was not yet, and its answer is not read."""
         with self._lock:
             self._interrupted = True
-            if self._connection is not None:
+            if self._task is not None:
+                self._task.interrupt()
+            elif self._connection is not None:
                 self._connection.interrupt()
-            if self._pause is not None:
-                self._pause.open()
 
-    def begin(self, connection: HttpConnection) -> bool:
-        """Send the message, and hand over what comes back up to the answer. Whether `go_on` has to follow."""
+    def attach(self, task: Task) -> None:
+        """The I/O thread drives the exchange from now on."""
+        with self._lock:
+            self._task = task
+            if self._interrupted:
+                task.interrupt()
+
+    async def exchange(self, connection: HttpConnection) -> None:
         if self.id is None:
             self._deadline = time.monotonic() + _UNAWAITED_SECONDS
-        self._guard(self._run, connection)
-        return self._rest is not None
-
-    def begin_at_once(self, connection: HttpConnection, login: str | None) -> bool:
-        """As `begin`, for the thread of the caller: `login` is the value of the header ``Authorization``."""
-        self._at_once, self._login = True, login
-        self._guard(self._run, connection)
-        return self._rest is not None
-
-    def go_on(self, connection: HttpConnection) -> None:
-        """Do what is left."""
-        self._at_once = False
-        while (rest := self._rest) is not None:
-            self._rest = None
-            self._guard(rest, connection)
-
-    def leave_undone(self, error: Exception) -> None:
-        """Do not do what is left: no thread can, for this reason."""
-        self._rest = None
-        self._broken(error)
-        if self._lingering is not None:
-            self._lingering.close()
-
-    def _guard(self, work: Callable[[HttpConnection], None], connection: HttpConnection) -> None:
         try:
             with self._lock:
                 self._check()
                 self._connection = connection
-            work(connection)
+            await self._run(connection)
         except Interrupted:
             pass
         except MCPError as error:
@@ -204,19 +170,16 @@ class Post:
             self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
             self._require_own(error)
-            logger.error(
-                "http_request_failed", server=self._session.name, error=self._session.redact(exception_text(error))
-            )
-            self._fail(HttpError(f"the request failed: {self._session.redact(exception_text(error))}"))
+            text = self._session.redact(exception_text(error))
+            logger.error("http_request_failed", server=self._session.name, error=text)
+            self._fail(HttpError(f"the request failed: {text}"))
         finally:
-            if self._rest is None and self._lingering is not None:
-                self._lingering.close()
             with self._lock:
                 self._connection = None
 
     def _require_own(self, error: Exception) -> None:
         """Raise what a signal handler has raised in the caller's thread: it is the caller's."""
-        if self._at_once and not is_own(error):
+        if self.in_callers_thread and not is_own(error):
             raise error
 
     def _limit(self) -> float | None:
@@ -224,108 +187,101 @@ class Post:
         deadline = self._item.deadline if self._deadline is None else self._deadline
         return None if deadline == math.inf else deadline
 
-    def _wait(self, seconds: float) -> bool:
-        """Let time pass. Whether the message was given up meanwhile."""
-        with self._lock:
-            self._pause = self._pause or Latch()
-            if self._interrupted:
-                self._pause.open()
-        limit = self._limit()
-        return self._pause.wait(seconds if limit is None else min(seconds, max(0.0, limit - time.monotonic())))
+    async def _pause(self, seconds: float) -> None:
+        """Let time pass, at most until the deadline. Raises `Interrupted`."""
+        limit, until = self._limit(), time.monotonic() + seconds
+        await Sleep(until if limit is None else min(until, limit))
+        self._check()
 
     # Sending it.
 
-    def _run(self, connection: HttpConnection, wait: float = _RECONNECT_SECONDS) -> None:
-        """`wait` is how many seconds to wait before the next attempt, if there is no connection."""
-        try:
-            self._post(connection)
-        except TimedOut:
-            raise
-        except OSError as error:
-            self._require_own(error)
-            if self.sent or self._is_done():
+    async def _run(self, connection: HttpConnection) -> None:
+        pause = _RECONNECT_SECONDS
+        while True:
+            try:
+                await self._post(connection)
+                return
+            except TimedOut:
                 raise
-            self._rest = partial(self._connect_again, error, wait)
+            except OSError as error:
+                self._require_own(error)
+                if self.sent or self._is_done():
+                    raise
+                # There was no connection: try again if the channel goes on nevertheless.
+                if self._sink.unreachable(error, self):
+                    return
+                logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
+            await self._pause(pause)
+            pause = min(2 * pause, _MAX_RECONNECT_SECONDS)
 
-    def _connect_again(self, error: OSError, wait: float, connection: HttpConnection) -> None:
-        """There was no connection: try again if the channel goes on nevertheless."""
-        if self._sink.unreachable(error, self):
-            return
-        logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
-        if not self._wait(wait):
-            self._run(connection, min(2 * wait, _MAX_RECONNECT_SECONDS))
-
-    def _post(self, connection: HttpConnection) -> None:
+    async def _post(self, connection: HttpConnection) -> None:
         session = self._session
-        url = session.message_url()
+        url = session.url if session.endpoint is None else await session.endpoint()
         for _ in range(_MAX_REDIRECTS + 1):
             # After a redirect, again: the session may be known by now.
             headers = session.post_headers(self._item, self._negotiated)
             self._session_id = headers.get(SESSION_ID)
-            send: SendRequest = session.send
-            if self._at_once:
-                send = _over_open_connection
-                if self._login is not None:
-                    headers = {**headers, "Authorization": self._login}
-            try:
-                response = send(
-                    connection,
-                    "POST",
-                    url,
-                    headers,
-                    self._frame,
-                    deadline=self._limit,
-                    on_sending=self._begin,
-                    on_status=self._note_status,
-                )
-            except NoConnection:
-                # It has just ended, perhaps with a redirect. A thread of the pool makes another one.
-                self._rest = self._run
-                return
-            try:
+            response = await session.send(
+                connection,
+                "POST",
+                url,
+                headers,
+                self._frame,
+                deadline=self._limit,
+                on_sending=self._begin,
+                on_status=self._note_status,
+            )
+            with response:
                 target = same_origin_redirect(response, url)
                 if target is None:
-                    self._receive(response, url)
-                    return
-                # Only a connection whose response is read can be used again.
-                response.read()
-            finally:
-                if self._lingering is None:
-                    response.close()
+                    then = await self._receive(response, url)
+                    # Only a connection whose response is closed can be used again.
+                else:
+                    await response.read()
+            if target is None:
+                if then is not None:
+                    await then(connection)
+                return
             url = target
         self._fail(HttpError(f"the server redirects more than {_MAX_REDIRECTS} times"))
 
-    def _correct(self, error: ErrorResponse, connection: HttpConnection) -> None:
+    async def _correct(self, error: ErrorResponse, connection: HttpConnection) -> None:
         """Learn which headers the server wants by now, and send the message once more (2026-07-28, "Custom Headers").
 
         The server has refused the message, so sending it again is safe; its id was answered, so it may be used again.
         """
+        await IoThreadOnly()
         headers = self._session.request_headers
         before, update = headers.of(self.method, self._item.params), headers.update(self.method)
         if update is not None:
-            with contextlib.suppress(InvalidResponse):
-                drive(update, lambda step: self._ask(connection, step))
+            with contextlib.suppress(InvalidResponse, StopIteration):
+                step = next(update)
+                while isinstance(step, Send):
+                    step = update.send(await self._ask(connection, step))
         if headers.of(self.method, self._item.params) != before:
-            self._post(connection)
+            await self._post(connection)
         else:
             self._hand_over_error(error)
 
-    def _ask(self, connection: HttpConnection, step: Send) -> dict[str, Any]:
+    async def _ask(self, connection: HttpConnection, step: Send) -> dict[str, Any]:
         """The result of a request of this transport's own. Raises `InvalidResponse`, and `HttpClientError`."""
         params = self._negotiated.add_meta(step.params or {}, None)
         item = Frame(encode_request(_OWN_ID, step.method, params), step.method, params)
         session = self._session
         headers = session.post_headers(item, self._negotiated)
-        with session.send(
+        with await session.send(
             connection, "POST", session.url, headers, item.frame, deadline=self._limit, on_sending=self._check
         ) as response:
-            streamed = content_type(response) == "text/event-stream"
             stream = EventStream(session.max_message_bytes)
-            for data in stream.messages(response) if streamed else [response.read()]:
-                with contextlib.suppress(NotAMessage):
-                    message = decode(data)
-                    if isinstance(message, Answer) and message.id == _OWN_ID and isinstance(message.result, dict):
-                        return message.result
+            streamed = content_type(response) == "text/event-stream"
+            while data := await (response.chunk() if streamed else response.read()):
+                for message in stream.messages(data) if streamed else [data]:
+                    if message is None:
+                        await Turn()
+                    elif (result := _own_result(message)) is not None:
+                        return result
+                if not streamed:
+                    break
         raise InvalidResponse(f"{step.method} was not answered")
 
     def _begin(self) -> None:
@@ -358,30 +314,35 @@ class Post:
 
     # What comes back.
 
-    def _receive(self, response: Response, url: Url) -> None:
+    async def _receive(self, response: Response, url: Url) -> Then | None:
         if not response.is_success:
-            self._receive_refusal(response, url)
-            return
+            return await self._receive_refusal(response, url)
         if self.method == "initialize":
             self._session.begin(response.headers.get(SESSION_ID))
         kind = content_type(response)
         if self.id is None or self._session.endpoint is not None:
             if kind != "text/event-stream":
                 # Nothing that matters, but a connection whose response is read can be used again.
-                read_up_to(response, _MAX_UNUSED_BYTES)
+                await read_up_to(response, _MAX_UNUSED_BYTES)
         elif kind == "application/json" or kind.endswith("+json"):
-            self._receive_body(response)
+            await self._receive_body(response)
         elif kind == "text/event-stream":
-            self._receive_stream(response)
+            stream = EventStream(self._session.max_message_bytes)
+            await self._read(stream, response)
+            if not self._is_done() and not self.answered:
+                if stream.last_id is None or is_stateless(self._negotiated):
+                    raise ProtocolBroken("the stream ended without the answer")
+                return partial(self._resume, stream)
         elif response.status in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
             self._fail(HttpError("the server accepted the request and will not answer it", status=response.status))
         else:
-            text = error_responses.excerpt(read_up_to(response, _MAX_UNUSED_BYTES), self._session.redact)
+            text = error_responses.excerpt(await read_up_to(response, _MAX_UNUSED_BYTES), self._session.redact)
             self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
+        return None
 
-    def _receive_body(self, response: Response) -> None:
+    async def _receive_body(self, response: Response) -> None:
         try:
-            body = response.read()
+            body = await response.read()
         except TooLong:
             limit = self._session.max_message_bytes
             self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
@@ -390,30 +351,25 @@ class Post:
         if not self._is_done():
             self._fail(InvalidResponse("the body of the response is not the answer to the request"))
 
-    def _receive_stream(self, response: Response) -> None:
-        stream = EventStream(self._session.max_message_bytes)
-        left = self._read(stream, response)
-        if left is not None:
-            self._lingering = response
-            self._rest = partial(self._linger, left)
-        elif not self._is_done():
-            if stream.last_id is None or is_stateless(self._negotiated):
-                raise ProtocolBroken("the stream ended without the answer")
-            self._rest = partial(self._resume, stream)
+    async def _read(self, stream: EventStream, response: Response) -> None:
+        """Hand over the messages of a stream. Returns at its end, and if it cannot be read or may be continued.
 
-    def _read(self, stream: EventStream, response: Response) -> Iterator[bytes] | None:
-        """Hand over the messages of a stream up to the answer; returns what may still come after it.
-
-        None if all of the stream has come, or if it ended without the answer, or cannot be read.
+        A stream ends right after the answer. Read to its end, the connection can be used again.
         """
-        messages = stream.messages(response)
         try:
-            for data in messages:
-                self._hand_over(data)
-                if self._item.ended and not self.answered:
-                    self.answered = True
-                    if not response.is_complete:
-                        return messages
+            stream.begin(response)
+            while chunk := await response.chunk():
+                for data in stream.messages(chunk):
+                    if data is None:
+                        await Turn()
+                        continue
+                    self._hand_over(data)
+                    if self._item.ended and not self.answered:
+                        self.answered = True
+                        if not response.is_complete:
+                            await IoThreadOnly()
+                            self._deadline = time.monotonic() + _LINGER_SECONDS
+                            self._sink.answered()
         except InvalidEvents as error:
             self._fail(InvalidResponse(f"a message on the stream cannot be read: {self._session.reason(error)}"))
         except TimedOut:
@@ -422,22 +378,17 @@ class Post:
             # Perhaps it can be continued.
             if stream.last_id is None or is_stateless(self._negotiated):
                 raise
-        return None
 
-    def _linger(self, messages: Iterator[bytes], _: HttpConnection) -> None:
-        """A stream ends right after the answer. Read to its end, the connection can be used again."""
-        self._deadline = time.monotonic() + _LINGER_SECONDS
-        self._sink.answered()
-        for data in messages:
-            self._hand_over(data)
-
-    def _resume(self, stream: EventStream, connection: HttpConnection) -> None:
+    async def _resume(self, stream: EventStream, connection: HttpConnection) -> None:
         """Ask for the rest of a stream that ended early (2025-11-25, "Resumability and Redelivery")."""
         failed = 0
-        while not self._is_done() and not self._wait(stream.pause(_MAX_BACKOFF_SECONDS)):
+        while not self._is_done():
+            await self._pause(stream.pause(_MAX_BACKOFF_SECONDS))
+            if self._is_done():
+                return
             headers = self._session.stream_headers(stream.last_id)
             try:
-                with self._session.send(
+                with await self._session.send(
                     connection, "GET", self._session.url, headers, deadline=self._limit, on_sending=self._check
                 ) as response:
                     if error_responses.is_forgotten(response, self._session_id):
@@ -445,9 +396,7 @@ class Post:
                         break
                     if not response.is_success or content_type(response) != "text/event-stream":
                         raise ProtocolBroken(f"resuming was answered with {response.status}")
-                    left = self._read(stream, response)
-                    if left is not None:
-                        self._linger(left, connection)
+                    await self._read(stream, response)
                     failed = 0
             except TimedOut:
                 raise
@@ -470,8 +419,8 @@ class Post:
 
     # What goes wrong.
 
-    def _receive_refusal(self, response: Response, url: Url) -> None:
-        session, status, body = self._session, response.status, response.read()
+    async def _receive_refusal(self, response: Response, url: Url) -> Then | None:
+        session, status, body = self._session, response.status, await response.read()
         error = error_responses.error_in(body)
         # A server that answers the request itself has read it, and may have acted on it.
         unread = None if error is None or error.id == self.id else error
@@ -479,22 +428,19 @@ class Post:
             # It did not look at the message: that goes to the next session.
             self._take_back()
             self._sink.session_forgotten()
-        elif self._at_once and error_responses.wants_login(response) and session.send is not HttpConnection.request:
-            # The authorization may get another login: it sends the message again, if it has.
-            self._rest = self._run
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
-            if not self._sink.fall_back(self._item):
+            if not await self._sink.fall_back(self._item):
                 self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
         elif error is not None and self.id is not None:
             if not self._corrected and error_responses.code_of(error) == HEADER_MISMATCH:
                 self._corrected = True
-                self._rest = partial(self._correct, error)
-            else:
-                self._hand_over_error(error)
+                return partial(self._correct, error)
+            self._hand_over_error(error)
         else:
             if status == HTTPStatus.UNAUTHORIZED:
                 self._take_back()
             self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
+        return None
 
     def _hand_over_error(self, error: ErrorResponse) -> None:
         assert self.id is not None, "only requests are answered"
@@ -526,14 +472,23 @@ class Post:
             logger.warning("http_message_lost", server=self._session.name, method=self.method, error=error.message)
 
 
-def read_up_to(response: Response, limit: int) -> bytes:
+def _own_result(data: bytes) -> dict[str, Any] | None:
+    """The result of a request of this transport's own; None if `data` is another message."""
+    try:
+        message = decode(data)
+    except NotAMessage:
+        return None
+    if isinstance(message, Answer) and message.id == _OWN_ID and isinstance(message.result, dict):
+        return message.result
+    return None
+
+
+async def read_up_to(response: Response, limit: int) -> bytes:
     """The body, or `limit` bytes of it and perhaps some more."""
-    body = bytearray()
-    for chunk in response.chunks():
+    body = b""
+    while len(body) < limit and (chunk := await response.chunk()):
         body += chunk
-        if len(body) >= limit:
-            break
-    return bytes(body)
+    return body
 
 
 def same_origin_redirect(response: Response, url: Url) -> Url | None:

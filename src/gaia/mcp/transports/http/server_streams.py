@@ -1,27 +1,23 @@
-"""Threads that read the response to a GET: what is not an answer, or all messages of a server of 2024-11-05."""
+"""Exchanges that read the response to a GET: what is not an answer, or all messages of a server of 2024-11-05."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import time
+from collections.abc import Callable
 from http import HTTPStatus
 
-from gaia.http import (
-    ConnectFailed,
-    HttpClientError,
-    HttpConnection,
-    Interrupted,
-    ProtocolBroken,
-    Response,
-    Url,
-)
+from gaia.http.connection import HttpConnection
+from gaia.http.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken
+from gaia.http.io_thread import IoThread, Signal, Task
+from gaia.http.response import Response
+from gaia.http.url import Url
+from gaia.http.waits import Exchange, Sleep, Turn
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream
 from gaia.mcp.transports.http.http_session import HttpSession, HttpSink
-from gaia.runtime.locks import Latch, reentrant_lock
 from gaia.runtime.log import get_logger
-from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 
@@ -35,95 +31,73 @@ _ENDPOINT_SECONDS = 10.0
 _CLOSED = "closed its stream"
 
 
-class _StreamThread(ABC):
-    """A thread with a connection of its own. It is not started yet."""
+class _Stream:
+    """Has a connection of its own."""
 
     def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
         self._session = session
         self._sink = sink
         self._connection = connection
-        self._closing = Latch()
-        self._thread = EngineThread(self._run, f"mcp-{session.name}-http-events", self._failed)
+        self._closing = False
 
-    def interrupt(self) -> None:
-        """Have the thread end soon, whatever it waits for. From any thread."""
-        self._closing.open()
-        self._connection.interrupt()
+    def close(self) -> None:
+        """Ask for nothing from now on. The task of the exchange is to be interrupted besides."""
+        self._closing = True
 
-    def join(self, seconds: float) -> bool:
-        """False if the thread is still there after `seconds`."""
-        if self._thread.ident is None:
-            self._connection.close()
-            return True
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _failed(self) -> None:
-        if not self._closing.is_open:
-            self._sink.ended(Ending(cause="could not be listened to"))
-
-    @abstractmethod
-    def _run(self) -> None:
-        """What the thread does; it closes the connection in the end."""
-
-    def _get(self, last_event_id: str | None) -> Response:
+    async def _get(self, last_event_id: str | None) -> Response:
         """Ask for the stream after the event with this id. Raises `Interrupted`, and as `HttpConnection.request`."""
         headers = self._session.stream_headers(last_event_id)
-        return self._session.send(self._connection, "GET", self._session.url, headers, on_sending=self._check)
+        return await self._session.send(self._connection, "GET", self._session.url, headers, on_sending=self._check)
 
     def _check(self) -> None:
-        if self._closing.is_open:
+        if self._closing:
             raise Interrupted
 
 
-class ServerStream(_StreamThread):
+class ServerStream(_Stream):
     """Notifications and requests of a server of the handshake era (2025-11-25, "Listening for Messages").
 
     The stream is kept open for as long as the server offers it.
     """
 
-    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
-        """Start to listen. If no thread can be started, that is not done: the stream is optional."""
+    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection, io: IoThread) -> None:
         super().__init__(session, sink, connection)
         self._session_id = session.id
         self._opened = False
-        self._answered = Latch()
+        self._answered = Signal(io)
         """Set when the server has answered the first GET, or it is known that it does not."""
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._answered.open()
 
-    def wait_until_answered(self) -> None:
+    async def wait_until_answered(self) -> None:
         """Wait until the server knows of the stream, or does not offer one, a second at most.
 
         A request of the server that a tool asks before that has no stream to go to, and the usual servers drop it.
         """
-        self._answered.wait(_ANSWER_SECONDS)
+        await self._answered.within(_ANSWER_SECONDS)
 
-    def interrupt(self) -> None:
-        super().interrupt()
-        self._answered.open()
-
-    def _run(self) -> None:
+    async def listen(self) -> None:
         stream = EventStream(self._session.max_message_bytes)
         try:
-            while self._listen(stream) and not self._closing.wait(stream.pause(_MAX_BACKOFF_SECONDS)):
-                pass
+            while await self._listen(stream):
+                await Sleep(time.monotonic() + stream.pause(_MAX_BACKOFF_SECONDS))
         finally:
             self._connection.close()
 
-    def _listen(self, stream: EventStream) -> bool:
+    async def _listen(self, stream: EventStream) -> bool:
         """Read one response to its end. Whether it is of use to ask again."""
         try:
-            with self._get(stream.last_id) as response:
-                self._answered.open()
-                if self._closing.is_open or not self._is_offered(response):
+            with await self._get(stream.last_id) as response:
+                self._answered.set()
+                if self._closing or not self._is_offered(response):
                     return False
                 if response.status == HTTPStatus.OK:
                     self._opened = True
-                    for data in stream.messages(response):
-                        self._sink.message_received(data)
+                    stream.begin(response)
+                    while chunk := await response.chunk():
+                        for data in stream.messages(chunk):
+                            if data is None:
+                                await Turn()
+                            else:
+                                self._sink.message_received(data)
         except Interrupted:
             return False
         except NeedsAuthorization as error:
@@ -131,12 +105,12 @@ class ServerStream(_StreamThread):
             logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
             return False
         except ConnectFailed as error:
-            return not self._closing.is_open and not self._sink.unreachable(error)
+            return not self._closing and not self._sink.unreachable(error)
         except (MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
         finally:
-            self._answered.open()
-        return not self._closing.is_open
+            self._answered.set()
+        return not self._closing
 
     def _is_offered(self, response: Response) -> bool:
         """Any other status, such as that of a proxy without a server behind it, may be another one the next time."""
@@ -150,39 +124,48 @@ class ServerStream(_StreamThread):
         return False
 
 
-class OldServerStream(_StreamThread):
+class OldServerStream(_Stream):
     """All that a server of 2024-11-05 says; the URL to which it wants messages sent comes first.
 
-    The thread starts when that URL is first asked for. The end of the stream is the end of the channel, unless the URL
-    never came.
+    The end of the stream is the end of the channel, unless the URL never came.
     """
 
-    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
+    def __init__(
+        self,
+        session: HttpSession,
+        sink: HttpSink,
+        connection: HttpConnection,
+        io: IoThread,
+        spawn: Callable[[Exchange[None]], Task],
+    ) -> None:
+        """`spawn` has the I/O thread drive an exchange; that begins when the URL is first asked for."""
         super().__init__(session, sink, connection)
-        self._known = Latch()
+        self._spawn = spawn
+        self._task: Task | None = None
+        self._known = Signal(io)
         """Set when the URL is known, or when it is known that there is none."""
         self._endpoint: Url | None = None
         self._failure: HttpClientError | None = None
-        self._starting = reentrant_lock()
 
-    def endpoint(self) -> Url:
+    async def endpoint(self) -> Url:
         """Where messages are sent, waiting for the server to say so. Raises `HttpClientError`."""
-        with self._starting:
-            if self._thread.ident is None:
-                self._thread.start()
-        if not self._known.wait(_ENDPOINT_SECONDS):
+        if self._task is None:
+            self._task = self._spawn(self.listen())
+        if not await self._known.within(_ENDPOINT_SECONDS):
             raise ConnectFailed("it does not say where to send messages")
         if self._endpoint is None:
             raise self._failure or HttpClientError(_CLOSED)
         return self._endpoint
 
-    def interrupt(self) -> None:
-        super().interrupt()
-        self._known.open()
+    def abandon(self) -> None:
+        """On the I/O thread: end it, because the server does not speak this."""
+        self.close()
+        if self._task is not None:
+            self._task.interrupt()
 
-    def _run(self) -> None:
+    async def listen(self) -> None:
         try:
-            self._listen()
+            await self._listen()
         except Interrupted:
             pass
         except MCPError as error:
@@ -194,24 +177,28 @@ class OldServerStream(_StreamThread):
             self._failure = HttpClientError(self._session.reason(error))
         finally:
             self._connection.close()
-            self._known.open()
-            if self._endpoint is not None and not self._closing.is_open:
+            self._known.set()
+            if self._endpoint is not None and not self._closing:
                 reason = "" if self._failure is None else f": {self._session.reason(self._failure)}"
                 self._sink.ended(Ending(cause=f"{_CLOSED}{reason}"))
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         stream = EventStream(self._session.max_message_bytes)
-        with self._get(None) as response:
+        with await self._get(None) as response:
             if response.status != HTTPStatus.OK:
                 raise ProtocolBroken(f"the server answered {response.status}")
-            for name, data in stream.events(response):
-                if self._closing.is_open:
-                    return
-                if name == b"endpoint" and self._endpoint is None:
-                    self._endpoint = self._join(data.decode())
-                    self._known.open()
-                elif name == b"message" and data:
-                    self._sink.message_received(data)
+            stream.begin(response)
+            while chunk := await response.chunk():
+                for event in stream.events(chunk):
+                    if self._closing:
+                        return
+                    if event is None:
+                        await Turn()
+                    elif event[0] == b"endpoint" and self._endpoint is None:
+                        self._endpoint = self._join(event[1].decode())
+                        self._known.set()
+                    elif event[0] == b"message" and event[1]:
+                        self._sink.message_received(event[1])
 
     def _join(self, reference: str) -> Url:
         url = self._session.url.join(reference)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
-from gaia.mcp.errors import ConfigError
+from gaia.mcp.errors import ConfigError, StartFailed
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.protocol.request_headers import InvalidMark, RequestHeaders
@@ -19,15 +19,15 @@ from gaia.mcp.transports.base import Authorization, RequestAuthorization, Standa
 from gaia.runtime.extras import not_installed
 from gaia.runtime.log import enable_debug, get_logger
 from gaia.runtime.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
+from gaia.runtime.threads import DaemonPool
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx2
 
-    from gaia.http import HttpSettings
+    from gaia.http.request import HttpSettings
     from gaia.mcp.transports.http.channel import HttpChannel
-    from gaia.mcp.transports.http.http_session import ReadyLogin, SendRequest
 
 logger = get_logger(__name__)
 
@@ -35,6 +35,8 @@ _PORTS = {"http": 80, "https": 443}
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
+_MAX_LOGIN_THREADS = 4
+_LOGIN_IDLE_SECONDS = 1.0
 _MAX_SHOWN = 100
 """Characters of a name that a server gave."""
 
@@ -121,7 +123,8 @@ class HttpTransport(StandaloneTransport):
 
     def open(self, listener: ChannelListener, name: str) -> HttpChannel:
         try:
-            from gaia.http import HttpConnection, Url
+            from gaia.http.connection import HttpConnection
+            from gaia.http.url import Url
             from gaia.mcp.transports.http.channel import HttpChannel
             from gaia.mcp.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
@@ -144,24 +147,32 @@ class HttpTransport(StandaloneTransport):
                 f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {Redactor(proxy_secrets)(str(error))}"
             ) from error
         auth = self._auth() if callable(self._auth) else self._auth
-        send, ready_login = _authorized(auth)
         session = HttpSession(
             name,
             target,
             redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *proxy_secrets, *secrets]),
             max_message_bytes=self._max_message_bytes,
             request_headers=RequestHeaders(partial(_log_excluded, name)),
-            send=send,
-            ready_login=ready_login,
         )
-        channel = HttpChannel(
-            session,
-            partial(HttpConnection, settings),
-            listener,
-            max_pending=self._max_pending,
-            max_connections=self._max_connections,
-            old=self._old,
-        )
+        if auth is not None:
+            from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
+
+            session.login_threads = DaemonPool(
+                f"mcp-{name}-http-login", _MAX_LOGIN_THREADS, idle_seconds=_LOGIN_IDLE_SECONDS, is_engine=True
+            )
+            session.send = AuthorizedRequests(auth, session.login_threads)
+        try:
+            channel = HttpChannel(
+                session,
+                partial(HttpConnection, settings),
+                listener,
+                max_pending=self._max_pending,
+                max_connections=self._max_connections,
+                idle_seconds=settings.idle_seconds,
+                old=self._old,
+            )
+        except RuntimeError as error:
+            raise StartFailed(f"server {name!r} cannot be reached: {error}") from error
         self._channel = channel
         return channel
 
@@ -186,14 +197,10 @@ class HttpTransport(StandaloneTransport):
 
     def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
         """What the connections share. Raises ValueError and OSError for what the environment says."""
-        from gaia.http import (
-            Cookies,
-            HttpSettings,
-            Proxies,
-            basic_authorization,
-            credentials_of,
-            tls_context,
-        )
+        from gaia.http.proxies import Proxies, basic_authorization
+        from gaia.http.request import HttpSettings
+        from gaia.http.streams import tls_context
+        from gaia.http.url import credentials_of
 
         credentials = credentials_of(url)
         if credentials is not None and self._auth is None:
@@ -205,7 +212,6 @@ class HttpTransport(StandaloneTransport):
             headers={"User-Agent": "gaia-mcp", **headers},
             tls=self._tls,
             proxies=Proxies.from_environment(),
-            cookies=Cookies(),
             connect_seconds=min(10.0, self.timeout),
             # On a stream each message has the same limit.
             max_bytes=self._max_message_bytes,
@@ -216,18 +222,6 @@ class HttpTransport(StandaloneTransport):
             version = result.get("protocolVersion")
             connection.set_protocol_version(NegotiatedProtocol(version if isinstance(version, str) else None))
             connection.notify("notifications/initialized")
-
-
-def _authorized(auth: RequestAuthorization | httpx2.Auth | None) -> tuple[SendRequest, ReadyLogin | None]:
-    """See `HttpSession.send` and `ready_login`."""
-    from gaia.http import HttpConnection
-    from gaia.mcp.transports.http.http_session import no_login_needed
-
-    if auth is None:
-        return HttpConnection.request, no_login_needed
-    from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
-
-    return AuthorizedRequests(auth), getattr(auth, "ready_login", None)
 
 
 def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gaia.mcp.errors import MCPError
-from gaia.mcp.gateway.access.access import OPEN, Access
+from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of, new_token
 from gaia.mcp.gateway.access.limit_settings import ClaimRule, ClientLimits, GatewayLimits, IssuerSettings
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
@@ -18,6 +18,8 @@ TOKEN, OTHER = new_token(), new_token()
 READER = Profile("reader", read_only=True)
 PROFILES = {"everything": EVERYTHING, "reader": READER}
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
+
+OPEN = ClientsFile(anonymous=EVERYTHING)
 
 
 @pytest.fixture
@@ -42,8 +44,6 @@ def bearer(token: str) -> dict[bytes, bytes]:
 def test_without_a_clients_file_each_request_may_do_everything(loop: asyncio.AbstractEventLoop) -> None:
     access = Access(OPEN, loop)
     assert access.authenticate({}, "/mcp") == ANONYMOUS
-    assert access.admits_anonymous
-    assert not access.knows_clients
     assert access.metadata("/.well-known/oauth-protected-resource") is None
 
 
@@ -55,8 +55,6 @@ class TestTokens:
         assert isinstance(found, Principal)
         assert found.profile is READER
         assert access.authenticate({b"authorization": b"bearer  " + TOKEN.encode() + b" "}, "/mcp") == Principal("ann")
-        assert access.knows_clients
-        assert not access.admits_anonymous
 
     @pytest.mark.parametrize(
         ("headers", "challenge"),

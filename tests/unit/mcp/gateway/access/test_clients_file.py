@@ -1,5 +1,7 @@
 """The clients file: what it says, what is wrong with it, and how a client is added."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.gateway.access.clients_file import add_client, hash_of, read_clients_file
+from gaia.mcp.gateway.access.clients_file import add_client, hash_of, is_hash, new_token, read_clients_file
 from gaia.mcp.gateway.access.limit_settings import Limit
 from gaia.mcp.gateway.access.profile import EVERYTHING
 
@@ -219,3 +221,16 @@ class TestAdding:
         with pytest.raises(ConfigError, match="not valid JSON"):
             add_client(file, "ci")
         assert file.read_text() == '{"clients": '
+
+
+def test_tokens_are_long_and_different() -> None:
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert all(token.startswith("gaia_") and len(token) == 48 for token in tokens)
+
+
+def test_what_is_kept_is_a_hash_of_the_text_or_its_bytes() -> None:
+    assert hash_of("x") == hash_of(b"x") == "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    assert is_hash(hash_of("x"))
+    assert not is_hash(new_token())
+    assert not is_hash(hash_of("x").upper())

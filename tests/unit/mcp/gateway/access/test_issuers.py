@@ -26,7 +26,7 @@ class Subject:
         rules = [ClaimRule(profile="everything", claim="scope", value="mcp")]
         settings = IssuerSettings(issuer=URL, profiles=rules, **values)  # type: ignore[arg-type]
         clients = ClientsFile(issuers={"corp": settings}, resource=RESOURCE)
-        self.issuers = Issuers(clients, FakeLoop(), lambda _: self.fetches, before, time.time)
+        self.issuers = Issuers(clients, FakeLoop(), lambda _, done: self.fetches(done), before, time.time)
 
     def judge(self, path: str = "/mcp", issuer: str = URL, **claims: object) -> Principal | Refused | Pending:
         return self.issuers.judge(KEY.token(issuer, **{"scope": "mcp", **claims}), path)
@@ -134,7 +134,7 @@ class TestInThread:
             loop = asyncio.get_running_loop()
             result: asyncio.Future[object] = loop.create_future()
             fetcher = KeyFetcher(loop)
-            fetcher(self.settings(url))(result.set_result)
+            fetcher.fetch(self.settings(url), result.set_result)
             try:
                 return await asyncio.wait_for(result, PATIENCE)
             finally:

@@ -209,7 +209,7 @@ class TestTurns:
         while made.running:
             made.end(next(iter(made.running)))
         assert made.loop.pending == 0
-        assert all(figures.running == figures.waiting == 0 for figures in made.limits.figures())
+        assert all(gate.running == waiting == 0 for gate, waiting in made.limits.figures())
 
 
 class TestRate:
@@ -373,7 +373,7 @@ class TestChange:
         assert made.started == ["a", "b", "c"]
         made.end("a")
         assert made.started == ["a", "b", "c", "d"]
-        assert made.limits.figures()[0].limit.concurrent == 3
+        assert made.limits.figures()[0][0].limit.concurrent == 3
 
     def test_without_limits_all_of_them_go(self) -> None:
         made = calls(**each_client(concurrent=1))
@@ -411,7 +411,7 @@ class TestChange:
         made.end("a")
         assert made.started == ["a", "e"]
         made.end("e")
-        assert made.limits.figures()[0].waiting == 0
+        assert made.limits.figures()[0][1] == 0
         assert made.loop.pending == 0
 
     def test_another_profile_of_the_same_client_counts_from_the_next_call_on(self) -> None:
@@ -442,5 +442,5 @@ def test_figures_say_how_much_of_each_limit_is_in_use() -> None:
     made = calls(**each_client(concurrent=1))
     for name in "abc":
         made.make(name)
-    [figures] = made.limits.figures()
-    assert (figures.name, figures.running, figures.waiting) == ("client 'ann'", 1, 2)
+    [(gate, waiting)] = made.limits.figures()
+    assert (gate.name, gate.running, waiting) == ("client 'ann'", 1, 2)

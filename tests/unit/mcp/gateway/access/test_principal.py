@@ -1,6 +1,12 @@
-"""Which client a request comes from."""
+"""The client of a request, and what a client without a good token is told."""
 
-from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused, challenge
 from gaia.mcp.gateway.access.profile import Profile
 
 
@@ -18,3 +24,49 @@ def test_an_answer_comes_to_the_callback_whichever_is_first() -> None:
     before.settle(Principal("bob"))
     before.then(answers.append)
     assert answers == [Principal("ann"), Principal("bob")]
+
+
+RESOURCE = ProtectedResource("https://gw.example/team/mcp", ["https://login.example"], ["write", "read", "read"])
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/.well-known/oauth-protected-resource", "https://gw.example/team/mcp"),
+        ("/.well-known/oauth-protected-resource/team/mcp", "https://gw.example/team/mcp"),
+        ("/.well-known/oauth-protected-resource/team/mcp/git", "https://gw.example/team/mcp/git"),
+        ("/.well-known/oauth-protected-resource/team/mcp/@reader", "https://gw.example/team/mcp/@reader"),
+    ],
+)
+def test_each_endpoint_has_its_own_document(path: str, resource: str) -> None:
+    document = RESOURCE.document(path)
+    assert document is not None
+    assert json.loads(document) == {
+        "resource": resource,
+        "authorization_servers": ["https://login.example"],
+        "bearer_methods_supported": ["header"],
+        "scopes_supported": ["read", "write"],
+    }
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/.well-known/oauth-protected-resource/other", "/.well-known/x"])
+def test_other_paths_have_none(path: str) -> None:
+    assert RESOURCE.document(path) is None
+
+
+def test_the_challenge_names_the_document_of_the_endpoint() -> None:
+    assert RESOURCE.challenge("/mcp/git") == (
+        'Bearer resource_metadata="https://gw.example/.well-known/oauth-protected-resource/team/mcp/git", '
+        'scope="read write"'
+    )
+    assert 'error="invalid_token", error_description="no"' in RESOURCE.challenge("/mcp", "invalid_token", "no")
+
+
+def test_a_challenge_cannot_be_broken_out_of() -> None:
+    assert challenge(realm='a"b\\c\r\nX: y', error=None) == 'Bearer realm="abcX: y"'
+
+
+def test_a_resource_without_scopes_names_none() -> None:
+    document = ProtectedResource("https://gw.example/mcp", [], []).document("/.well-known/oauth-protected-resource/mcp")
+    assert document is not None
+    assert b"scopes" not in document

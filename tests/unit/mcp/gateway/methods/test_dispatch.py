@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.clients.sessions import Session
+from gaia.mcp.gateway.messages import RequestRefused, decode_message
+from gaia.mcp.gateway.methods.dispatch import require_unused, take_message
 from tests.gateway.lines import asking
 
 
@@ -41,3 +44,53 @@ def test_lists_count_for_the_limits_of_their_client(tmp_path: Path) -> None:
             assert "because of a limit: client 'anonymous': 0.001 per second" in answers[2]["message"]
 
     asyncio.run(use())
+
+
+class Request:
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.is_cancelled = False
+
+    def cancel(self, _reason: str) -> None:
+        self.is_cancelled = True
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session("id", None, None)  # type: ignore[arg-type]  # no view is looked at
+
+
+def take(session: Session, body: bytes) -> None:
+    take_message(session, decode_message(body))
+
+
+def test_a_request_is_cancelled_by_its_id_but_not_the_first_one(session: Session) -> None:
+    session.requests[1] = opening = Request("initialize")
+    session.requests["1"] = call = Request("tools/call")
+    take(session, b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}')
+    take(session, b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}')
+    take(session, b'{"jsonrpc":"2.0","method":"notifications/cancelled"}')
+    assert not call.is_cancelled
+    take(session, b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"1"}}')
+    assert (opening.is_cancelled, call.is_cancelled) == (False, True)
+
+
+def test_answers_reach_who_asked(session: Session) -> None:
+    answers: list[object] = []
+    for _ in range(3):
+        session.ask("roots/list", {}, lambda result, refusal: answers.append(result or str(refusal)), lambda _: None)
+    take(session, b'{"jsonrpc":"2.0","id":"gateway-1","result":{"roots":[]}}')
+    take(session, b'{"jsonrpc":"2.0","id":"gateway-2","error":{"code":-1,"message":"no"}}')
+    take(session, b'{"jsonrpc":"2.0","id":"gateway-3","error":{"code":"x"}}')
+    take(session, b'{"jsonrpc":"2.0","id":"unknown","result":{}}')
+    assert answers == [{"roots": []}, "no", "refused"]
+    with pytest.raises(RequestRefused):
+        take(session, b'{"jsonrpc":"2.0","id":"gateway-4","result":[]}')
+
+
+def test_an_id_is_used_once_at_a_time(session: Session) -> None:
+    message = decode_message(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+    require_unused(session, message)
+    session.requests[1] = Request("ping")
+    with pytest.raises(RequestRefused):
+        require_unused(session, message)

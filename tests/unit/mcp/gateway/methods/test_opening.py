@@ -78,3 +78,12 @@ def test_a_session_whose_opening_has_failed_is_none() -> None:
             assert (await lines.open())["protocolVersion"] == "2025-11-25", "the client may try again"
 
     asyncio.run(use())
+
+
+def test_only_the_words_of_the_protocol_are_levels() -> None:
+    async def use() -> None:
+        async with asking({}, stateless=False) as lines:
+            assert await lines.ask("logging/setLevel", {"level": "warning"}) == {}
+            assert (await lines.ask("logging/setLevel", {"level": "loud"}))["code"] == -32602
+
+    asyncio.run(use())

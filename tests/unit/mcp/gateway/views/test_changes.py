@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
-from gaia.mcp.aio.loop_turns import LoopTurns
 from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.views import changes as changes_module
@@ -18,6 +17,7 @@ from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_servers import Kind
 from gaia.mcp.supervision.events import ResourceUpdated, ServerLog
 from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.runtime.loop_work import LoopWork
 from gaia.testing import FakeServer
 from tests.gateway.lines import Lines
 from tests.waiting import PATIENCE
@@ -102,7 +102,7 @@ def test_a_resource_is_watched_for_those_that_want_it() -> None:
             assert (first.uris, second.uris) == (["x:1"], [])
             changes.remove(first)
             async with asyncio.timeout(PATIENCE):
-                while known.client.subscriptions.resources:
+                while known.client._engine.subscriptions.resources:
                     await asyncio.sleep(0.005)
 
     asyncio.run(use())
@@ -142,7 +142,7 @@ def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
 
     async def use() -> None:
         changes: Any = Changes(Mock())
-        client: Any = Mock(features=features, trips=Mock(is_stateless=False))
+        client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=False)))
         early, late = Audience("a"), Audience("a")
         outcomes: list[object] = []
         for audience in (early, late):
@@ -183,7 +183,7 @@ def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agr
 
     async def use() -> None:
         changes: Any = Changes(Mock())
-        client: Any = Mock(features=features, trips=Mock(is_stateless=True), subscriptions=decisions)
+        client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=True), subscriptions=decisions))
         audience = Audience("a")
         changes.add(audience)
         refused = asyncio.get_running_loop().create_future()
@@ -266,7 +266,7 @@ def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_to
 
     async def use() -> None:
         changes: Any = Changes(Mock())
-        client: Any = Mock(features=features, trips=Mock(is_stateless=False))
+        client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=False)))
         audience, outcomes = Audience("a"), list[object]()
         changes.add(audience)
 
@@ -307,13 +307,13 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time passes only while slow audiences are told."""
     monkeypatch.setattr(
         changes_module,
-        "running_loop_turns",
+        "running_loop_work",
         lambda: turns_of(asyncio.get_running_loop()),
     )
-    turns: dict[Any, LoopTurns] = {}
+    turns: dict[Any, LoopWork] = {}
 
-    def turns_of(loop: Any) -> LoopTurns:
-        return turns.setdefault(loop, LoopTurns(loop, lambda: SlowToTell.seconds))
+    def turns_of(loop: Any) -> LoopWork:
+        return turns.setdefault(loop, LoopWork(loop, lambda: SlowToTell.seconds))
 
 
 def known_as(name: str) -> Mock:

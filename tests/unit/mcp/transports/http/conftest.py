@@ -1,13 +1,15 @@
 """Scripted servers, and clients of them."""
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from gaia.http import HttpSettings, Response
+from gaia.http.request import HttpSettings
+from gaia.http.response import Response
 from gaia.http.response_parser import ResponseParser
 from gaia.mcp import MCPClient
 from tests.servers.http_server import LEGACY, MODERN, ScriptedServer
@@ -26,7 +28,7 @@ def a_response(status: int = 200, headers: Mapping[str, str] | None = None, body
     lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     parser.feed(f"HTTP/1.1 {status} Said\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body)
 
-    def nothing_is_left() -> None:
+    async def nothing_is_left() -> None:
         raise AssertionError("all of it has come")
 
     return Response(parser, HttpSettings(), nothing_is_left, lambda: None)
@@ -38,8 +40,8 @@ def text_of(result: dict[str, Any]) -> Any:
 
 
 def threads() -> list[str]:
-    """The names of all threads of HTTP channels."""
-    return [thread.name for thread in threading.enumerate() if "-http-" in thread.name]
+    """The names of all threads of our HTTP."""
+    return [thread.name for thread in threading.enumerate() if re.search("gaia-http|-http-login", thread.name)]
 
 
 @pytest.fixture

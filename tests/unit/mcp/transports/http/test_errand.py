@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gaia.http import HttpConnection
+from gaia.http.connection import HttpConnection
 from gaia.mcp import MCPClient
 from gaia.mcp.errors import CallCancelled, NotConnected
 from gaia.mcp.supervision.events import ServerState
@@ -27,7 +27,6 @@ from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.handover import on_engine_thread
-from gaia.runtime.threads import PoolExhausted
 from tests.interruption import Interruption, places, raise_within
 from tests.servers.http_server import LEGACY, PATIENCE, Exchange, ScriptedServer
 from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
@@ -46,10 +45,8 @@ def channel_of(client: MCPClient) -> HttpChannel:
 def holds_nothing(client: MCPClient) -> bool:
     """Whether no call and no connection counts as under way."""
     channel = channel_of(client)
-    return (
-        not channel._calls._borrowers
-        and not channel._calls._running
-        and not any(post.id is not None and post.method == "tools/call" for post in channel._posts)
+    return not channel._calls._users and not any(
+        post.id is not None and post.method == "tools/call" for post in channel._posts
     )
 
 
@@ -70,13 +67,13 @@ def senders(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def connecting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The threads that make connections, by their ids. Looking up a name has no deadline."""
+    """The threads that make connections, by their ids."""
     found: list[int] = []
     connect_to = HttpConnection._connect
 
-    def noted(connection: HttpConnection, *arguments: Any) -> None:
+    async def noted(connection: HttpConnection, *arguments: Any) -> None:
         found.append(threading.get_ident())
-        connect_to(connection, *arguments)
+        await connect_to(connection, *arguments)
 
     monkeypatch.setattr(HttpConnection, "_connect", noted)
     return found
@@ -117,14 +114,14 @@ class TestWhoMakesIt:
 
         assert wait_until(is_made_here)
 
-    def test_a_thread_of_the_pool_if_nothing_waits(self, serve: Serve, connect: Connect, senders: list[int]) -> None:
+    def test_the_io_thread_if_nothing_waits(self, serve: Serve, connect: Connect, senders: list[int]) -> None:
         client = connect(serve())
         client.submit_tool("echo", {}).result(PATIENCE)
         client.call_tool("echo", {}, on_progress=lambda *_: None)
         assert len(senders) == 2
         assert threading.get_ident() not in senders
 
-    def test_a_thread_of_the_pool_if_there_is_no_connection(
+    def test_the_io_thread_if_there_is_no_connection(
         self, serve: Serve, connect: Connect, connecting: list[int]
     ) -> None:
         server = serve()
@@ -139,7 +136,7 @@ class TestWhoMakesIt:
             assert client.call_tool("echo", {}) == TEXT
         assert threading.get_ident() not in connecting
 
-    def test_a_thread_of_the_pool_if_a_redirect_ends_the_connection(
+    def test_the_io_thread_if_a_redirect_ends_the_connection(
         self, serve: Serve, connect: Connect, connecting: list[int]
     ) -> None:
         server = serve()
@@ -159,29 +156,7 @@ class TestWhoMakesIt:
         assert connecting
         assert threading.get_ident() not in connecting
 
-    def test_none_if_the_pool_has_no_thread_for_that(
-        self, serve: Serve, connect: Connect, connecting: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def moved(exchange: Exchange) -> None:
-            exchange._handler.close_connection = True
-            exchange.body(b"", status=307, headers={"Location": "/mcp/", "Connection": "close"})
-
-        def exhausted(*_: object) -> None:
-            raise PoolExhausted("can't start new thread")
-
-        server = serve()
-        client = connect(server)
-        server.on["tools/call"] = moved
-        channel = channel_of(client)
-        assert wait_until(lambda: len(channel._idle._idle) > 0)
-        monkeypatch.setattr(channel._calls, "take_over", exhausted)
-        connecting.clear()
-        result = client.call_tool("echo", {}, timeout=PATIENCE)
-        assert "can't start new thread" in result["error"]
-        assert threading.get_ident() not in connecting
-        assert wait_until(lambda: holds_nothing(client))
-
-    def test_a_thread_of_the_pool_if_the_connection_has_just_ended(
+    def test_the_io_thread_if_the_connection_has_just_ended(
         self, serve: Serve, connect: Connect, connecting: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It was still there when the caller borrowed it."""
@@ -341,9 +316,9 @@ class TestAnotherChannel:
         assert wait_until(lambda: len(channel._idle._idle) > 0)
         leave, close, borrow, give_back = (
             channel._leave,
-            channel._calls.request_close,
+            channel._calls.close,
             channel._calls.borrow,
-            channel._calls.give_back,
+            channel._calls.leave,
         )
         borrowed, may_answer = threading.Event(), threading.Event()
         reached: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -376,9 +351,9 @@ class TestAnotherChannel:
             may_answer.wait(PATIENCE)
             server.respond(exchange, exchange.answer(TEXT))
 
-        for name, replacement in {"borrow": borrow_and_wait, "give_back": give_back_and_go}.items():
+        for name, replacement in {"borrow": borrow_and_wait, "leave": give_back_and_go}.items():
             monkeypatch.setattr(channel._calls, name, replacement)
-        monkeypatch.setattr(channel._calls, "request_close", close_later)
+        monkeypatch.setattr(channel._calls, "close", close_later)
         monkeypatch.setattr(channel, "_leave", leave_and_lose)
         before = len(server.of("tools/call"))
         server.on["tools/call"] = answer
@@ -694,14 +669,14 @@ class TestAtAnyLine:
 
 # A connection that is lost between two instructions is closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("idle", [True, False], ids=["on the caller's thread", "on a thread of the pool"])
+@pytest.mark.parametrize("idle", [True, False], ids=["on the caller's thread", "on the I/O thread"])
 def test_after_an_exception_at_any_place_the_next_call_has_a_connection(idle: bool, serve: Serve) -> None:
     """The only one that there may be."""
     files = (
-        "http/errand.py",
-        "http/connection_pool.py",
-        "http/channel.py",
-        "gaia/runtime/threads.py",
+        "transports/http/connection_pool.py",
+        "transports/http/channel.py",
+        "gaia/http/io_thread.py",
+        "gaia/http/waits.py",
         "gaia/runtime/handover.py",
     )
     with MCPClient("web", HttpTransport(serve().url, max_connections=1)) as client:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gaia.http import Response, Url
+from gaia.http.response import Response
+from gaia.http.url import Url
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 from gaia.mcp.transports.http import error_responses
 from tests.servers.http_server import Exchange

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from gaia.http import HttpClientError, Url
+from gaia.http.errors import HttpClientError
+from gaia.http.url import Url
 from gaia.mcp import MCPClient
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
@@ -70,14 +71,6 @@ class TestHeaders:
         expected = {"Accept": "text/event-stream", "MCP-Protocol-Version": LEGACY, SESSION_ID: "s-1"}
         assert session.stream_headers(None) == expected
         assert session.stream_headers("7") == {**expected, "Last-Event-ID": "7"}
-
-
-class TestMessageUrl:
-    def test_it_is_the_servers_own_unless_the_server_names_another(self, session: HttpSession) -> None:
-        assert session.message_url() == session.url
-        other = Url.parse("http://127.0.0.1:9/messages")
-        session.endpoint = lambda: other
-        assert session.message_url() == other
 
 
 class TestReason:

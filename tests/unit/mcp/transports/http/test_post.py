@@ -8,14 +8,17 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 from unittest.mock import Mock
 
 import httpx2
 import pytest
 
-from gaia.http import HttpConnection, HttpSettings, Url
+from gaia.http.connection import HttpConnection
+from gaia.http.request import HttpSettings
+from gaia.http.url import Url
+from gaia.http.waits import run
 from gaia.mcp import MCPClient
 from gaia.mcp.errors import NeedsAuthorization, ServerCrashed
 from gaia.mcp.protocol.request_headers import RequestHeaders, encode_value
@@ -26,6 +29,7 @@ from gaia.mcp.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
 from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.threads import DaemonPool
 from tests.servers.http_server import ENDLESS, MODERN, Exchange
 from tests.unit.mcp.protocol.test_request_headers import REGION, schema
 from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
@@ -404,7 +408,7 @@ def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_
     item, connection = Mock(spec=Outgoing), Mock(spec=HttpConnection)
     post = a_post(item)
     post.interrupt()
-    assert not post.begin(connection)
+    run(post.exchange(connection))
     connection.request.assert_not_called()
     item.begin_write.assert_not_called()
     item.undo_write.assert_not_called()
@@ -430,9 +434,18 @@ class Gate(httpx2.Auth):
         yield request
 
 
+@pytest.fixture
+def logins(no_leaks: None) -> Iterator[DaemonPool]:
+    pool = DaemonPool("logins", 1)
+    yield pool
+    assert pool.close(PATIENCE)
+
+
 class TestWhatWasSentTwice:
     @pytest.mark.parametrize("interrupted", [True, False])
-    def test_once_it_is_given_up_it_is_not_called_unsent(self, interrupted: bool, serve: Serve) -> None:
+    def test_once_it_is_given_up_it_is_not_called_unsent(
+        self, interrupted: bool, serve: Serve, logins: DaemonPool
+    ) -> None:
         """By then it may be on its way over the next channel."""
         server = serve()
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
@@ -441,9 +454,9 @@ class TestWhatWasSentTwice:
         item.frame = b'{"method": "tools/call"}'
         gate.closed.set()
         post = a_post(item, sink)
-        post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(gate)
+        post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(gate, logins)
         connection = HttpConnection(HttpSettings())
-        thread = threading.Thread(target=post.begin, args=(connection,))
+        thread = threading.Thread(target=run, args=(post.exchange(connection),))
         thread.start()
         assert gate.reached.wait(PATIENCE)
         if interrupted:
@@ -497,7 +510,7 @@ class TestWhatWasSentTwice:
         assert lost.value.delivery == "unknown"
         assert len(server.of("tools/call")) == 1
 
-    def test_an_authorization_cannot_have_it_sent_again_after_a_success(self, serve: Serve) -> None:
+    def test_an_authorization_cannot_have_it_sent_again_after_a_success(self, serve: Serve, logins: DaemonPool) -> None:
         class Eager(httpx2.Auth):
             def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
                 yield request
@@ -508,9 +521,9 @@ class TestWhatWasSentTwice:
         item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
         item.frame = b'{"id": 1, "method": "tools/call", "params": {}}'
         post = a_post(item, sink)
-        post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(Eager())
+        post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(Eager(), logins)
         connection = HttpConnection(HttpSettings())
-        post.begin(connection)
+        run(post.exchange(connection))
         connection.close()
         assert len(server.of("tools/call")) == 1
         item.undo_write.assert_not_called()

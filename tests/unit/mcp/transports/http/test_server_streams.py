@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gaia.http import HttpConnection
+from gaia.http.waits import Turn
 from gaia.mcp import MCPClient
 from gaia.mcp.rpc.channel import Outgoing
 from gaia.mcp.transports.http.channel import HttpChannel
@@ -206,21 +206,23 @@ class TestTheFirstRequests:
         sent: list[str | None] = []
         initialized, submit, end = HttpChannel._initialized, HttpChannel._submit, HttpChannel._end_when_drained
 
-        def lose(stream: ServerStream) -> None:
-            assert wait_until(lambda: stream._sink._held)  # type: ignore[attr-defined]
+        async def lose(stream: ServerStream) -> None:
+            while not stream._sink._held:  # type: ignore[attr-defined]
+                await Turn()
             stream._sink.session_forgotten()
 
-        def begin(channel: HttpChannel) -> None:
-            initialized(channel)
+        async def begin(channel: HttpChannel) -> None:
+            await initialized(channel)
             begun.set()
 
         def note(channel: HttpChannel, item: Outgoing) -> None:
             sent.append(item.method)
             submit(channel, item)
 
-        def end_later(channel: HttpChannel, connection: HttpConnection) -> None:
-            assert begun.wait(PATIENCE)
-            end(channel, connection)
+        async def end_later(channel: HttpChannel) -> None:
+            while not begun.is_set():
+                await Turn()
+            await end(channel)
 
         monkeypatch.setattr(ServerStream, "wait_until_answered", lose)
         monkeypatch.setattr(HttpChannel, "_initialized", begin)

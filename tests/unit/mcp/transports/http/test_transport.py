@@ -108,7 +108,7 @@ class TestAlone:
         assert repr(transport) == "HttpTransport('https://example.com', connected=False)"
 
     def test_without_the_extra_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "gaia.http", None)
+        monkeypatch.setitem(sys.modules, "gaia.http.connection", None)
         with pytest.raises(ConfigError, match=re.escape(install_command("http"))):
             HttpTransport("http://127.0.0.1:9/").connect()
 

@@ -1,0 +1,393 @@
+"""`IoThread`: one thread per process for all exchanges over HTTP that no caller's thread makes.
+
+It is there while somebody holds it: each channel to a server does. Exchanges are coroutines that await the objects of
+`gaia.http.waits`. Whatever else may block, such as looking up a name, runs on a few helper threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import select
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gaia.http.errors import Interrupted, TimedOut
+from gaia.http.waits import (
+    LATE,
+    MAX_SECONDS,
+    TURN_SECONDS,
+    Deadline,
+    Exchange,
+    Job,
+    Lookup,
+    Ready,
+    Sleep,
+    Wait,
+    time_of,
+)
+from gaia.runtime.locks import Latch, reentrant_lock
+from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.threads import DaemonPool, EngineThread
+
+logger = get_logger(__name__)
+
+_NAME = "gaia-http"
+_MAX_HELPERS = 4
+_JOIN_SECONDS = 2.0
+_MANY_TIMERS = 64
+_EVENTS = {select.POLLIN: selectors.EVENT_READ, select.POLLOUT: selectors.EVENT_WRITE}
+
+
+class Task:
+    """One exchange on the I/O thread. Only `interrupt` is for other threads."""
+
+    __slots__ = ("_io", "_on_end", "exchange", "number", "wait")
+
+    def __init__(self, io: IoThread, exchange: Exchange[object], on_end: Callable[[Task], object]) -> None:
+        self._io = io
+        self._on_end = on_end
+        self.exchange = exchange
+        self.wait: Wait | None = None
+        """What it waits for; None while it runs, and before it has begun."""
+        self.number = 0
+        """Of the wait: tells a timer whether it is for this one."""
+
+    def interrupt(self) -> None:
+        """Raise `Interrupted` where the exchange waits. One that has not begun, or does not wait, is not seen."""
+        self._io.post(partial(self._io.resume, self, error=Interrupted()))
+
+    def ended(self) -> None:
+        """On the I/O thread: the exchange has come to its end."""
+        self._on_end(self)
+        # A timer may keep the task.
+        self.number += 1
+        self._on_end = lambda _: None
+
+
+class Signal:
+    """Is set once, from any thread; exchanges and threads wait for it."""
+
+    def __init__(self, io: IoThread) -> None:
+        self._io = io
+        self._latch = Latch()
+        self._waits: list[tuple[Task, Wait]] = []
+        """Belongs to the I/O thread."""
+
+    @property
+    def is_set(self) -> bool:
+        return self._latch.is_open
+
+    def set(self) -> None:
+        self._latch.open()
+        self._io.post(self._wake)
+
+    def within(self, seconds: float) -> Wait:
+        """Awaited, it gives whether the signal was set within so many seconds."""
+        return _SignalWait(self, time.monotonic() + seconds)
+
+    def wait(self, seconds: float) -> bool:
+        """The same for a thread."""
+        return self._latch.wait(seconds)
+
+    def add(self, task: Task, wait: Wait) -> None:
+        """On the I/O thread: `task` waits for it."""
+        self._waits.append((task, wait))
+        if self.is_set:
+            self._wake()
+
+    def _wake(self) -> None:
+        waits, self._waits = self._waits, []
+        for task, wait in waits:
+            if task.wait is wait:
+                self._io.resume(task, True)
+
+
+class _SignalWait(Wait):
+    __slots__ = ("signal",)
+
+    def __init__(self, signal: Signal, until: float) -> None:
+        super().__init__(until)
+        self.signal = signal
+
+    def here(self) -> bool:
+        at = time_of(self.deadline)
+        return self.signal.wait(0.0 if at is None else at - time.monotonic())
+
+
+class IoThread:
+    """`post` and `spawn` are for any thread, the last part for its users; the rest belongs to the I/O thread."""
+
+    def __init__(self) -> None:
+        """The thread is not started yet."""
+        self._users: dict[object, Callable[[], object]] = {}
+        """Those that hold it, and what is told to each if the thread fails. Owned by `_lock` of this module."""
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._asleep = False
+        self._is_over = False
+        self._selector = selectors.DefaultSelector()
+        self._wakes, self._waker = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._wakes, selectors.EVENT_READ)
+        self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
+        self._timers: list[tuple[float, int, Task, int]] = []
+        """When to look at a task's deadline; the numbers are the entry's own and that of the wait."""
+        self._count = itertools.count()
+        self._tasks: set[Task] = set()
+        self._lookups: dict[tuple[str, int], list[tuple[Task, Lookup]]] = {}
+        """Those that wait for the addresses of the same host, which are looked up once."""
+        self._pool = DaemonPool(f"{_NAME}-helper", _MAX_HELPERS, is_engine=True)
+        self._thread = EngineThread(self._run, _NAME, self._failed)
+
+    # For any thread.
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Have the thread call `action`, after all that was posted before. Never waits."""
+        self._inbox.append(action)
+        # First appended, then read; the thread does the opposite, so one of them sees the other.
+        if self._asleep:
+            self._asleep = False
+            with contextlib.suppress(OSError):
+                self._waker.send(b"\0")
+
+    def spawn(self, exchange: Exchange[object], on_end: Callable[[Task], object]) -> Task:
+        """Drive `exchange`, which should not raise. `on_end` is called on the I/O thread."""
+        task = Task(self, exchange, on_end)
+        self.post(partial(self.begin, task))
+        return task
+
+    # On the thread.
+
+    def call_later(self, seconds: float, action: Callable[[], object]) -> None:
+        """On the I/O thread: call `action` after so many seconds."""
+
+        async def later() -> None:
+            await Sleep(time.monotonic() + seconds)
+            action()
+
+        self.begin(Task(self, later(), lambda _: None))
+
+    def resume(self, task: Task, value: object = None, error: BaseException | None = None) -> None:
+        """The wait of a task is over."""
+        wait = task.wait
+        if wait is None:
+            return
+        task.wait = None
+        task.number += 1
+        if isinstance(wait, Ready):
+            # A socket that was closed meanwhile is not registered any more.
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(wait.socket)
+        self._ready.append((task, value, error))
+
+    def begin(self, task: Task, first: Wait | None = None) -> None:
+        """Drive a task, which waits for `first` if a caller's thread has driven its exchange before."""
+        self._tasks.add(task)
+        if first is None:
+            self._ready.append((task, None, None))
+        else:
+            self._wait(task, first)
+
+    def _step(self, task: Task, value: object, error: BaseException | None) -> None:
+        try:
+            wait = task.exchange.send(value) if error is None else task.exchange.throw(error)
+        except BaseException as failure:  # noqa: BLE001 - its end, or a mistake of ours, which must not end the thread
+            self._tasks.discard(task)
+            if not isinstance(failure, (StopIteration, Interrupted)):
+                text, trace = exception_text(failure), traceback_text(failure)
+                logger.error("http_exchange_failed", error=text, exception=trace)
+            task.ended()
+        else:
+            self._wait(task, wait)
+
+    def _wait(self, task: Task, wait: Wait) -> None:
+        task.wait = wait
+        try:
+            if isinstance(wait, Ready):
+                self._selector.register(wait.socket, _EVENTS[wait.events], task)
+            elif isinstance(wait, _SignalWait):
+                wait.signal.add(task, wait)
+            elif isinstance(wait, Lookup):
+                self._look_up(task, wait)
+            elif isinstance(wait, Job):
+                (wait.pool or self._pool).submit(partial(self._do, task, wait))
+            elif wait.deadline is None:
+                self.resume(task)
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            # A closed socket, or a system that starts no thread.
+            self.resume(task, error=error if isinstance(error, (OSError, RuntimeError)) else OSError(str(error)))
+        if task.wait is wait:
+            self._watch(task, wait.deadline)
+
+    def _do(self, task: Task, job: Job) -> None:
+        """On a helper thread."""
+        value, failure = None, None
+        try:
+            value = job.function()
+        except BaseException as error:  # noqa: BLE001 - the exchange's to handle
+            failure = error
+        self.post(partial(self._done, [(task, job)], value, failure))
+
+    def _done(self, waiting: list[tuple[Task, Job]], value: object, failure: BaseException | None) -> None:
+        for task, job in waiting:
+            if task.wait is job:
+                self.resume(task, value, failure)
+
+    def _look_up(self, task: Task, lookup: Lookup) -> None:
+        waiting = self._lookups.setdefault(lookup.key, [])
+        waiting.append((task, lookup))
+        if len(waiting) > 1:
+            return
+
+        def finish(found: object) -> None:
+            self._done([*self._lookups.pop(lookup.key, ())], found, None)
+
+        try:
+            self._pool.submit(lambda: self.post(partial(finish, lookup.function())))
+        except RuntimeError:
+            del self._lookups[lookup.key]
+            raise
+
+    def _watch(self, task: Task, deadline: Deadline) -> None:
+        at = time_of(deadline)
+        if at is None:
+            return
+        if len(self._timers) > 2 * len(self._tasks) + _MANY_TIMERS:
+            self._timers = [entry for entry in self._timers if entry[2].number == entry[3]]
+            heapq.heapify(self._timers)
+        heapq.heappush(self._timers, (at, next(self._count), task, task.number))
+
+    def _end_late(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            _, _, task, number = heapq.heappop(self._timers)
+            if task.number != number or task.wait is None:
+                continue
+            at = time_of(task.wait.deadline)
+            if at is None or at > now:
+                # It was moved.
+                self._watch(task, at)
+            elif isinstance(task.wait, Job):
+                self.resume(task, error=TimedOut(LATE))
+            else:
+                self.resume(task, False)
+
+    def _run(self) -> None:
+        while not self._is_over or self._tasks:
+            self._select()
+            while self._inbox:
+                self._inbox.popleft()()
+            self._end_late()
+            if self._is_over:
+                for task in self._tasks:
+                    self.resume(task, error=Interrupted())
+            # What becomes ready meanwhile comes next time.
+            for _ in range(len(self._ready)):
+                self._step(*self._ready.popleft())
+        self.close()
+
+    def _select(self) -> None:
+        timeout: float | None = None
+        if self._ready:
+            # Exchanges that gave others a turn: other threads get the interpreter, too.
+            time.sleep(TURN_SECONDS)
+            timeout = 0.0
+        elif self._timers:
+            timeout = min(max(0.0, self._timers[0][0] - time.monotonic()), MAX_SECONDS)
+        self._asleep = True
+        if self._inbox or self._is_over:
+            timeout = 0.0
+        events = self._selector.select(timeout)
+        self._asleep = False
+        for key, _ in events:
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    self._wakes.recv(4096)
+            else:
+                self.resume(key.data, True)
+
+    # Its life.
+
+    def hold(self, user: object, on_failure: Callable[[], object]) -> None:
+        """The caller has the module's lock. Raises RuntimeError if the system starts no thread."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._users[user] = on_failure
+
+    def release(self, user: object) -> bool:
+        """The caller has the module's lock. Whether nobody holds it any more."""
+        self._users.pop(user, None)
+        self._is_over = self._is_over or not self._users
+        return self._is_over
+
+    def join(self, seconds: float) -> bool:
+        """After the last release: False if one of its threads is still there after `seconds`."""
+        self.post(lambda: None)
+        until = time.monotonic() + seconds
+        if threading.current_thread() is not self._thread:
+            self._thread.join(seconds)
+        return self._pool.close(max(0.0, until - time.monotonic())) and not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Close the descriptors: at its end, and in a forked child, which has copies of them."""
+        self._selector.close()
+        self._wakes.close()
+        self._waker.close()
+
+    def _failed(self) -> None:
+        with _lock:
+            self._is_over = True
+            _current.discard(self)
+            users = list(self._users.values())
+        self.close()
+        for tell in users:
+            tell()
+
+
+_lock = reentrant_lock()
+_current: set[IoThread] = set()
+"""At most one."""
+
+
+def hold_io_thread(user: object, on_failure: Callable[[], object]) -> IoThread:
+    """The I/O thread of this process, which is there until each user has released it.
+
+    `on_failure` is called, on that thread, if it ends before. Raises RuntimeError if the system starts no thread.
+    """
+    with _lock:
+        found = next(iter(_current), None) or IoThread()
+        try:
+            found.hold(user, on_failure)
+        except RuntimeError:
+            found.close()
+            raise
+        _current.add(found)
+        return found
+
+
+def release_io_thread(user: object, io: IoThread, seconds: float = _JOIN_SECONDS) -> bool:
+    """`user` needs it no more. The last one waits for its end; False if it is still there after `seconds`."""
+    with _lock:
+        if not io.release(user):
+            return True
+        _current.discard(io)
+    return io.join(seconds)
+
+
+def _after_fork() -> None:
+    for io in _current:
+        io.close()
+    _current.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

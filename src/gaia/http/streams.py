@@ -1,0 +1,148 @@
+"""The bytes of one connection: a TCP socket, or TLS over one, or TLS over the TLS to a proxy."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+
+from gaia.http.errors import TimedOut
+from gaia.http.waits import LATE, Deadline, Ready, require_time
+
+_PIECE_BYTES = 64 * 1024
+
+_CA_FILES = (
+    "/etc/ssl/cert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/cert.pem",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+"""Where systems keep their certificates: a Python from elsewhere may look in none of these places."""
+
+
+class Stream:
+    """A connected socket, for one exchange at a time. Raises `TimedOut`, and OSError for a connection that broke."""
+
+    __slots__ = ("_readable", "_socket", "_writable")
+
+    def __init__(self, connected: socket.socket) -> None:
+        """`connected` does not block."""
+        self._socket = connected
+        self._readable = Ready(connected)
+        self._writable: Ready | None = None
+
+    async def send(self, data: bytes | memoryview, deadline: Deadline) -> None:
+        require_time(deadline)
+        rest = data
+        while True:
+            try:
+                sent = self._socket.send(rest)
+            except BlockingIOError:
+                sent = 0
+            if sent == len(rest):
+                return
+            rest = memoryview(rest)[sent:]
+            self._writable = self._writable or Ready(self._socket, writable=True)
+            self._writable.deadline = deadline
+            if not await self._writable:
+                raise TimedOut(LATE)
+
+    async def receive(self, deadline: Deadline) -> bytes:
+        """What has come, at least one byte; nothing if the other side sends no more."""
+        self._readable.deadline = deadline
+        while True:
+            # Always, also if something is there: an exchange that never waits would keep all others waiting.
+            if not await self._readable:
+                raise TimedOut(LATE)
+            try:
+                return self._socket.recv(_PIECE_BYTES)
+            except BlockingIOError:
+                continue
+
+    def is_readable(self) -> bool:
+        """Whether data or the end of the connection has come. Never waits."""
+        return self._readable.is_ready()
+
+
+class TlsStream:
+    """Like `Stream`. `shake_hands` comes first.
+
+    Python's TLS sockets wait in ways of their own, and cannot be stacked. Here the library only turns bytes into bytes;
+    all waiting is that of the stream below, which has the deadlines and can be interrupted.
+    """
+
+    __slots__ = ("_below", "_incoming", "_outgoing", "_tls")
+
+    def __init__(self, below: Stream | TlsStream, context: ssl.SSLContext, host: str) -> None:
+        """`host` is the name or the address that the certificate has to have."""
+        self._below = below
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    async def shake_hands(self, deadline: Deadline) -> None:
+        """Raises `TimedOut`, `ssl.SSLError`, and other OSErrors."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush(deadline)
+                await self._fill(deadline)
+            except ssl.SSLError:
+                # The other side learns why.
+                await self._flush(deadline)
+                raise
+            else:
+                await self._flush(deadline)
+                return
+
+    async def send(self, data: bytes | memoryview, deadline: Deadline) -> None:
+        rest = memoryview(data)
+        while rest:
+            # Into memory, which takes all of it.
+            rest = rest[self._tls.write(rest[:_PIECE_BYTES]) :]
+            await self._flush(deadline)
+
+    async def receive(self, deadline: Deadline) -> bytes:
+        """As `Stream.receive`. An end without TLS's own end counts as one: many servers leave that out."""
+        while True:
+            try:
+                return self._tls.read(_PIECE_BYTES)
+            except ssl.SSLWantReadError:
+                await self._flush(deadline)
+                await self._fill(deadline)
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return b""
+
+    def is_readable(self) -> bool:
+        return self._tls.pending() > 0 or self._incoming.pending > 0 or self._below.is_readable()
+
+    async def _flush(self, deadline: Deadline) -> None:
+        if self._outgoing.pending:
+            await self._below.send(self._outgoing.read(), deadline)
+
+    async def _fill(self, deadline: Deadline) -> None:
+        data = await self._below.receive(deadline)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+
+def tls_context() -> ssl.SSLContext:
+    """Trusts what the system does, or what ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` hold. Takes a tenth of a second.
+
+    Raises OSError if the file cannot be read, also for one without certificates.
+    """
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    paths = ssl.get_default_verify_paths()
+    if not file and not folder and not paths.cafile and not (paths.capath and os.listdir(paths.capath)):
+        file = next((place for place in _CA_FILES if os.path.isfile(place)), None)
+    try:
+        context = ssl.create_default_context(cafile=file or None, capath=folder or None)
+    except OSError as error:
+        # It does not say which file.
+        raise OSError(f"{file or folder}: {error.strerror or error}") from error
+    context.set_alpn_protocols(["http/1.1"])
+    return context

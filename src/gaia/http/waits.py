@@ -1,0 +1,202 @@
+"""What an exchange over HTTP waits for, and how one thread waits for it.
+
+An exchange is a coroutine. It knows neither threads nor selectors: it awaits the objects below, and the thread that
+drives it decides how to wait. `run` waits in the calling thread. `run_here` does so too, and stops where only the I/O
+thread may go on. `gaia.http.io_thread` drives many exchanges at once.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Generator
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gaia.http.errors import TimedOut
+
+if TYPE_CHECKING:
+    from gaia.runtime.threads import DaemonPool
+
+T = TypeVar("T")
+
+Deadline = float | Callable[[], float | None] | None
+"""A reading of `time.monotonic`, or what gives one whenever it is needed, or None for no limit."""
+
+TURN_SECONDS = 50e-6
+"""Long enough for a thread that waits for the interpreter to get it."""
+
+MAX_SECONDS = 3600.0
+"""Of one wait: the system takes no very large numbers."""
+
+LATE = "the deadline of the request has passed"
+
+Exchange = Coroutine["Wait", Any, T]
+
+
+def time_of(deadline: Deadline) -> float | None:
+    return deadline() if callable(deadline) else deadline
+
+
+def require_time(deadline: Deadline) -> None:
+    """Raises `TimedOut` if the deadline has passed."""
+    at = time_of(deadline)
+    if at is not None and at <= monotonic():
+        raise TimedOut(LATE)
+
+
+class Wait(ABC):
+    """Awaited, it gives what the exchange goes on with; for one exchange at a time."""
+
+    __slots__ = ("deadline",)
+
+    in_callers_thread = False
+    """Whether `run_here` may wait for it."""
+
+    def __init__(self, deadline: Deadline = None) -> None:
+        self.deadline = deadline
+
+    def __await__(self) -> Generator[Wait, Any, Any]:
+        return (yield self)
+
+    @abstractmethod
+    def here(self) -> object:
+        """Wait in this thread. What it returns or raises goes to the exchange."""
+
+
+class Ready(Wait):
+    """Until a socket can be read from or written to. Gives False if the deadline passes first."""
+
+    __slots__ = ("_poll", "events", "socket")
+
+    in_callers_thread = True
+
+    def __init__(self, waited_for: socket.socket, *, writable: bool = False) -> None:
+        super().__init__()
+        self.socket = waited_for
+        self.events = select.POLLOUT if writable else select.POLLIN
+        self._poll: select.poll | None = None
+
+    def is_ready(self) -> bool:
+        """Never waits. Also true at the end of the connection."""
+        return bool(self._poller().poll(0))
+
+    def here(self) -> bool:
+        poller = self._poller()
+        while True:
+            # It may have been moved.
+            at = time_of(self.deadline)
+            left = None if at is None else min(at - monotonic(), MAX_SECONDS) * 1000
+            if left is not None and left <= 0:
+                return False
+            if poller.poll(left):
+                return True
+
+    def _poller(self) -> select.poll:
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self.socket, self.events)
+        return self._poll
+
+
+class Sleep(Wait):
+    """Until a time has come: the deadline."""
+
+    __slots__ = ()
+
+    def here(self) -> None:
+        while (at := time_of(self.deadline)) is not None and (left := at - monotonic()) > 0:
+            time.sleep(left)
+
+
+class Turn(Wait):
+    """Until other exchanges and other threads have had their turn."""
+
+    __slots__ = ()
+
+    in_callers_thread = True
+
+    def here(self) -> None:
+        time.sleep(TURN_SECONDS)
+
+
+class IoThreadOnly(Wait):
+    """Until the caller's thread has left the exchange to the I/O thread."""
+
+    __slots__ = ()
+
+    def here(self) -> None:
+        pass
+
+
+class Job(Wait):
+    """Until a function that may block has returned on a thread of `pool`. Gives what it returns; raises what it raises.
+
+    Raises `TimedOut` if the deadline passes first; the function runs on.
+    """
+
+    __slots__ = ("function", "pool")
+
+    def __init__(self, function: Callable[[], object], pool: DaemonPool | None, deadline: Deadline = None) -> None:
+        """Without a pool, on one of the I/O thread's own."""
+        super().__init__(deadline)
+        self.function = function
+        self.pool = pool
+
+    def here(self) -> object:
+        return self.function()
+
+
+class Lookup(Job):
+    """Until the addresses of a host are known: what `socket.getaddrinfo` returns, or the error that it raises."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, host: str, port: int, deadline: Deadline) -> None:
+        super().__init__(self._look_up, None, deadline)
+        self.key = (host, port)
+
+    def _look_up(self) -> list[Any] | OSError | UnicodeError:
+        try:
+            return [*socket.getaddrinfo(*self.key, type=socket.SOCK_STREAM)]
+        except (OSError, UnicodeError) as error:
+            return error
+
+
+def run(exchange: Exchange[T]) -> T:
+    """Drive an exchange to its end, waiting in this thread for whatever it awaits."""
+    step: Callable[[Any], Wait] = exchange.send
+    value: object = None
+    while True:
+        try:
+            wait = step(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        step, value = _outcome_of(exchange, wait)
+
+
+def run_here(exchange: Exchange[object]) -> Wait | None:
+    """Drive an exchange in the thread of a caller that waits for its answer.
+
+    None at its end; otherwise the I/O thread has to go on with the `Wait` that is returned.
+    """
+    step: Callable[[Any], Wait] = exchange.send
+    value: object = None
+    while True:
+        try:
+            wait = step(value)
+        except StopIteration:
+            return None
+        if not wait.in_callers_thread:
+            return wait
+        step, value = _outcome_of(exchange, wait)
+
+
+def _outcome_of(exchange: Exchange[Any], wait: Wait) -> tuple[Callable[[Any], Wait], object]:
+    try:
+        return exchange.send, wait.here()
+    except BaseException as error:  # noqa: BLE001 - a signal handler's too: the exchange has to end, and raises it
+        return exchange.throw, error

@@ -1,0 +1,306 @@
+"""`ClientEngine`: the parts of one client, for the client itself and for other modules of gaia.
+
+The supervisor's thread runs as long as the server does. If it held the engine, no client would ever be dropped. So it
+has only `WeakHooks`, and a client that is dropped while it is connected has its server stopped.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.authorization.configured import ConfiguredAuthorization
+from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
+from gaia.mcp.client.features import ServerFeatures
+from gaia.mcp.client.session import Session, new_session, supervision_context
+from gaia.mcp.client.tool_calls import ToolCalls
+from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.errors import CallCancelled, MCPError, ToolDenied
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.requests.caller import RequestSession
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.supervision.callbacks import CallbackPool
+from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext, SupervisionHooks
+from gaia.mcp.supervision.events import Event, Listeners
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.tools.pins import PinGate, PinKind, pins_of_text
+from gaia.mcp.transports.base import ChannelTransport, MCPTransport
+from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.clock import Clock, require_seconds
+
+_MAX_INSTRUCTIONS = 64 * 1024
+"""Characters: more would fill a model's context by itself."""
+
+
+class ClientEngine:
+    """What `MCPClient` is made of. Implements `SupervisionHooks`. Thread-safe."""
+
+    def __init__(
+        self, name: str, transport: MCPTransport, options: ClientOptions, services: SharedServices, clock: Clock | None
+    ) -> None:
+        """`clock` is the one that the client was given, if it was; it counts in a manager as well."""
+        self.name = name
+        self.entry: ServerConfig | None = None
+        """The entry of a configuration that the client was made of, if it was."""
+        self.listeners = Listeners()
+        """Told of the events of the server."""
+        self._clock = clock
+        self._assemble(transport, options, services)
+
+    def _assemble(self, transport: MCPTransport, options: ClientOptions, services: SharedServices) -> None:
+        name = self.name
+        self._successor: tuple[SupervisionContext, ClientSetup, ServerConfig | None] | None = None
+        """What `reconfigure` was given last, by what the supervisor knows it by. Set before the supervisor is told."""
+        self.subscriptions = Subscriptions()
+        """The changes and log messages that the server is to tell of."""
+        self._server_requests = ServerRequests(
+            name, options.features, services.server_request_threads, services.clock, options.question_timeout
+        )
+        self._hooks = hooks = WeakHooks(self)
+        self.setup = setup = ClientSetup(
+            name=name,
+            transport=transport,
+            options=options,
+            services=services,
+            hooks=hooks,
+            server_requests=self._server_requests,
+            observer=Observer(name, policy=options.capture_content),
+            callbacks=services.callbacks.group(name),
+        )
+        self._cache = ResponseCache(services.clock)
+        self.session = new_session(setup)
+        """The way to the server."""
+        _stop_when_dropped(self, self.session)
+        self.trips = self._trips_over(self.session, self._cache)
+        """Makes the requests."""
+        self.tool_calls = ToolCalls(setup, self.trips, self._cache)
+        """Calls tools; the manager uses it directly."""
+        self.features = ServerFeatures(self.trips, self.subscriptions, self._new_gate("prompts"))
+        """Resources, prompts and log messages, as exchanges."""
+        self._instructions_gate = self._new_gate("instructions")
+
+    def _trips_over(self, session: RequestSession, cache: ResponseCache) -> ClientRequests:
+        services = self.services
+        return ClientRequests(
+            session, self._server_requests, cache, self.setup.observer, services.clock, services.steps
+        )
+
+    def _new_gate(self, kind: PinKind) -> PinGate:
+        return PinGate(self.name, self.options.pin_tools or "off", self.setup.pins, self._hooks.happened, kind)
+
+    @property
+    def transport(self) -> MCPTransport:
+        return self.setup.transport
+
+    @property
+    def options(self) -> ClientOptions:
+        return self.setup.options
+
+    @property
+    def services(self) -> SharedServices:
+        return self.setup.services
+
+    def join(self, services: SharedServices, defaults: ClientOptions) -> None:
+        """Before the client connects: use a manager's services, and its `defaults` for what the options leave open.
+
+        The parts are made anew with them.
+        """
+        transport = self.transport
+        authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
+        if isinstance(authorization, ConfiguredAuthorization):
+            authorization.on_authorization = authorization.on_authorization or services.on_authorization
+        if isinstance(transport, StdioTransport):
+            transport.pipe_loop = services.pipe_loop
+        if self._clock is not None:
+            services = msgspec.structs.replace(services, clock=self._clock)
+        self._assemble(transport, self.options.or_else(defaults), services)
+
+    def can_follow(self, other: ClientEngine) -> bool:
+        """Whether `reconfigure` of the other client can go on with the configuration of this one.
+
+        They must take the time from the same clock, and servers that are placed on a cluster change in other ways.
+        """
+        is_placed = isinstance(self.transport, PlacedTransport) or isinstance(other.transport, PlacedTransport)
+        return self._clock is other._clock and not is_placed
+
+    def reconfigure(self, successor: ClientEngine) -> MCPError | None:
+        """Go on with the configuration of `successor`, which has joined the manager and was never connected.
+
+        If the server is ready there is no gap, as for `MCPClient.restart`: the settings of `successor` hold as soon as
+        a process that was started with them takes over. If it cannot be started, nothing changes, and the error is
+        returned. A server that is not ready gets the settings at once, and is started with them; None says that it is
+        ready then, or was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
+        """
+        other = successor.setup
+        if not isinstance(other.transport, ChannelTransport):
+            return MCPError(f"server {self.name!r} cannot be supervised with its new transport")
+        observer = Observer(self.name, other.transport.network, other.options.capture_content)
+        changed = msgspec.structs.replace(
+            self.setup, transport=other.transport, options=other.options, services=other.services, observer=observer
+        )
+        context = supervision_context(changed, other.transport)
+        self._successor = (context, changed, successor.entry)
+        return self.session.reconfigure(context)
+
+    def disconnect(self, drain: float) -> None:
+        """See `MCPClient.disconnect`."""
+        _require_drain(drain)
+        self.session.disconnect(self.forget, drain)
+        self.listeners.end()
+
+    def request_disconnect(self, *, drain: float = 0.0) -> None:
+        """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
+        _require_drain(drain)
+        self.session.request_disconnect(drain)
+
+    def forget(self) -> None:
+        """The client is disconnected."""
+        self._server_requests.withdraw_all()
+        self._cache.forget()
+        self.tool_calls.forget()
+        self.tool_calls.output_checks.end()
+        self.close_services()
+
+    def close_services(self) -> None:
+        if self.services.owned:
+            self.services.close()
+
+    @property
+    def instructions(self) -> str | None:
+        """See `MCPClient.instructions`."""
+        profile = self.session.profile
+        if profile is None or profile.instructions is None:
+            return None
+        instructions = profile.instructions[:_MAX_INSTRUCTIONS]
+        if self._instructions_gate.mode == "off":
+            return instructions
+        pins = pins_of_text(instructions)
+        return None if self._instructions_gate.review_pins(pins, pins) else instructions
+
+    def bound(self) -> tuple[Any, ToolCalls, ServerFeatures]:
+        """For a handle that stays with one replica: its session, and the parts that make their requests through it."""
+        session = self.session.bind()
+        trips = self._trips_over(session, ResponseCache(self.services.clock))
+        features = ServerFeatures(trips, self.subscriptions, self._new_gate("prompts"))
+        return session, self.tool_calls.over(trips), features
+
+    # `SupervisionHooks`: the supervisor calls these, on its thread.
+
+    def listing_begins(self) -> Listing:
+        return self.tool_calls.listing_begins()
+
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        self.tool_calls.listed(definitions or [], listing)
+        profile = self.session.profile
+        # A server that was never asked again, because it is lazy, would have no tools for ever after one bad start.
+        if self.options.lazy and profile is not None and definitions is not None:
+            self.services.memory.remember(profile, definitions)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tool_calls.remembered(definitions)
+
+    def refusal_of(self, tool: str) -> ToolDenied | None:
+        return self.tool_calls.refusal_of(tool)
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        return self.tool_calls.safe_to_repeat(tool)
+
+    def last_known(self) -> KnownServer | None:
+        known = self.services.memory.recall()
+        return None if known is None else (known.profile, known.tools)
+
+    def adopted(self, context: SupervisionContext) -> None:
+        if self._successor is None or self._successor[0] is not context:
+            # Still another configuration was given meanwhile, and is about to follow.
+            return
+        (_, changed, self.entry), self._successor = self._successor, None
+        # All that was observed so far belongs to the present observer, which takes over the settings of the new one.
+        self.setup = msgspec.structs.replace(changed, observer=self.setup.observer)
+        self._cache.forget()
+        self.tool_calls.adopt(self.setup)
+        self.features.adopt(self._new_gate("prompts"))
+        self._instructions_gate = self._new_gate("instructions")
+        self.session.adopted()
+
+    def happened(self, event: Event) -> None:
+        self._cache.happened(event)
+        self.services.on_event(event)
+        self.listeners.publish(event)
+
+
+class WeakHooks:
+    """The `SupervisionHooks` of a client, without a reference that keeps it."""
+
+    def __init__(self, engine: SupervisionHooks) -> None:
+        self.subscriptions = engine.subscriptions
+        self._engine: Callable[[], SupervisionHooks | None] = weakref.ref(engine)
+
+    def listing_begins(self) -> Listing:
+        engine = self._engine()
+        return Listing(0, 0.0) if engine is None else engine.listing_begins()
+
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        if (engine := self._engine()) is not None:
+            engine.tools_listed(definitions, listing)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        if (engine := self._engine()) is not None:
+            engine.tools_remembered(definitions)
+
+    def refusal_of(self, tool: str) -> MCPError | None:
+        engine = self._engine()
+        return CallCancelled("its client was dropped") if engine is None else engine.refusal_of(tool)
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        engine = self._engine()
+        return engine is not None and engine.safe_to_repeat(tool)
+
+    def happened(self, event: Event) -> None:
+        if (engine := self._engine()) is not None:
+            engine.happened(event)
+
+    def adopted(self, context: SupervisionContext) -> None:
+        if (engine := self._engine()) is not None:
+            engine.adopted(context)
+
+    def last_known(self) -> KnownServer | None:
+        engine = self._engine()
+        return None if engine is None else engine.last_known()
+
+
+def _stop_when_dropped(engine: ClientEngine, session: Session) -> None:
+    """Have the server stopped, with a ResourceWarning, if the engine is dropped without `disconnect`.
+
+    At the end of the interpreter all servers are stopped anyway, without a warning.
+    """
+    # Not the services themselves, which lead to the manager and to the client.
+    pools = (engine.services.callbacks, engine.services.server_request_threads)
+    weakref.finalize(engine, _dropped, engine.name, session, pools).atexit = False
+
+
+def _dropped(name: str, session: Session, pools: tuple[CallbackPool, ...]) -> None:
+    # The garbage collector calls this in any thread, which may hold any lock: so nothing here takes one.
+    def close_pools() -> None:
+        # If other clients of the manager use them, they start threads again.
+        for pool in pools:
+            pool.close()
+
+    if session.abandon(close_pools):
+        warnings.warn(
+            f"the MCP client {name!r} was dropped while it was connected; its server is stopped. "
+            "Call disconnect(), or use the client or its manager in a 'with' statement",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+
+def _require_drain(drain: float) -> None:
+    if drain != 0:
+        require_seconds("drain", drain)

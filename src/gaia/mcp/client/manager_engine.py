@@ -1,0 +1,193 @@
+"""`ManagerEngine`: the parts of one manager, for the manager itself and for other modules of gaia."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gaia.mcp.client.client_factory import ClientFactory
+from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.configured_servers import ConfiguredServers
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of, enabled_servers, is_disabled
+from gaia.mcp.client.server_registry import Route, ServerRegistry
+from gaia.mcp.client.tool_calls import require_tool_name
+from gaia.mcp.errors import MCPError, ServerUnavailable, UnknownTool
+from gaia.mcp.rpc.recorder import Recorders
+from gaia.mcp.supervision.events import Event, Listeners, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.tools.naming import owner_of
+from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.transports.loop_reader import PipeLoop
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
+
+_TO_BEGIN_SECONDS = 5.0
+"""For a thread that was started to begin its work."""
+
+
+class ManagerEngine:
+    """What `MCPClientManager` is made of. Thread-safe."""
+
+    def __init__(
+        self,
+        config: MCPConfig,
+        services: SharedServices,
+        defaults: ClientOptions,
+        lock_file: Path | None,
+        new_client: Callable[[str, Mapping[str, Any]], MCPClient],
+    ) -> None:
+        """`services` are shared by all clients, `defaults` are for what the entries of servers leave open.
+
+        For `lock_file` and `new_client` see `ClientFactory`.
+        """
+        self.config = config
+        self.recorders: Recorders = services.recorders
+        """Where servers are recorded, if they are."""
+        self.listeners = Listeners()
+        """Told of the events of all servers."""
+        self.readiness = Readiness()
+        """Changes with the conditions of the servers."""
+        self.registry = ServerRegistry(self.readiness, self._joined)
+        self.factory = ClientFactory(self.registry, services, defaults, lock_file, new_client, self._happened)
+        self.configured = ConfiguredServers(self.registry, self.readiness, self.factory, self._adopt_config)
+
+    def _adopt_config(self, config: MCPConfig) -> None:
+        self.config = config
+
+    def relay(self, pipe_loop: PipeLoop | None) -> None:
+        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
+
+        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
+        loop. With None, threads read.
+        """
+        self.factory.relay(pipe_loop)
+
+    def client_of(self, name: str) -> MCPClient | None:
+        """The client of a server that was started, whether it is connected yet or not; None if there is none."""
+        return self.registry.client_of(name)
+
+    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
+        """A further client of a server of this manager, with a process of its own, for code that needs several.
+
+        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
+        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
+        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
+        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
+        ValueError if no server of this name was started.
+        """
+        shared = self.client_of(name)
+        instance = None if shared is None else self.factory.new_instance(shared, on_event)
+        if instance is None:
+            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
+        return instance
+
+    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
+        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
+        shared = self.client_of(client.name)
+        return None if shared is None else self.factory.renew_instance(client, shared, on_event)
+
+    # Routes.
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """The way of a call to each tool that is listed, by its namespaced name. Replaced as a whole."""
+        return self.registry.routes
+
+    def route_of(self, name: str, timeout: float | None = None) -> Route:
+        """The way of a call to a tool, whether it is listed or not. Raises as `MCPClientManager.submit_tool` does.
+
+        May wait some seconds for a start to begin, at most `timeout`.
+        """
+        registry = self.registry
+        if (listed := registry.routes.get(name)) is not None:
+            return listed
+        require_tool_name(name)
+        if registry.is_about_to_start(name):
+            # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
+            seconds = _TO_BEGIN_SECONDS if timeout is None else min(timeout, _TO_BEGIN_SECONDS)
+            self.readiness.wait(lambda: not registry.is_about_to_start(name), seconds)
+        if (absent := registry.route_to_absent(name)) is not None:
+            return absent
+        error: MCPError = registry.no_route(name)
+        if isinstance(error, ServerUnavailable):
+            error = self.absence_of(name) or error
+        elif isinstance(error, UnknownTool):
+            # Servers that were never loaded are unknown to the registry.
+            owner = owner_of(name, self.config.get_entries())
+            if owner is not None and owner not in [status.name for status in registry.status()]:
+                error = self._why_absent(owner) or error
+        # No client gets to count this call.
+        metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
+        raise error
+
+    # Which servers are ready. Tasks wait for a goal in another way than threads.
+
+    def all_ready(self) -> Goal[bool]:
+        """All servers that were started are ready; if none was, all that could be."""
+
+        def absences() -> list[Absence]:
+            started = [status.name for status in self.registry.status()]
+            return self._absences(started or enabled_servers(self.config))
+
+        def is_over() -> bool:
+            found = absences()
+            return not found or any(absence.is_final for absence in found)
+
+        return Goal(is_over, lambda: not absences())
+
+    def presence_of(self, required: tuple[str, ...]) -> Goal[None]:
+        """These servers are ready, by default all that are enabled. Fails with `ServerUnavailable`."""
+        required = required or tuple(enabled_servers(self.config))
+
+        def check() -> None:
+            if missing := self._absences(required):
+                raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
+
+        return Goal(lambda: all(absence.is_final for absence in self._absences(required)), check)
+
+    def absence_of(self, tool_name: str) -> ServerUnavailable | None:
+        """See `MCPClientManager.absence_of`."""
+        server = self.registry.owner_of(tool_name)
+        return None if server is None else self._why_absent(server)
+
+    def _why_absent(self, server: str) -> ServerUnavailable | None:
+        absences = self._absences([server])
+        return absences[0].error if absences else None
+
+    def _absences(self, servers: Iterable[str]) -> list[Absence]:
+        """Why those among `servers` that are not ready are not."""
+        statuses = {status.name: status for status in self.registry.status()}
+        config, connected = self.config, self.registry.connected
+        entries = config.get_entries()
+        found = (
+            absence_of(
+                name,
+                statuses.get(name),
+                is_configured=name in entries,
+                is_disabled=is_disabled(config, name),
+                joined=name in connected,
+            )
+            for name in servers
+        )
+        return [absence for absence in found if absence is not None]
+
+    # What the registry and the clients tell.
+
+    def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
+        self.listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
+
+    def _happened(self, name: str, client: MCPClient, event: Event) -> None:
+        """Something has happened to a server; called on its supervisor's thread, or on one that connects its client."""
+        tools: tuple[MCPTool, ...] = ()
+        if isinstance(event, StateChanged) and event.new is ServerState.READY:
+            tools = self.registry.came_up(name, client)
+        elif isinstance(event, ToolsChanged) and self.registry.is_starting(name):
+            # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
+            return
+        self.listeners.publish(event)
+        if tools:
+            self._joined(name, tools)
+        if isinstance(event, StateChanged):
+            self.readiness.changed()

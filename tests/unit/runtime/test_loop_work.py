@@ -1,0 +1,273 @@
+"""What other threads hand over to an event loop: in order, with one wake-up for many, also to one that is closed."""
+
+import asyncio
+import gc
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gaia.runtime.loop_work import SLICE_SECONDS, LoopWork, WakeUp, release, running_loop_work
+from tests.waiting import PATIENCE, wait_until
+
+
+def on_another_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_a_burst_of_tasks_runs_in_order_and_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    async def main() -> int:
+        loop, woken = asyncio.get_running_loop(), 0
+        inbox, wake = LoopWork(loop), loop.call_soon_threadsafe
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal woken
+            woken += 1
+            return wake(*arguments, **options)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+
+        def burst() -> None:
+            for number in range(1000):
+                inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
+
+        # The loop does not run meanwhile.
+        on_another_thread(burst)
+        ended = loop.create_future()
+        inbox.post(lambda: release(ended))
+        await ended
+        return woken
+
+    assert asyncio.run(main()) == 1
+    assert seen == list(range(1000))
+
+
+def test_one_turn_of_the_loop_runs_a_bounded_number_of_tasks() -> None:
+    seen: list[int] = []
+
+    async def main() -> list[int]:
+        inbox, counts = LoopWork(asyncio.get_running_loop()), [0]
+        for number in range(1000):
+            inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
+        while len(seen) < 1000:
+            await asyncio.sleep(0)
+            counts.append(len(seen))
+        return counts
+
+    counts = asyncio.run(main())
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 32
+    assert seen == list(range(1000))
+
+
+def test_what_comes_while_tasks_run_lets_the_loop_do_other_things_first() -> None:
+    order: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        inbox, ended = LoopWork(loop), loop.create_future()
+
+        def first() -> None:
+            order.append("first")
+            loop.call_soon(lambda: order.append("the loop's own"))
+            inbox.post(lambda: (order.append("second"), release(ended)))
+
+        inbox.post(first)
+        await ended
+
+    asyncio.run(main())
+    assert order == ["first", "the loop's own", "second"]
+
+
+def test_a_task_that_raises_is_told_to_the_loop_and_holds_up_no_other() -> None:
+    told: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        inbox, ended = LoopWork(loop), loop.create_future()
+        inbox.post(lambda: 1 / 0)
+        inbox.post(lambda: release(ended))
+        await ended
+
+    asyncio.run(main())
+    assert [type(error) for error in told] == [ZeroDivisionError]
+
+
+def test_an_exception_of_a_signal_handler_loses_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        inbox, ended = LoopWork(loop), loop.create_future()
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon_threadsafe", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                inbox.post(lambda: None)
+        inbox.post(lambda: release(ended))
+        await asyncio.wait_for(ended, PATIENCE)
+
+    asyncio.run(main())
+
+
+class TestAClosedLoop:
+    @pytest.fixture
+    def closed(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        loop.close()
+        return loop
+
+    def test_tasks_run_on_another_thread(self, closed: asyncio.AbstractEventLoop) -> None:
+        names: list[str] = []
+        LoopWork(closed).post(lambda: names.append(threading.current_thread().name))
+        assert wait_until(lambda: bool(names))
+        assert names[0].startswith("mcp-aio-closed")
+
+    def test_so_do_those_that_it_was_woken_up_for(self) -> None:
+        loop, ran = asyncio.new_event_loop(), list[str]()
+        inbox = LoopWork(loop)
+        inbox.post(lambda: ran.append("before"))
+        loop.close()
+        inbox.post(lambda: ran.append("after"))
+        assert wait_until(lambda: len(ran) == 2)
+        assert ran == ["before", "after"]
+
+    def test_one_that_is_closed_in_this_moment_disturbs_no_thread_that_posts(
+        self, closed: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran = threading.Event()
+        monkeypatch.setattr(closed, "is_closed", lambda: False)
+        LoopWork(closed).post(ran.set)
+        assert ran.wait(PATIENCE)
+
+    def test_its_futures_are_left_alone(self) -> None:
+        loop = asyncio.new_event_loop()
+        future = loop.create_future()
+        future.add_done_callback(print)
+        loop.close()
+        release(future)
+        assert not future.done()
+
+    def test_an_inbox_keeps_no_loop(self) -> None:
+        loop = asyncio.new_event_loop()
+        inbox, ran = LoopWork(loop), threading.Event()
+        loop.close()
+        del loop
+        gc.collect()
+        assert inbox.loop is None
+        inbox.post(ran.set)
+        assert ran.wait(PATIENCE)
+
+
+class TestTheInboxOfTheRunningLoop:
+    def test_it_is_one_for_each_loop(self) -> None:
+        async def main() -> tuple[LoopWork, LoopWork, bool]:
+            inbox = running_loop_work()
+            return inbox, running_loop_work(), inbox.loop is asyncio.get_running_loop()
+
+        first, again, is_of_loop = asyncio.run(main())
+        assert first is again
+        assert is_of_loop
+        assert asyncio.run(main())[0] is not first
+
+    def test_there_is_none_without_a_loop(self) -> None:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            running_loop_work()
+
+
+class TestWakeUp:
+    def test_one_that_came_before_is_not_lost_and_counts_once(self) -> None:
+        async def main() -> bool:
+            wake_up = WakeUp(running_loop_work())
+            on_another_thread(wake_up.send)
+            await asyncio.wait_for(wake_up.wait(), PATIENCE)
+            waiting = asyncio.ensure_future(wake_up.wait())
+            await asyncio.sleep(0)
+            waits = not waiting.done()
+            on_another_thread(wake_up.send)
+            await asyncio.wait_for(waiting, PATIENCE)
+            return waits
+
+        assert asyncio.run(main())
+
+    def test_a_task_that_is_cancelled_waits_no_more(self) -> None:
+        async def main() -> None:
+            wake_up = WakeUp(running_loop_work())
+            waiting = asyncio.ensure_future(wake_up.wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            wake_up.arrive()
+            await asyncio.wait_for(wake_up.wait(), PATIENCE)
+
+        asyncio.run(main())
+
+
+def test_each_turn_of_the_loop_runs_one_task() -> None:
+    async def main() -> list[list[str]]:
+        order: list[str] = []
+        turns = running_loop_work()
+
+        def again(name: str, times: int) -> None:
+            order.append(name)
+            if times > 1:
+                turns.add_slice(lambda: again(name, times - 1))
+
+        turns.add_slice(lambda: again("a", 3))
+        turns.add_slice(lambda: again("b", 2))
+        seen = []
+        for _ in range(5):
+            await asyncio.sleep(0)
+            seen.append(list(order))
+        return seen
+
+    assert asyncio.run(main()) == [["a", "b", "a", "b", "a"][:count] for count in range(1, 6)]
+
+
+def test_steps_are_taken_for_as_long_as_a_slice_lasts() -> None:
+    seconds = 0.0
+    taken: list[int] = []
+
+    def steps() -> Iterator[None]:
+        nonlocal seconds
+        for number in range(10):
+            taken.append(number)
+            seconds += SLICE_SECONDS / 4
+            yield
+
+    async def main() -> list[int]:
+        turns = LoopWork(asyncio.get_running_loop(), lambda: seconds)
+        turns.run_in_slices(steps())
+        counts = [len(taken)]
+        while len(taken) < 10:
+            await asyncio.sleep(0)
+            counts.append(len(taken))
+        return counts
+
+    assert asyncio.run(main()) == [4, 8, 10]
+
+
+def test_a_task_that_raises_leaves_the_others_alone() -> None:
+    async def main() -> None:
+        ran = asyncio.Event()
+        turns, loop = running_loop_work(), asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        turns.add_slice(lambda: 1 / 0)
+        turns.add_slice(ran.set)
+        await ran.wait()
+
+    asyncio.run(main())
+
+
+def test_there_are_those_of_each_loop_and_none_without_one() -> None:
+    async def main() -> LoopWork:
+        assert running_loop_work() is running_loop_work()
+        return running_loop_work()
+
+    assert asyncio.run(main()) is not asyncio.run(main())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        running_loop_work()
