@@ -201,30 +201,6 @@ class MCPTool:
     definition: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The whole definition as the server has sent it; empty if the tool does not come from a listing."""
 
-    @classmethod
-    def from_listing(cls, mapping: object) -> MCPTool:
-        """The tool that one entry of a ``tools/list`` answer describes.
-
-        Servers leave out much; only a name is needed. Raises InvalidResponse if there is none.
-        """
-        if not isinstance(mapping, Mapping) or not isinstance(name := mapping.get("name"), str) or not name:
-            raise InvalidResponse(
-                f"tools/list: expected a tool with a name, got {reprlib.repr(mapping)}; the server has to give every "
-                'tool a "name" that is a string'
-            )
-        description, title = mapping.get("description"), mapping.get("title")
-        input_schema, output_schema = mapping.get("inputSchema"), mapping.get("outputSchema")
-        annotations = mapping.get("annotations")
-        return cls(
-            name=name,
-            description=description if isinstance(description, str) else "",
-            input_schema=input_schema if isinstance(input_schema, dict) else {},
-            output_schema=output_schema if isinstance(output_schema, dict) else None,
-            annotations=annotations if isinstance(annotations, dict) else {},
-            title=title if isinstance(title, str) else None,
-            definition=mapping,
-        )
-
     @functools.cached_property
     def safe_to_repeat(self) -> bool:
         """Whether the server says that a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""
@@ -243,3 +219,27 @@ class MCPTool:
             "_mcp_server": server_name,
             "_mcp_tool_name": self.name,
         }
+
+
+def tool_from_listing(mapping: object) -> MCPTool:
+    """The tool that one entry of a ``tools/list`` answer describes.
+
+    Servers leave out much; only a name is needed. Raises InvalidResponse if there is none.
+    """
+    if not isinstance(mapping, Mapping) or not isinstance(name := mapping.get("name"), str) or not name:
+        raise InvalidResponse(
+            f"tools/list: expected a tool with a name, got {reprlib.repr(mapping)}; the server has to give every "
+            'tool a "name" that is a string'
+        )
+    description, title = mapping.get("description"), mapping.get("title")
+    input_schema, output_schema = mapping.get("inputSchema"), mapping.get("outputSchema")
+    annotations = mapping.get("annotations")
+    return MCPTool(
+        name=name,
+        description=description if isinstance(description, str) else "",
+        input_schema=input_schema if isinstance(input_schema, dict) else {},
+        output_schema=output_schema if isinstance(output_schema, dict) else None,
+        annotations=annotations if isinstance(annotations, dict) else {},
+        title=title if isinstance(title, str) else None,
+        definition=mapping,
+    )
