@@ -73,6 +73,7 @@ class RelayedCall(SubmittedRequest):
         """`params` are those of the client's own request."""
         super().__init__(link.client._engine.trips, exchange)
         exchange.owner = self
+        self.loop = link.loop
         self.client = client
         """Whose request it is. Another request of the same client, once that goes on with a parked call."""
         self._link = link

@@ -22,6 +22,7 @@ class ServerLink:
     def __init__(self, client: MCPClient, rounds: Rounds, inbox: LoopWork) -> None:
         self.client = client
         self.rounds = rounds
+        self.loop = inbox
         self.post = inbox.post
         """Runs a task on the loop, soon."""
         self._thread = threading.get_ident()
