@@ -8,10 +8,13 @@ from typing import Any, TypeVar
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.protocol.eras import ClientIdentity
+from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest, OnProgress
+from gaia.mcp.requests.caller import Caller, RequestSession
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, OnProgress, RequestExchange
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
@@ -23,7 +26,9 @@ from gaia.mcp.supervision.status import CallStatistics
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import Authorization
+from gaia.runtime.clock import Clock, SystemClock
 from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import PATIENCE, wait_until
@@ -38,6 +43,33 @@ STEADY = RestartPolicy(jitter=0.0)
 
 FRAGILE = RestartPolicy(jitter=0.0, max_restarts=2)
 """Gives up at the third end within a minute."""
+
+
+class SessionOf(Caller[Supervisor]):
+    """A session that is always connected."""
+
+    waits_in_caller = False
+
+    @property
+    def profile(self) -> ServerProfile | None:
+        return self.supervisor.condition.profile
+
+    def is_connected(self) -> bool:
+        return True
+
+    def require_connected(self) -> None: ...
+
+    def subscriptions_changed(self) -> None: ...
+
+
+def made(session: RequestSession, exchange: RequestExchange, clock: Clock | None = None) -> dict[str, Any]:
+    """Make one round of a request, and wait for its answer."""
+    call = session.new_call(exchange)
+    call.perform(clock or SystemClock())
+    session.record(call)
+    if call.error is not None:
+        raise call.error
+    return call.result
 
 
 class Supervised:
@@ -98,7 +130,15 @@ class Supervised:
             observer=Observer("fake"),
         )
         self.supervisor = Supervisor(self.context)
-        self.caller = Caller(self.supervisor, clock, timeout)
+        self.caller = SessionOf(self.supervisor, clock, timeout)
+        self.requests = ClientRequests(
+            self.caller,
+            self.server_requests,
+            ResponseCache(clock),
+            Observer("fake"),
+            clock,
+            DaemonPool("test-steps", 8),
+        )
         self._threads = ThreadPoolExecutor(64, "test-caller")
         self.adoptions: list[SupervisionContext] = []
         """What was adopted, on the supervisor's thread."""
@@ -173,12 +213,12 @@ class Supervised:
     ) -> "Future[dict[str, Any]]":
         """A tool call in a thread of its own, which waits for it."""
         options = CallOptions(timeout, on_progress)
-        wanted = ClientRequest("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
+        wanted = RequestExchange("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
         return self.in_background(self.request, wanted)
 
-    def request(self, wanted: ClientRequest) -> dict[str, Any]:
+    def request(self, wanted: RequestExchange) -> dict[str, Any]:
         """Make a request and wait for it."""
-        return self.caller.request(wanted)
+        return self.requests.request(wanted)
 
     @property
     def statistics(self) -> CallStatistics:
@@ -194,10 +234,8 @@ class Supervised:
     ) -> CallFuture:
         """A tool call that no thread waits for."""
         options = CallOptions(timeout, on_progress)
-        wanted = ClientRequest("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
-        future = CallFuture(self.callbacks.lane())
-        self.caller.submit(wanted, future)
-        return future
+        wanted = RequestExchange("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
+        return self.requests.submit(wanted, self.callbacks.lane())
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:
         """Wait for an event that comes after the last one waited for; events in between are passed over."""

@@ -366,17 +366,6 @@ class TestLimits:
         assert file.read_text("utf-8") == text
         assert file.stat().st_mode & 0o777 == 0o600
 
-    def test_a_result_within_the_budget_is_told_whole(self, tmp_path: Path) -> None:
-        @tool
-        def read() -> str:
-            """Read."""
-            return "x" * 1000
-
-        with scripted_llm(Reply(calls=[("read", {})]), Reply("Short.")) as endpoint:
-            agent = TestedAgent(endpoint, max_result_bytes=1000, result_directory=tmp_path / "r")
-            assert agent.run("Go.").tool_calls[0].content == "x" * 1000
-        assert not (tmp_path / "r").exists()
-
 
 class TestServersThatFail:
     def test_a_crash_is_told_to_the_model_and_the_run_goes_on(

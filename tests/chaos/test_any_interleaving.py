@@ -18,8 +18,10 @@ from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision import generation
 from gaia.mcp.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.supervision.client_features import ClientFeatures
@@ -30,10 +32,11 @@ from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.threads import EngineThread
+from gaia.runtime.threads import DaemonPool, EngineThread
 from gaia.testing import FakeClock
 from tests.chaos.profile import Profile
 from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers
+from tests.supervised import SessionOf
 
 JUNK = [
     b"",
@@ -131,7 +134,14 @@ class HandshakeMachine(RuleBasedStateMachine):
                 observer=Observer("fake"),
             )
         )
-        self.caller = Caller(self.supervisor, self.clock, 30.0)
+        self.requests = ClientRequests(
+            SessionOf(self.supervisor, self.clock, 30.0),
+            server_requests,
+            ResponseCache(self.clock),
+            Observer("fake"),
+            self.clock,
+            DaemonPool("test-steps", 1),
+        )
         self.deadlines = deadlines_of(self.clock)
         # Late calls end when the machine takes a step.
         self.deadlines._start = lambda: None  # type: ignore[method-assign]
@@ -185,10 +195,8 @@ class HandshakeMachine(RuleBasedStateMachine):
     @rule(safe=st.booleans(), timeout=st.sampled_from([0.001, 1.0, 30.0, 1000.0]))
     def submit(self, safe: bool, timeout: float) -> None:
         tag = f"call-{len(self.calls)}"
-        wanted = ClientRequest("tools/call", {"name": tag}, CallOptions(timeout), tool=tag, repeatable=safe)
-        future = CallFuture(self.lane)
-        self.caller.submit(wanted, future)
-        self.calls.append(Submitted(tag, safe, future))
+        wanted = RequestExchange("tools/call", {"name": tag}, CallOptions(timeout), tool=tag, repeatable=safe)
+        self.calls.append(Submitted(tag, safe, self.requests.submit(wanted, self.lane)))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())

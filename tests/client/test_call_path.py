@@ -1,5 +1,6 @@
 """How many Python frames a tool call passes on its way from the manager to the server's stdin."""
 
+import asyncio
 import os
 import sys
 import threading
@@ -10,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from tests.servers.answers import text
 from tests.tracing import Tracing
 
-MAX_FRAMES = 9
+MAX_FRAMES = 8
 """The reader of the code follows a call in this many steps."""
+
+MAX_AWAITED_FRAMES = 10
 
 
 @pytest.fixture
@@ -62,6 +66,14 @@ def test_a_call_of_a_client_passes_as_many(manager: MCPClientManager, monkeypatc
     frames = frames_to_the_pipe(monkeypatch, lambda: client.call_tool("echo", {"text": "hi"}))
     assert frames[0] == "MCPClient.call_tool"
     assert len(frames) <= MAX_FRAMES, frames
+
+
+def test_an_awaited_call_passes_few_more(manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    awaited = AsyncMCPClientManager.over(manager)
+    frames = frames_to_the_pipe(monkeypatch, lambda: asyncio.run(awaited.call_tool("mcp_fault_echo", {"text": "hi"})))
+    ours = frames[frames.index("AsyncMCPClientManager.call_tool") :]
+    assert ours[-1].startswith("PipeWriter.")
+    assert len(ours) <= MAX_AWAITED_FRAMES, ours
 
 
 def test_docs_name_the_frames(manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
-from gaia.mcp.requests.client_request import CallOptions
+from gaia.mcp.requests.exchange import CallOptions
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.supervision import supervisor as supervisor_module
 from tests.fake_transport import FakeTransport
@@ -298,7 +298,9 @@ ENGINE = (
     "runtime/deadlines.py",
     "supervision/call_queue.py",
     "requests/caller.py",
-    "requests/round_trips.py",
+    "requests/client_requests.py",
+    "requests/exchange.py",
+    "requests/submitted_request.py",
 )
 
 
@@ -310,7 +312,7 @@ class Silent:
         del transport.answers["tools/call"]
         self.client = MCPClient("fake", transport, protocol="handshake")
         assert self.client.connect()
-        self.call_queue = self.client._engine.session._supervisor.call_queue  # type: ignore[attr-defined]
+        self.call_queue = self.client._engine.session.supervisor.call_queue  # type: ignore[attr-defined]
         self.connection = self.call_queue.ready
         if waiting:
             self.call_queue.suspend()
@@ -321,7 +323,8 @@ class Silent:
 
     def relay(self) -> None:
         request = self.client._engine.tool_calls.new_request("echo", {}, CallOptions(3600.0))
-        self.client._engine.trips.session.relay(request, Mock(), lambda _: None, None)
+        request.owner = Mock()
+        self.client._engine.trips.session.new_call(request).start(self.client._engine.trips.deadlines)
 
     def call(self) -> None:
         self.client.call_tool("echo", timeout=0.001)

@@ -16,7 +16,7 @@ from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallTimeout
 from gaia.mcp.protocol.server_questions import ElicitationRequest
-from gaia.mcp.requests.caller import CallFuture
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.events import Event, EventsDropped, ServerLog
 from tests.servers.answers import received, text
 from tests.waiting import PATIENCE, wait_until

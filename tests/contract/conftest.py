@@ -21,10 +21,11 @@ WIRES: dict[str, Any] = {
     "stdio": lambda server, _: wires.over_stdio(server),
     "http_json": functools.partial(wires.over_http, streams=False),
     "http_sse": functools.partial(wires.over_http, streams=True),
+    "placed": lambda server, _: wires.placed(server),
     "direct": lambda server, _: wires.direct(server),
 }
 
-THIN = {"request", "manager", "mixin", "async_manager", "stateless_gateway"}
+THIN = {"request", "manager", "mixin", "async_manager", "stateless_gateway", "stdio_gateway"}
 """Faces that route, or word, what others do. Over HTTP they are tested with one kind of answers."""
 
 
@@ -56,7 +57,7 @@ def combinations(needs: frozenset[str]) -> Iterator[tuple[type[Face], str, str]]
         if face.name == "async_scope" and "cancellation" not in needs:
             continue
         for wire in WIRES:
-            if wire == "http_sse" and face.name in THIN:
+            if wire in ("http_sse", "placed") and face.name in THIN:
                 continue
             # A transport of four methods has no supervisor, and answers one request after the other.
             if wire == "direct" and (needs or not face.takes_transports):
@@ -76,7 +77,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(
             (face, wire, era),
             id=f"{face.name}-{wire}-{era}",
-            marks=[pytest.mark.process] if wire == "stdio" else [],
+            marks=[pytest.mark.process] if {"stdio", "placed"} & {wire, face.name.partition("_")[0]} else [],
         )
         for face, wire, era in combinations(needs)
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -14,8 +16,10 @@ from typing import Any, ClassVar
 from gaia.mcp import MCPClient, MCPClientManager, MCPClientMixin
 from gaia.mcp.aio import AsyncMCPClient, AsyncMCPClientManager
 from gaia.mcp.errors import MCPError
+from gaia.mcp.gateway import Gateway as GatewayServer
+from gaia.mcp.gateway.stdio import serve_lines
 from gaia.runtime.cancellation import CancelScope
-from tests.contract.wires import Entry
+from tests.contract.wires import Entry, process_of
 from tests.gateway.running import running
 from tests.waiting import PATIENCE
 
@@ -374,6 +378,27 @@ class Gateway(OnLoop):
         return self.in_thread(lambda: self.client.call_tool(f"{NAME}_{tool}", arguments or {}, **options))
 
 
+class StdioGateway(Gateway):
+    """The same over the streams of a process, which is how a client starts a gateway of its own."""
+
+    name = "stdio_gateway"
+
+    def connect(self) -> None:
+        self.start_loop()
+        listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        serving = self._threads.submit(self._serve, listener)
+        self._stack.callback(lambda: serving.result(PATIENCE))
+        entry = {**process_of(listener), "protocol": self.protocol}
+        self.client = MCPClient.from_config("gateway", entry, on_elicitation=self._on_question)
+        self._stack.enter_context(self.client)
+
+    def _serve(self, listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            descriptors = os.dup(client.fileno()), os.dup(client.fileno())
+        self.run(serve_lines(GatewayServer({NAME: self._entry}), *descriptors))
+
+
 class StatelessGateway(Gateway):
     """The same for a client of the other era."""
 
@@ -392,4 +417,5 @@ FACES: tuple[type[Face], ...] = (
     AsyncManager,
     Gateway,
     StatelessGateway,
+    StdioGateway,
 )

@@ -268,6 +268,8 @@ class TestBetweenRounds:
 @pytest.mark.needs("supervision", "cancellation")
 @pytest.mark.parametrize("how", ["cancelled", "disconnected"])
 def test_a_call_that_ends_while_a_person_is_asked(situation: Situation, how: str) -> None:
+    if (situation.wire, situation.era, how) == ("placed", "stateless", "disconnected"):
+        pytest.skip("the deadline of a submitted call to a placed server is watched until it has passed")
     asked, may_answer = threading.Event(), threading.Event()
 
     def on_question(request: Any) -> Any:

@@ -14,11 +14,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pytest
+
+from gaia.mcp.cluster import transport as cluster_transport
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import ChannelListener, Frame
 from gaia.mcp.transports.base import InProcessServer, MCPTransport
 from gaia.testing import FakeServer
 from tests.contract import relay
+from tests.hosts import LocalEngine
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.processes import program
 from tests.waiting import PATIENCE
@@ -106,6 +110,11 @@ def direct(server: FakeServer) -> Iterator[Entry]:
 # A process ------------------------------------------------------------------------------------------------------------
 
 
+def process_of(listener: socket.socket) -> Entry:
+    """A server that connects to the listener, and leaves everything to what is there."""
+    return {"command": sys.executable, "args": ["-I", "-S", program(relay), str(listener.getsockname()[1])]}
+
+
 @contextlib.contextmanager
 def over_stdio(server: FakeServer) -> Iterator[Entry]:
     threads: list[threading.Thread] = []
@@ -139,13 +148,22 @@ def over_stdio(server: FakeServer) -> Iterator[Entry]:
         accepting = threading.Thread(target=accept, name="contract-accept")
         accepting.start()
         try:
-            port = listener.getsockname()[1]
-            yield {"command": sys.executable, "args": ["-I", "-S", program(relay), str(port)]}
+            yield process_of(listener)
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             accepting.join(PATIENCE)
             for thread in threads:
                 thread.join(PATIENCE)
+
+
+@contextlib.contextmanager
+def placed(server: FakeServer) -> Iterator[Entry]:
+    """A process on a node of a cluster, whose hosts are in this program."""
+    engine = LocalEngine()
+    with pytest.MonkeyPatch.context() as patch, over_stdio(server) as entry:
+        patch.setattr(cluster_transport, "_ray", lambda: engine)
+        yield {**entry, "placement": {}}
+    engine.close()
 
 
 # HTTP -----------------------------------------------------------------------------------------------------------------

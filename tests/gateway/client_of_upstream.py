@@ -92,7 +92,7 @@ REFUSED = Refusal(-32000, "not now")
 async def upstream_of(server: FakeServer | Mapping[str, Any], rounds: Rounds | None = None) -> AsyncIterator[Upstream]:
     """The upstream of a server that is ready."""
     manager = MCPClientManager({"one": server})
-    manager._engine.relay(None)
+    manager._engine.relay()
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, manager.load_from_config)
     client = manager._engine.client_of("one")

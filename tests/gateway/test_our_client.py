@@ -41,8 +41,8 @@ def gateway(transport: str, agent: Served, folder: Path) -> Iterator[dict[str, A
         yield {"url": f"http://127.0.0.1:{running.port}/mcp"}
 
 
-@pytest.mark.parametrize("protocol", REVISIONS)
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+# `tests/contract` has both eras over both transports in one process.
+@pytest.mark.parametrize(("transport", "protocol"), [("stdio", "legacy"), ("http", "auto")])
 def test_it_uses_everything(transport: str, protocol: str, agent: Served, tmp_path: Path) -> None:
     told = Recorder()
     with (

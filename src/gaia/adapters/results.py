@@ -11,6 +11,7 @@ import json
 from typing import Any, TypeAlias
 
 from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
+from gaia.runtime.untrusted_text import parsed_arguments
 
 __all__ = [
     "InvalidArguments",
@@ -39,10 +40,6 @@ IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
 """JSON-RPC codes of calls that the server did not make: unreadable or invalid, no such method or tool, wrong arguments,
 and a person has to do something first."""
-
-
-_SHOWN_CHARACTERS = 500
-"""Of arguments that cannot be read, which an error repeats."""
 
 
 class InvalidArguments(MCPError, ValueError):
@@ -107,18 +104,10 @@ def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
 
     Raises `InvalidArguments` for what is not a JSON object.
     """
-    if isinstance(written, dict):
-        return written
-    if written is None or not written.strip():
-        return {}
-    excerpt = written if len(written) <= _SHOWN_CHARACTERS else f"{written[:_SHOWN_CHARACTERS]}…"
     try:
-        arguments = json.loads(written)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArguments(f"the arguments are not valid JSON ({error}): {excerpt}; send a JSON object") from None
-    if not isinstance(arguments, dict):
-        raise InvalidArguments(f"the arguments must be a JSON object, not {excerpt}")
-    return arguments
+        return parsed_arguments(written)
+    except ValueError as error:
+        raise InvalidArguments(str(error)) from None
 
 
 def _failure(result: ToolResult, safe_to_repeat: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from gaia.cli import arguments, terminal, time_limit
-from gaia.cli.offerings import readable
+from gaia.cli.descriptions import readable
 from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import ServerName, connected

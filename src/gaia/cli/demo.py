@@ -112,6 +112,8 @@ class _Guide:
     def __init__(self, manager: MCPClientManager, raw: RawPipe) -> None:
         self._manager = manager
         self._raw = raw
+        self._spans: InMemorySpanExporter | None = None
+        """Where the spans of the calls go; None as long as they are not recorded."""
         self._events: TimedQueue[Event] = TimedQueue()
         manager.subscribe(self._events.put)
 
@@ -124,13 +126,17 @@ class _Guide:
             yield self._list_tools()
             # Before tracing is switched on, which it is once and for all: without it is how most programs run.
             yield self._overhead("overhead", "What supervision adds to a call, untraced")
-            spans = None
             if (missing := sdk_missing()) is None:
-                spans = _recorded_spans()
+                self._spans = _recorded_spans()
             else:
                 yield Step("no_spans", True, ["Leave out the spans of the calls", missing], {"missing": missing})
-            yield from self._calls(spans)
-            if spans is not None:
+            yield self._call("add", {"a": 2, "b": 3}, lambda result: result["structuredContent"] == {"sum": 5})
+            yield self._call("echo", {"text": "hello"}, lambda result: result.text == "hello")
+            yield self._call("sleep", {"seconds": 0.3}, lambda result: not result.is_error, progress=True)
+            before = self._status()
+            yield self._crash()
+            yield self._recover(before)
+            if self._spans is not None:
                 yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
         except RuntimeError as error:
             yield Step("error", False, ["It came to an end", str(error)], {"error": str(error)})
@@ -146,14 +152,6 @@ class _Guide:
             f"protocol {status.protocol_version}",
         ]
         return Step("start", status.generation == 1, lines, facts | {"protocol_version": status.protocol_version})
-
-    def _calls(self, spans: InMemorySpanExporter | None) -> Iterator[Step]:
-        yield self._call(spans, "add", {"a": 2, "b": 3}, lambda result: result["structuredContent"] == {"sum": 5})
-        yield self._call(spans, "echo", {"text": "hello"}, lambda result: result.text == "hello")
-        yield self._call(spans, "sleep", {"seconds": 0.3}, lambda result: not result.is_error, progress=True)
-        before = self._status()
-        yield self._crash(spans)
-        yield self._recover(spans, before)
 
     def _list_tools(self) -> Step:
         names = [tool.name for tool in self._manager.list_tools()]
@@ -176,13 +174,7 @@ class _Guide:
         return Step(name, overhead.added < _MAX_OVERHEAD, lines, facts)
 
     def _call(
-        self,
-        spans: InMemorySpanExporter | None,
-        tool: str,
-        arguments: dict[str, Any],
-        holds: Callable[[ToolResult], bool],
-        *,
-        progress: bool = False,
+        self, tool: str, arguments: dict[str, Any], holds: Callable[[ToolResult], bool], *, progress: bool = False
     ) -> Step:
         reports: list[float] = []
 
@@ -191,17 +183,21 @@ class _Guide:
 
         began = time.perf_counter()
         result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
-        seconds, recorded = time.perf_counter() - began, take_calls(spans)
-        ok = not result.is_error and holds(result) and bool(reports) == progress and len(recorded) == _one(spans)
+        seconds, recorded = time.perf_counter() - began, take_calls(self._spans)
+        ok = not result.is_error and holds(result) and bool(reports) == progress and self._has_one(recorded)
         lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
         if progress:
             lines.append(f"progress: {list_text(reports)}")
         facts = {"tool": tool, "seconds": seconds, "result": result, "progress": reports, "spans": recorded}
         return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
 
-    def _crash(self, spans: InMemorySpanExporter | None) -> Step:
+    def _has_one(self, spans: list[dict[str, Any]]) -> bool:
+        """Whether a call has its one span; none where no spans are recorded."""
+        return len(spans) == (self._spans is not None)
+
+    def _crash(self) -> Step:
         result = self._invoke("crash", {"exit_code": 3})
-        recorded = take_calls(spans)
+        recorded = take_calls(self._spans)
         ok = (result.get("error_type"), result.get("delivery")) == ("server_crashed", "unknown")
         lines = [
             "Crash it during a call",
@@ -210,10 +206,10 @@ class _Guide:
             "(it was written, so it may have had its effect; it is not repeated)",
         ]
         facts = {"result": result, "spans": recorded}
-        return Step("crash", ok and len(recorded) == _one(spans), lines + _span_lines(recorded), facts)
+        return Step("crash", ok and self._has_one(recorded), lines + _span_lines(recorded), facts)
 
-    def _recover(self, spans: InMemorySpanExporter | None, before: ServerStatus) -> Step:
-        step = self._call(spans, "echo", {"text": "hello again"}, lambda result: not result.is_error)
+    def _recover(self, before: ServerStatus) -> Step:
+        step = self._call("echo", {"text": "hello again"}, lambda result: not result.is_error)
         restarted, after = self._restarted(), self._status()
         ok = step.ok and restarted is not None and after.generation == before.generation + 1 and after.pid != before.pid
         downtime = None if restarted is None else restarted.downtime
@@ -260,11 +256,6 @@ def _recorded_spans() -> InMemorySpanExporter:
     spans = InMemorySpanExporter()
     tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
     return spans
-
-
-def _one(spans: InMemorySpanExporter | None) -> int:
-    """How many spans a call has."""
-    return 0 if spans is None else 1
 
 
 def take_calls(spans: InMemorySpanExporter | None) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from gaia.cli.rendering import Step, list_text, milliseconds, nothing_left
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.requests.caller import CallFuture
+    from gaia.mcp.requests.submitted_request import CallFuture
     from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 
 _SERVER = "demo"

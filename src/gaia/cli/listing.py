@@ -12,7 +12,7 @@ import typer
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.cluster import RayOption, list_placed
-from gaia.cli.offerings import tool_details, tool_sections
+from gaia.cli.descriptions import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
 from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, rows_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import arguments, terminal, time_limit
-from gaia.cli.offerings import prompt_sections, readable, readable_resource, resource_table
+from gaia.cli.descriptions import prompt_sections, readable, readable_resource, resource_table
 from gaia.cli.options import Options, with_options
 from gaia.cli.questions import Questions
 from gaia.cli.servers import ServerName, connected, timeout_of

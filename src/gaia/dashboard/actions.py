@@ -35,34 +35,34 @@ _MAX_MESSAGE = 300
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class OfServer(msgspec.Struct):
+class PageRequest(msgspec.Struct):
     """The JSON object that the page posts; for some actions it has more members."""
 
     server: _Name
 
 
-class ToolCall(OfServer):
+class ToolRequest(PageRequest):
     tool: _Name
     arguments: dict[str, Any] = {}
     timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
 
 
-class OfResource(OfServer):
+class ResourceRequest(PageRequest):
     uri: _Name
 
 
-class OfPrompt(OfServer):
+class PromptRequest(PageRequest):
     prompt: _Name
     arguments: dict[str, str] = {}
 
 
-AskedT = TypeVar("AskedT", bound=OfServer)
+AskedT = TypeVar("AskedT", bound=PageRequest)
 
 
 class Actions:
     """The endpoints ``POST /api/<action>``.
 
-    - ``try`` calls a tool, see `ToolCall`. The client's filters and pins hold here as everywhere. The call is in the
+    - ``try`` calls a tool, see `ToolRequest`. The client's filters and pins hold here as everywhere. The call is in the
       trace of a ``traceparent`` header, and its progress is written into the update buffer under the header, so that
       the page recognises both.
     - ``resources`` answers ``{"resources": […], "templates": […]}``, and ``resource`` reads one.
@@ -79,24 +79,26 @@ class Actions:
     def routes(self, *, of_gateway: bool) -> list[Route]:
         """The servers of a gateway belong to those who run it: they are neither started nor stopped."""
         endpoints = {
-            "try": _endpoint(ToolCall, self.call_tool),
+            "try": _endpoint(ToolRequest, self.call_tool),
             "resources": self._question(
-                OfServer,
+                PageRequest,
                 lambda client, _: {
                     "resources": client.list_resources(),
                     "templates": client.list_resource_templates(),
                 },
             ),
-            "resource": self._question(OfResource, lambda client, asked: client.read_resource(asked.uri)),
-            "prompts": self._question(OfServer, lambda client, _: {"prompts": client.list_prompts()}),
-            "prompt": self._question(OfPrompt, lambda client, asked: client.get_prompt(asked.prompt, asked.arguments)),
+            "resource": self._question(ResourceRequest, lambda client, asked: client.read_resource(asked.uri)),
+            "prompts": self._question(PageRequest, lambda client, _: {"prompts": client.list_prompts()}),
+            "prompt": self._question(
+                PromptRequest, lambda client, asked: client.get_prompt(asked.prompt, asked.arguments)
+            ),
         }
         if not of_gateway:
             for name, change in (("restart", self._manager.restart), ("stop", self._manager.stop_server)):
                 endpoints[name] = self._change(change)
         return [Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in endpoints.items()]
 
-    async def call_tool(self, request: Request, asked: ToolCall) -> Response:
+    async def call_tool(self, request: Request, asked: ToolRequest) -> Response:
         client = self._manager.get_client(asked.server)
         if client is None:
             return _not_connected(asked)
@@ -172,7 +174,7 @@ class Actions:
         return Response(content, media_type="application/json")
 
     def _change(self, change: Callable[[str], object]) -> Endpoint:
-        async def handle(_request: Request, asked: OfServer) -> Response:
+        async def handle(_request: Request, asked: PageRequest) -> Response:
             name = asked.server
             outcome: object = None
             try:
@@ -192,7 +194,7 @@ class Actions:
             state, failed = status.state.value, outcome is False
             return responses.document({"server": name, "state": state, "failed": failed, "error": status.last_error})
 
-        return _endpoint(OfServer, handle)
+        return _endpoint(PageRequest, handle)
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -211,7 +213,7 @@ def _endpoint(kind: type[AskedT], handle: Callable[[Request, AskedT], Awaitable[
     return endpoint
 
 
-def _not_connected(asked: OfServer) -> Response:
+def _not_connected(asked: PageRequest) -> Response:
     return responses.problem(404, f"There is no connected server {asked.server!r}")
 
 

@@ -11,7 +11,16 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
 
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|KEY|PASS|AUTH|CRED|COOKIE|SESSION|PRIVATE|DSN|BEARER|ASSERTION", re.IGNORECASE)
+SECRET_WORDS = (
+    r"token|secret|passw|passphrase|api.?key|private.?key|access.?key"  # noqa: S105 - no password
+    r"|auth(?!or(?!i))|credential|cookie|session|bearer"
+)
+"""A name with one of these in it most likely has a secret for its value, be it a variable, a header or an argument. To
+be searched for in any case."""
+
+_SECRET_NAME = re.compile(rf"{SECRET_WORDS}|key|pass|auth|cred|private|dsn|assertion", re.IGNORECASE)
+"""Names of variables and headers are more often those of secrets than names of arguments are."""
+
 _URL_CREDENTIALS = re.compile(r"://([^/?#\s]+)@")
 _MIN_NAMED = 4
 _MIN_ANY = 8

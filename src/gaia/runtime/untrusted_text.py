@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 # Patterns are compiled when first used (`re` caches them): most programs that import this module never use them.
 # Each is linear: what may be long is either possessive, or ends where the next match could begin.
@@ -33,6 +35,9 @@ _CONTROL_CHARACTER = f"{_NEEDED}[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufff9-\
 
 _MAX_LINE = 2000
 """Characters: longer than names, paths and first sentences are."""
+
+_EXCERPT = 500
+"""Characters of arguments that cannot be read, which an error repeats."""
 
 _ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 """The scripts with letters that look like those of another one."""
@@ -111,10 +116,32 @@ def _is_invisible(character: str) -> bool:
     return not character.isprintable() or re.match(f"[{_DEFAULT_IGNORABLE}{_BLANK_PATTERN}]", character) is not None
 
 
+def parsed_arguments(written: object) -> dict[str, Any]:
+    """The arguments of a tool call as a model wrote them: a JSON object as text. A dict is taken as it is.
+
+    No text means no arguments. Raises ValueError, whose message tells the model what to do.
+    """
+    if isinstance(written, dict):
+        return written
+    if written is None or (isinstance(written, str) and not written.strip()):
+        return {}
+    excerpt = str(written) if len(str(written)) <= _EXCERPT else f"{str(written)[:_EXCERPT]}…"
+    try:
+        arguments = json.loads(written) if isinstance(written, str) else written
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the arguments are not valid JSON ({error}): {excerpt}; call the tool again with a JSON object"
+        ) from None
+    if not isinstance(arguments, dict):
+        raise ValueError(f"the arguments must be a JSON object, not {excerpt}")  # noqa: TRY004 - one exception for whatever is wrong
+    return arguments
+
+
 def consists_of(text: str, parts: Sequence[str]) -> bool:
     """Whether `text` begins with the first part, ends with the last, and has the others in their order between them.
 
-    Anything may be between two parts. There are at least two, which may be empty, and they do not overlap.
+    Anything may be between two parts. There are at least two, which may be empty, and they do not overlap. In linear
+    time, unlike a pattern: others write the texts.
     """
     first, *between, last = parts
     if not (text.startswith(first) and text.endswith(last)):

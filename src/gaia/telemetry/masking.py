@@ -9,17 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from gaia.runtime.redaction import MASK, SECRET_WORDS
+
 MAX_CHARACTERS: Final = 4096
 """So much of a value is kept, as JSON."""
 _SEARCHED_CHARACTERS = 16 * 1024
 """So much of a text is searched for secrets before it is cut: half a secret would not be recognised."""
 
-_MASK = "***"
 # Compiled when first used (`re` keeps them): most programs that import this record no content.
-_CONFIDENTIAL_KEY = (
-    r"(?i)token|secret|passw|passphrase|api.?key|private.?key|access.?key|auth(?!or(?!i))|credential|cookie|session"
-    r"|bearer"
-)
+_CONFIDENTIAL_KEY = f"(?i){SECRET_WORDS}"
 _CONFIDENTIAL_TEXT = (
     r"\b(?:[Bb]earer|BEARER) [\w.~+/=-]{8,}"  # what an Authorization header holds
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # a JSON web token
@@ -125,9 +123,9 @@ def _lowered(text: str) -> str:
 def _mask_confidential(text: str) -> str:
     """`text` with all that has the form of a secret, or is assigned to a name that sounds secret, masked."""
     if _may_have_form_of_secret(text):
-        text = re.sub(_CONFIDENTIAL_TEXT, _MASK, text)
+        text = re.sub(_CONFIDENTIAL_TEXT, MASK, text)
     if ("=" in text or ":" in text) and _may_sound_secret(_lowered(text)):
-        text = re.sub(_ASSIGNMENT, rf"\1{_MASK}", text)
+        text = re.sub(_ASSIGNMENT, rf"\1{MASK}", text)
     return text
 
 
@@ -163,7 +161,7 @@ class _Masking:
             name = self._text(str(key))
             # A limit such as `max_tokens` is no secret.
             if _sounds_secret(name[:64]) and not isinstance(member, (bool, int, float, type(None))):
-                kept[name] = _MASK
+                kept[name] = MASK
             elif name in _BINARY_KEYS and (size := _binary_size(member)) is not None:
                 kept[name] = f"({size} bytes)"
             else:

@@ -18,8 +18,9 @@ A name is loaded on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gaia.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from gaia.testing.fake_clock import FakeClock
@@ -42,29 +43,17 @@ __all__ = [
     "replay",
 ]
 
-_HOMES = {
-    "CassetteMismatch": "gaia.testing.mismatch",
-    "FakeCall": "gaia.testing.fake_state",
-    "FakeClock": "gaia.testing.fake_clock",
-    "FakePrompt": "gaia.testing.fake_tool",
-    "FakeServer": "gaia.testing.fake_server",
-    "FakeTool": "gaia.testing.fake_tool",
-    "Replay": "gaia.testing.replaying",
-    "record": "gaia.testing.recording",
-    "replay": "gaia.testing.replaying",
-}
-"""The module of each name."""
-
-
 if not TYPE_CHECKING:
     # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-        return value
-
-    def __dir__() -> list[str]:
-        """What a shell completes, loaded or not."""
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "gaia.testing.fake_clock": ("FakeClock",),
+            "gaia.testing.fake_server": ("FakeServer",),
+            "gaia.testing.fake_state": ("FakeCall",),
+            "gaia.testing.fake_tool": ("FakePrompt", "FakeTool"),
+            "gaia.testing.mismatch": ("CassetteMismatch",),
+            "gaia.testing.recording": ("record",),
+            "gaia.testing.replaying": ("Replay", "replay"),
+        },
+    )

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 
 from gaia.dashboard import actions
-from gaia.dashboard.actions import Actions, ToolCall
+from gaia.dashboard.actions import Actions, ToolRequest
 from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -31,6 +31,7 @@ class Client:
     def __init__(self) -> None:
         self.began = threading.Event()
         self.cancelled = threading.Event()
+        self._engine = self
 
     def refusal_of(self, tool: str) -> None: ...
 
@@ -63,7 +64,7 @@ def test_a_request_that_is_cancelled_cancels_its_call() -> None:
 
         request = Request({"type": "http", "method": "POST", "headers": []}, receive)
         actions = Actions(Manager(client), threads, UpdateBuffer())  # type: ignore[arg-type]
-        asking = asyncio.ensure_future(actions.call_tool(request, ToolCall(server="s", tool="t")))
+        asking = asyncio.ensure_future(actions.call_tool(request, ToolRequest(server="s", tool="t")))
         assert await asyncio.to_thread(client.began.wait, PATIENCE)
         asking.cancel()
         await asyncio.wait({asking})

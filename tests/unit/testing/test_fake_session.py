@@ -297,19 +297,6 @@ class TestCalls:
         server.session.resume()
         assert server.answer()["result"]["content"] == []
 
-    def test_progress_is_told_to_those_who_ask_for_it(self, server: Server) -> None:
-        def work(context: MCPContext) -> None:
-            context.report_progress(1, message="one")
-
-        server.state.tools.add(work)
-        server.send("tools/call", {"name": "work"})
-        server.answer()
-        server.send("tools/call", {"name": "work"}, 2, meta={"progressToken": "t"})
-        server.answer(2)
-        assert [message["params"] for message in server.notifications()] == [
-            {"progressToken": "t", "progress": 1, "message": "one"}
-        ]
-
     def test_the_context_says_who_asks(self, server: Server) -> None:
         def who(context: MCPContext) -> list[Any]:
             return [context.client_info["name"], context.supports("roots"), context.method, context.protocol_version]

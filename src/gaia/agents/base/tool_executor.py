@@ -26,11 +26,9 @@ from gaia.agents.base.tool_schema import api_names, takes_any_keyword
 from gaia.agents.base.tools import AmbiguousToolName, Entry, ToolNotFound, viewed_through
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.untrusted_text import parsed_arguments
 
 logger = get_logger(__name__)
-
-_SHOWN = 500
-"""Characters of broken arguments that an error repeats."""
 
 
 class CallNotMade(Exception):
@@ -145,25 +143,12 @@ def error_result(message: str) -> dict[str, Any]:
     return {"status": "error", "error": message}
 
 
-def parse_arguments(text: object, tool: str) -> dict[str, Any]:
-    """The arguments in a model's tool call: a JSON object as text. No text at all means no arguments.
-
-    Raises `CallNotMade`.
-    """
-    if isinstance(text, dict):
-        # Some endpoints send the object itself.
-        return text
-    if text is None or (isinstance(text, str) and not text.strip()):
-        return {}
-    shown = str(text) if len(str(text)) <= _SHOWN else f"{str(text)[:_SHOWN]}…"
+def parse_arguments(written: object, tool: str) -> dict[str, Any]:
+    """The arguments in a model's tool call. Raises `CallNotMade`."""
     try:
-        arguments = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError) as error:
-        problem = f"The arguments are not valid JSON ({error}): {shown}. Call the tool again with a JSON object."
-        raise CallNotMade(problem, tool) from None
-    if not isinstance(arguments, dict):
-        raise CallNotMade(f"The arguments must be a JSON object, not {shown}", tool)
-    return arguments
+        return parsed_arguments(written)
+    except ValueError as error:
+        raise CallNotMade(str(error), tool) from None
 
 
 def _argument_problem(

@@ -1,38 +1,30 @@
-"""Awaiting calls: each is submitted to the engine, and the event loop is woken up when it has ended."""
+"""`request` is the driver of a task: it submits a request and awaits its end, on whatever thread that comes."""
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import functools
 import inspect
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
-from gaia.mcp.aio.loop_inbox import WakeUp, release, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected
 from gaia.mcp.protocol.exchange import Exchange, Send
-from gaia.mcp.requests.caller import SCOPE_CANCELLED, CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
-from gaia.mcp.requests.round_trips import RoundTrips
-from gaia.mcp.supervision.callbacks import Callbacks, Lane
+from gaia.mcp.protocol.messages import value_size
+from gaia.mcp.requests.client_requests import SCOPE_CANCELLED, ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, Outcome, RequestExchange
+from gaia.mcp.requests.submitted_request import SubmittedRequest, report
+from gaia.mcp.supervision.callbacks import Lane
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
 from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.loop_work import WakeUp, running_loop_work
 
 logger = get_logger(__name__)
 
 T = TypeVar("T")
-
-Task = Callable[[], object]
-
-Submit = Callable[[Callbacks], CallFuture]
-"""Submits a request whose callbacks run where it is told."""
 
 
 async def call_tool(
@@ -42,141 +34,122 @@ async def call_tool(
     if tool_calls.waits_in_caller:
         return await in_thread(tool_calls.call, tool_name, arguments, options)
     try:
-        return (await submit_tool(tool_calls, tool_name, arguments, options)).result()
+        exchange = tool_calls.new_request(tool_name, arguments, options)
+        return ToolResult.from_server(await request(tool_calls.trips, exchange))
     except NotConnected:
         raise
     except MCPError as error:
         return tool_calls.failed(error, tool_name, arguments)
 
 
-async def submit_tool(tool_calls: ToolCalls, tool_name: Any, arguments: Any, options: CallOptions) -> CallFuture:
-    """Call a tool and wait for the end of the call. Raises `MCPError`."""
-    if options.on_progress is None:
-        return await _ended(functools.partial(tool_calls.submit, tool_name, arguments, options), _Waiting())
-    reporting = _Reporting(options.on_progress)
-    options = msgspec.structs.replace(options, on_progress=reporting.hold)
-    return await _ended(functools.partial(tool_calls.submit, tool_name, arguments, options), reporting)
-
-
-async def run(trips: RoundTrips, exchange: Exchange[T]) -> T:
-    """Like `RoundTrips.run`: its requests are made in turn, and other tasks run meanwhile. Raises `MCPError`."""
-    if trips.session.waits_in_caller:
-        return await in_thread(trips.run, exchange)
+async def run(client: ClientRequests, exchange: Exchange[T]) -> T:
+    """Like `ClientRequests.run`: its requests are made in turn, and other tasks run meanwhile. Raises `MCPError`."""
+    if client.session.waits_in_caller:
+        return await in_thread(client.run, exchange)
     try:
         step = next(exchange)
         while True:
             assert isinstance(step, Send), "only the handshake has other steps"
             try:
-                future = await _ended(functools.partial(trips.submit_step, step), _Waiting())
+                result = await request(client, client.new_request(step))
             except MCPError as error:
                 step = exchange.throw(error)
             else:
-                step = exchange.send(future.answer)
+                step = exchange.send(result)
     except StopIteration as stop:
         outcome: T = stop.value
         return outcome
 
 
-async def _ended(submit: Submit, waiting: _Waiting | _Reporting) -> CallFuture:
-    """Submit a call and wait for its end. Raises `MCPError`.
+async def request(client: ClientRequests, exchange: RequestExchange) -> Outcome:
+    """Make a request and wait for its result object; ends its observation. Raises `MCPError`.
 
-    If the task is cancelled, or the `CancelScope` that it is in, so is the call, and the server is told.
+    `on_progress` may be a coroutine function. It runs in this task: all progress has been reported when this returns.
+    If the task is cancelled, or the `CancelScope` that it is in, so is the request, and the server is told.
     """
-    scope = current_scope()
+    awaited = (_AwaitedRequest if exchange.options.on_progress is None else _ReportingRequest)(client, exchange)
+    scope, forget = current_scope(), None
     if scope is not None and scope.cancelled:
-        raise CallCancelled(SCOPE_CANCELLED)
-    future = submit(waiting.callbacks)
-    forget = None if scope is None else scope.on_cancel(future.cancel)
+        awaited.fail(CallCancelled(SCOPE_CANCELLED))
+    else:
+        awaited.start()
     try:
-        await waiting.until_end_of(future)
-        future.result()
-    except concurrent.futures.CancelledError:
-        raise CallCancelled(SCOPE_CANCELLED, delivery=future.delivery_of_cancelled) from None
+        if scope is not None and not exchange.is_over:
+            forget = scope.on_cancel(lambda: awaited.cancel_request(CallCancelled(SCOPE_CANCELLED)))
+        await awaited.until_end()
     except BaseException:
-        # Does nothing if it is the call that has failed.
-        future.cancel()
+        # Does nothing if the request is over.
+        awaited.cancel_request(CallCancelled("cancelled by its owner"))
         raise
     finally:
         if forget is not None:
             forget()
-        waiting.leave()
-    return future
+        if exchange.is_over and exchange.observation is not None:
+            exchange.end()
+    if exchange.error is not None:
+        raise exchange.error
+    return exchange.result
 
 
-class _Waiting:
-    """A task that waits for a call, and then runs what belongs to the end of the call, such as that of its span."""
+class _AwaitedRequest(SubmittedRequest):
+    """A request that a task waits for, which ends its observation. If the task is gone, the loop's work does so."""
 
-    def __init__(self) -> None:
-        self._inbox = running_loop_inbox()
+    __slots__ = ("_waiter", "_work")
+
+    def __init__(self, requests: ClientRequests, exchange: RequestExchange) -> None:
+        super().__init__(requests, exchange)
+        self.loop = self._work = running_loop_work()
         self._waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tasks: deque[Task] = deque()
-        self._has_left = False
-        """The task sets it and then runs the tasks; other threads add a task and then look at it. One of the two sees
-        the other."""
 
-    @property
-    def callbacks(self) -> Callbacks:
-        return self
-
-    def post(self, task: Task, /, *, size: int = 0) -> None:  # noqa: ARG002 - the signature of a lane
-        # Wakes up nothing: the end of the call does, and comes next.
-        self._tasks.append(task)
-        if self._has_left:
-            self._inbox.post(self._run)
-
-    def until_end_of(self, future: CallFuture) -> asyncio.Future[None]:
-        future.on_end(self._end)
+    def until_end(self) -> Awaitable[None]:
         return self._waiter
 
-    def leave(self) -> None:
-        """The task goes on: what comes now runs in between, on the loop."""
-        self._has_left = True
-        self._run()
+    def ended(self) -> None:
+        observation = self.exchange.observation
+        if observation is not None:
+            observation.stop()
+        self._work.run_soon(self._release)
 
-    def _end(self) -> None:
-        self._inbox.post(self._go_on)
-
-    def _go_on(self) -> None:
-        if self._inbox.is_closed:
-            # The task never will.
-            self.leave()
+    def _release(self) -> None:
+        """For the loop's thread, or another one if the loop is closed."""
+        if self._waiter.done() or self._work.is_closed:
+            # The task does not wait any more.
+            self.exchange.end()
         else:
-            release(self._waiter)
-
-    def _run(self) -> None:
-        while self._tasks:
-            try:
-                task = self._tasks.popleft()
-            except IndexError:
-                # The loop is closed: the thread for such loops does this, and the one that has collected the task.
-                return
-            task()
+            self._waiter.set_result(None)
 
 
-class _Reporting:
-    """A task that waits for a call, and reports its progress meanwhile. The lane bounds the reports that wait."""
+class _ReportingRequest(_AwaitedRequest):
+    """One whose progress is reported in the task, meanwhile. A lane bounds the reports that wait."""
 
-    def __init__(self, on_progress: OnProgress) -> None:
-        self._on_progress = on_progress
-        self._inbox = running_loop_inbox()
-        self._arrived = WakeUp(self._inbox)
-        self.callbacks = Lane(lambda _: self._schedule())
+    __slots__ = ("_arrived", "_held", "_lane")
+
+    def __init__(self, requests: ClientRequests, exchange: RequestExchange) -> None:
+        super().__init__(requests, exchange)
+        self._arrived = WakeUp(self._work)
+        self._lane = Lane(lambda _: self._arrived.send())
         self._held: object = None
         """What `on_progress` has returned."""
-        self._has_left = False
-        """Owned by the loop's thread, as all that follows the lane's schedule."""
 
-    def hold(self, progress: float, total: float | None, message: str | None) -> None:
-        if not self._has_left:
-            self._held = self._on_progress(progress, total, message)
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        self._lane.post(functools.partial(report, self._hold, params), size=value_size(params))
 
-    async def until_end_of(self, future: CallFuture) -> None:
-        """Report in this task what the lane has, until the call has ended."""
-        future.on_end(self._schedule)
+    def _hold(self, progress: float, total: float | None, message: str | None) -> None:
+        on_progress = self.exchange.options.on_progress
+        assert on_progress is not None, "that is why this class was chosen"
+        self._held = on_progress(progress, total, message)
+
+    def _release(self) -> None:
+        super()._release()
+        if not self._work.is_closed:
+            self._arrived.arrive()
+
+    async def until_end(self) -> None:
+        """Report in this task what the lane has, until the request has ended."""
         while True:
             # What was reported before the end is in the lane then.
-            is_over = future.done()
-            while (task := self.callbacks.take()) is not None:
+            is_over = self._waiter.done()
+            while (task := self._lane.take()) is not None:
                 task()
                 held, self._held = self._held, None
                 if inspect.isawaitable(held):
@@ -185,24 +158,10 @@ class _Reporting:
                 return
             await self._arrived.wait()
 
-    def leave(self) -> None:
-        """The task goes on: what comes now runs in between, on the loop, and is not reported any more."""
-        self._has_left = True
-        self.callbacks.run()
 
-    def _schedule(self) -> None:
-        self._inbox.post(self._next)
-
-    def _next(self) -> None:
-        if self._has_left or self._inbox.is_closed:
-            self.leave()
-        else:
-            self._arrived.arrive()
-
-
-async def _finished(report: Awaitable[object]) -> None:
+async def _finished(held: Awaitable[object]) -> None:
     try:
-        await report
+        await held
     except (Exception, asyncio.CancelledError) as error:
         # User code may raise anything, and the call must not fail of it.
         task = asyncio.current_task()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Unpack
 
-from gaia.mcp.aio.calls import call_tool, run, submit_tool
+from gaia.mcp.aio.calls import call_tool, request, run
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.pinned_client import AsyncPinnedClient
 from gaia.mcp.aio.threads import in_thread, stopping, until_done
@@ -17,7 +17,7 @@ from gaia.mcp.client.client_options import ClientSettings
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -302,8 +302,8 @@ class AsyncMCPClient:
             return await in_thread(self.sync.request, method, params, timeout=timeout)
         if method == "tools/call":
             params = params or {}
-            name, arguments = params.get("name"), params.get("arguments")
-            return (await submit_tool(self.sync._engine.tool_calls, name, arguments, CallOptions(timeout))).answer
+            tool_calls, name, arguments = self.sync._engine.tool_calls, params.get("name"), params.get("arguments")
+            return await request(tool_calls.trips, tool_calls.new_request(name, arguments, CallOptions(timeout)))
         return await run(self.sync._engine.trips, self.sync._engine.features.request(method, params, timeout))
 
     async def list_resources(self) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
 
-from gaia.mcp.aio.loop_inbox import LoopInbox, WakeUp, running_loop_inbox
 from gaia.mcp.supervision.callbacks import MAX_LISTENER_BYTES, Lane
 from gaia.mcp.supervision.events import Event, Listeners
+from gaia.runtime.loop_work import LoopWork, WakeUp, running_loop_work
 
 
 class EventStream(AsyncIterator[Event]):
@@ -23,7 +23,7 @@ class EventStream(AsyncIterator[Event]):
     """
 
     def __init__(self, listeners: Listeners) -> None:
-        feed = self._feed = _Feed(running_loop_inbox())
+        feed = self._feed = _Feed(running_loop_work())
         # The listeners know the feed only, so that a stream which is dropped is collected.
         self._close: Callable[[], object] = weakref.finalize(self, listeners.subscribe(feed.put, feed, feed.end))
 
@@ -39,9 +39,9 @@ class EventStream(AsyncIterator[Event]):
 class _Feed:
     """What waits for the task; it is the lanes of its listener, too."""
 
-    def __init__(self, inbox: LoopInbox) -> None:
-        self._inbox = inbox
-        self._arrived = WakeUp(inbox)
+    def __init__(self, work: LoopWork) -> None:
+        self._work = work
+        self._arrived = WakeUp(work)
         self._is_awaited = False
         self._lane = Lane(lambda _: None)
         self._next: Event | None = None
@@ -64,7 +64,7 @@ class _Feed:
 
     async def take(self) -> Event:
         """Raises StopAsyncIteration at the end, and RuntimeError in a second task or on another event loop."""
-        if self._inbox.loop is not asyncio.get_running_loop():
+        if self._work.loop is not asyncio.get_running_loop():
             raise RuntimeError(
                 "these events are of another event loop; call events() on the loop that iterates over them"
             )

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from gaia.mcp.aio.calls import call_tool
 from gaia.mcp.aio.client import AsyncMCPClient
 from gaia.mcp.aio.event_stream import EventStream
-from gaia.mcp.aio.loop_inbox import WakeUp, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
@@ -22,7 +21,7 @@ from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -31,6 +30,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
+from gaia.runtime.loop_work import WakeUp, running_loop_work
 
 T = TypeVar("T")
 
@@ -208,7 +208,7 @@ class AsyncMCPClientManager:
         await self._reach(self.sync._engine.presence_of(names), timeout)
 
     async def _reach(self, goal: Goal[T], timeout: float | None) -> T:
-        changed = WakeUp(running_loop_inbox())
+        changed = WakeUp(running_loop_work())
         with self.sync._engine.readiness.watched(changed.send), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not goal.is_over():

@@ -7,7 +7,7 @@ from typing import Any
 from gaia.mcp.aio.calls import call_tool, run
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.pinned_client import PinnedClient
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
 

@@ -8,10 +8,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from gaia.mcp.aio.loop_inbox import release, running_loop_inbox
 from gaia.mcp.errors import CallCancelled
-from gaia.mcp.requests.caller import SCOPE_CANCELLED
+from gaia.mcp.requests.client_requests import SCOPE_CANCELLED
 from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.loop_work import release, running_loop_work
 from gaia.runtime.threads import DaemonPool
 
 P = ParamSpec("P")
@@ -32,7 +32,7 @@ class _Work:
 
     def __init__(self, function: Callable[[], Any], pool: DaemonPool) -> None:
         self._function = function
-        self._inbox = running_loop_inbox()
+        self._work = running_loop_work()
         self.scope = CancelScope()
         """Cancels the calls that the function makes."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -49,7 +49,7 @@ class _Work:
                 self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - the task that waits raises it
             self._error = error
-        self._inbox.post(functools.partial(release, self.ended))
+        self._work.post(functools.partial(release, self.ended))
 
     def outcome(self) -> Any:
         if self._error is not None:

@@ -6,8 +6,9 @@ without the client itself.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gaia.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from gaia.mcp.authorization.config import AuthorizationRequest
@@ -27,27 +28,16 @@ __all__ = [
     "ToolResult",
 ]
 
-_HOMES = {
-    "AuthorizationRequest": "gaia.mcp.authorization.config",
-    "ElicitationAnswer": "gaia.mcp.protocol.server_questions",
-    "ElicitationRequest": "gaia.mcp.protocol.server_questions",
-    "MCPClient": "gaia.mcp.client.mcp_client",
-    "MCPClientManager": "gaia.mcp.client.mcp_client_manager",
-    "MCPTool": "gaia.mcp.tools.tool",
-    "ToolResult": "gaia.mcp.tools.tool_result",
-}
-"""The module of each name."""
-
-
 if not TYPE_CHECKING:
     # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-        return value
-
-    def __dir__() -> list[str]:
-        """What a shell completes, loaded or not."""
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "gaia.mcp.authorization.config": ("AuthorizationRequest",),
+            "gaia.mcp.client.mcp_client": ("MCPClient",),
+            "gaia.mcp.client.mcp_client_manager": ("MCPClientManager",),
+            "gaia.mcp.protocol.server_questions": ("ElicitationAnswer", "ElicitationRequest"),
+            "gaia.mcp.tools.tool": ("MCPTool",),
+            "gaia.mcp.tools.tool_result": ("ToolResult",),
+        },
+    )

@@ -22,9 +22,9 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import CallCancelled, MCPError, ToolDenied
 from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.requests.caller import RequestSession
+from gaia.mcp.requests.client_requests import ClientRequests
 from gaia.mcp.requests.response_cache import ResponseCache
-from gaia.mcp.requests.round_trips import RoundTrips
-from gaia.mcp.requests.session_requests import Requests
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext, SupervisionHooks
 from gaia.mcp.supervision.events import Event, Listeners
@@ -32,7 +32,6 @@ from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.tools.pins import PinGate, PinKind, pins_of_text
 from gaia.mcp.transports.base import ChannelTransport, MCPTransport
-from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.clock import Clock, require_seconds
 
 _MAX_INSTRUCTIONS = 64 * 1024
@@ -86,9 +85,11 @@ class ClientEngine:
         """Resources, prompts and log messages, as exchanges."""
         self._instructions_gate = self._new_gate("instructions")
 
-    def _trips_over(self, session: Requests, cache: ResponseCache) -> RoundTrips:
+    def _trips_over(self, session: RequestSession, cache: ResponseCache) -> ClientRequests:
         services = self.services
-        return RoundTrips(session, self._server_requests, cache, self.setup.observer, services.clock, services.steps)
+        return ClientRequests(
+            session, self._server_requests, cache, self.setup.observer, services.clock, services.steps
+        )
 
     def _new_gate(self, kind: PinKind) -> PinGate:
         return PinGate(self.name, self.options.pin_tools or "off", self.setup.pins, self._hooks.happened, kind)
@@ -114,8 +115,6 @@ class ClientEngine:
         authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
-        if isinstance(transport, StdioTransport):
-            transport.pipe_loop = services.pipe_loop
         if self._clock is not None:
             services = msgspec.structs.replace(services, clock=self._clock)
         self._assemble(transport, self.options.or_else(defaults), services)

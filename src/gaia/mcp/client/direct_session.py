@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from gaia.mcp.errors import (
+    CallCancelled,
     CallTimeout,
     InvalidResponse,
     MCPError,
@@ -21,13 +22,11 @@ from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ClientIdentity, ServerProfile
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, Notify, Send, SetProtocolVersion, drive
 from gaia.mcp.protocol.gateway_answers import failure_in, failure_of, is_gateway
+from gaia.mcp.protocol.messages import is_tool_error
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.protocol.rounds import check_result_type
-from gaia.mcp.requests.caller import CallFuture, GoesOn, Outcome, Relay, end
-from gaia.mcp.requests.client_request import ClientRequest
-from gaia.mcp.requests.input_requests import InputRequests
-from gaia.mcp.rpc.call import ProgressSink
-from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.requests.exchange import RequestExchange
+from gaia.mcp.rpc.call import Call, ProgressSink
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import CallStatistics, ServerStatus
 from gaia.mcp.transports.base import MCPTransport
@@ -58,6 +57,7 @@ class DirectSession:
     last_error: str | None = None
     statistics: CallStatistics = dataclasses.field(default_factory=CallStatistics)
     timeout: float = math.inf
+    _ids: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
     _negotiated = NOT_NEGOTIATED
     _closed = False
 
@@ -136,55 +136,64 @@ class DirectSession:
             protocol_version=None if self.profile is None else self.profile.protocol_version,
         )
 
-    def request(self, request: ClientRequest) -> Outcome:
-        """See `Session`. Only the transport knows ids and progress, so nothing is told of them."""
+    # Calls. The session is their route: it makes them in the thread that submits them.
+
+    def new_call(
+        self,
+        exchange: RequestExchange,
+        on_done: Callable[[Call], None] | None = None,
+        on_progress: ProgressSink | None = None,
+    ) -> Call:
+        if exchange.owner is not None:
+            raise NotOffered(
+                f"server {self.name!r} has a transport of the application with the four methods alone, over which a "
+                "gateway cannot pass requests on; give it a ChannelTransport",
+                delivery="not_sent",
+            )
+        return _DirectCall(
+            next(self._ids),
+            exchange.method,
+            exchange.params,
+            self.clock.monotonic(),
+            math.inf,
+            on_done=on_done,
+            tool=exchange.tool,
+            route=self,
+        )
+
+    def record(self, call: Call) -> None:
+        failed = call.error is not None or is_tool_error(call.result)
+        self.statistics.record(self.clock.monotonic() - call.now, failed=failed)
+
+    def require_connected(self) -> None:
         if not self.is_connected():
             raise NotConnected(f"Not connected to server {self.name!r}: call connect() first")
-        started = time.monotonic()
-        failed = True
+
+    def submit(self, call: Call) -> bool:
+        """See `CallRoute`: the call has ended when this returns."""
         try:
-            result = self._answer(Send(request.method, request.params))
-            failed = result.get("isError") is True
-        finally:
-            self.statistics.record(time.monotonic() - started, failed=failed)
-        return result
+            self.require_connected()
+            if call.begin_write():
+                call.finish(self._answer(Send(call.method, call.params)))
+        except MCPError as error:
+            if error.delivery == "not_sent":
+                call.undo_write()
+            call.finish(error=error)
+        return True
+
+    def expire(self, call: Call) -> bool:
+        """Is never called: the call has no deadline."""
+        return call.finish(error=call.timed_out())
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """The transport goes on with the request, whose result is not used."""
+        return call.finish(error=error)
 
     def subscriptions_changed(self) -> None:
         """Does nothing: notifications of a server do not come through the four methods."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Does nothing: a notification cannot be sent through the four methods."""
-
-    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
-        """The request is made in this thread, so the future is done on return, unless the request goes on."""
-        error: MCPError | None = None
-        result: dict[str, Any] = {}
-        try:
-            result = self.request(request)
-        except NotConnected:
-            raise
-        except MCPError as caught:
-            error = caught
-        if goes_on(error, result):
-            return
-        end(future, request, error, result)
-
-    def relay(
-        self,
-        request: ClientRequest,
-        owner: RequestOwner,
-        on_done: Callable[[RelayedRequest], None],
-        on_progress: ProgressSink | None,
-    ) -> Relay:
-        raise NotOffered(
-            f"server {self.name!r} has a transport of the application with the four methods alone, over which a "
-            "gateway cannot pass requests on; give it a ChannelTransport",
-            delivery="not_sent",
-        )
-
-    def watch(self, input_requests: InputRequests) -> None:
-        """Wait in this thread: no other thread could watch the deadline."""
-        input_requests.wait(self.clock)
 
     def _tell(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):
@@ -223,6 +232,13 @@ class DirectSession:
         if problem is not None:
             raise problem
         return result
+
+
+class _DirectCall(Call):
+    """A call whose params the transport encodes."""
+
+    def _encode(self) -> bytes:
+        return b""
 
 
 def _result(method: str, response: Any, of_gateway: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from gaia.mcp.errors import JsonRpcError, NotOffered
 from gaia.mcp.protocol.exchange import Exchange, Send
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
-from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.requests.client_requests import ClientRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.tools.pins import PinGate, pins_of_prompts
 
@@ -20,11 +20,11 @@ Json = dict[str, Any]
 class ServerFeatures:
     """Resources, prompts, completions and log messages of one server; see `MCPClient` for each method.
 
-    Thread-safe. Each method is an exchange: `RoundTrips.run` runs it in a thread, and `gaia.mcp.aio` on an event loop.
+    Thread-safe. Each method is an exchange: `ClientRequests.run` runs it in a thread, `gaia.mcp.aio` on a loop.
     It raises the exceptions of `gaia.mcp.errors`.
     """
 
-    def __init__(self, trips: RoundTrips, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
+    def __init__(self, trips: ClientRequests, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
         """The changes and log messages that the client wants go into `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions

@@ -16,8 +16,8 @@ from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import ServerStatus

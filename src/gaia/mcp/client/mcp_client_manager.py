@@ -18,8 +18,8 @@ from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,

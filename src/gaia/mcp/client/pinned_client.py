@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.features import ServerFeatures
+from gaia.mcp.client.session import BoundSession
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
 

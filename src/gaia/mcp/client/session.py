@@ -6,37 +6,75 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gaia.mcp.client.bound_session import BoundSession
 from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, CallFuture, GoesOn, Relay
-from gaia.mcp.requests.client_request import ClientRequest
-from gaia.mcp.requests.input_requests import InputRequests
-from gaia.mcp.requests.server_control import ServerContext, ServerControl
-from gaia.mcp.requests.session_requests import Requests
-from gaia.mcp.rpc.call import ProgressSink
-from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.requests.caller import Caller, Condition, RequestSession, Supervised
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import ChannelTransport
 from gaia.runtime.clock import Clock, require_seconds
-from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.locks import reentrant_lock
+
+if TYPE_CHECKING:
+    # Programs that place no server do not load it.
+    from gaia.mcp.cluster.bound_calls import BoundCalls
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """In these states `connect` has nothing to do."""
 
 
-class Session(Requests, Protocol):
+class ServerControl(Supervised, Protocol):
+    """What a session needs of a `Supervisor`, or of what stands for one whose server runs elsewhere."""
+
+    @property
+    def is_forked(self) -> bool: ...
+
+    @property
+    def state(self) -> ServerState: ...
+
+    @property
+    def condition(self) -> Condition: ...
+
+    def start(self, *, keep_trying: bool = False) -> bool: ...
+
+    def stop(self, drain: float = 0.0) -> None: ...
+
+    def request_stop(self, drain: float = 0.0) -> None: ...
+
+    def abandon(self, release: Callable[[], object], /) -> bool: ...
+
+    def wake(self) -> None: ...
+
+    def replace_now(self, drain: float, /) -> bool: ...
+
+    def subscriptions_changed(self) -> None: ...
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None: ...
+
+
+class ServerContext(Protocol):
+    """What a session needs to know of a server's configuration. Durations in seconds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def timeout(self) -> float: ...
+
+    @property
+    def drain_timeout(self) -> float: ...
+
+
+class Session(RequestSession, Protocol):
     """One client's way to its server."""
 
     @property
@@ -92,24 +130,20 @@ class Session(Requests, Protocol):
         """Send a notification if the server is ready; otherwise do nothing."""
 
 
-class SupervisedSession:
+class SupervisedSession(Caller[ServerControl]):
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
     waits_in_caller = False
 
     def __init__(self, context: ServerContext, clock: Clock, new_supervisor: Callable[[], ServerControl]) -> None:
-        """`new_supervisor` makes one that is not started."""
+        """`new_supervisor` makes one that is not started: it refuses calls and says why."""
+        super().__init__(new_supervisor(), clock, context.timeout)
         self._name = context.name
         self._context = context
         self._new_supervisor = new_supervisor
-        self._clock = clock
-        self._caller: Caller[ServerControl] = Caller(self._new_supervisor(), clock, context.timeout)
-        """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
-        self.request = self._caller.request
-        """See `Session`. Every call comes along here, so there is nothing in between."""
         self._lifecycle = reentrant_lock()
         """Makes connecting and disconnecting one at a time. Held while the server is waited for, so a call never takes
-        it. Owns the two below."""
+        it. Owns `supervisor` and the two below."""
         self._changing_in: int | None = None
         """The thread that connects or disconnects now. Read by any thread."""
         self._cut_short = False
@@ -118,28 +152,20 @@ class SupervisedSession:
         """The calls of `disconnect` that are under way, with their process; each adds and removes itself."""
 
     @property
-    def _supervisor(self) -> ServerControl:
-        return self._caller.supervisor
-
-    @property
-    def timeout(self) -> float:
-        return self._caller.timeout
-
-    @property
     def profile(self) -> ServerProfile | None:
-        return self._supervisor.condition.profile
+        return self.supervisor.condition.profile
 
     @property
     def state(self) -> ServerState:
-        return self._supervisor.state
+        return self.supervisor.state
 
     @property
     def last_error(self) -> str | None:
-        return self._supervisor.condition.last_error
+        return self.supervisor.condition.last_error
 
     @property
     def keeps_trying(self) -> bool:
-        supervisor = self._supervisor
+        supervisor = self.supervisor
         return supervisor.condition.keep_trying and supervisor.state is not ServerState.CLOSED
 
     def connect(self, *, keep_trying: bool = False) -> bool:
@@ -150,7 +176,7 @@ class SupervisedSession:
                 "connect() or disconnect() of the same client"
             )
         with self._lifecycle, self._change():
-            supervisor = self._supervisor
+            supervisor = self.supervisor
             if supervisor.state in _CONNECTED:
                 # A person may be logging in at a server that was never ready, and is tried in the background.
                 return supervisor.state is not ServerState.AUTHORIZING or supervisor.condition.ever_ready
@@ -160,12 +186,12 @@ class SupervisedSession:
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. A connection asked for by name does not wait for a cool-down.
                 supervisor.stop()
-                self._caller.supervisor = supervisor = self._new_supervisor()
+                self.supervisor = supervisor = self._new_supervisor()
             # A thread that disconnects says so and then stops the current supervisor. Either it has found this one, or
             # we see that it disconnects.
             if self._cut_short or any(process == os.getpid() for process, _ in list(self._disconnects)):
                 # It may have been told to stop, and must not remember that.
-                self._caller.supervisor = self._new_supervisor()
+                self.supervisor = self._new_supervisor()
                 return False
             try:
                 return supervisor.start(keep_trying=keep_trying)
@@ -176,7 +202,7 @@ class SupervisedSession:
     def bind(self) -> BoundSession:
         from gaia.mcp.cluster.loop_server import LoopServer
 
-        supervisor = self._supervisor
+        supervisor = self.supervisor
         if not isinstance(supervisor, LoopServer):
             raise NotOffered(
                 f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas. A '
@@ -185,14 +211,14 @@ class SupervisedSession:
         return BoundSession(self, supervisor.bind(), self._clock)
 
     def replace(self) -> bool | None:
-        supervisor = self._supervisor
+        supervisor = self.supervisor
         return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
         if not isinstance(self._context, SupervisionContext):
             return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
-            supervisor = self._supervisor
+            supervisor = self.supervisor
             assert isinstance(supervisor, Supervisor), "it was made of such a context"
             if supervisor.is_running:
                 # How long the old process may take is its own affair.
@@ -200,20 +226,20 @@ class SupervisedSession:
                     return outcome
             with self._lifecycle:
                 # No thread connects or disconnects now.
-                if self._supervisor is supervisor and not supervisor.is_running:
+                if self.supervisor is supervisor and not supervisor.is_running:
                     self._context.adopt(context)
                     context.hooks.adopted(context)
                     return None
 
     def wake(self) -> None:
-        self._supervisor.wake()
+        self.supervisor.wake()
 
     def adopted(self) -> None:
         """The server has another configuration."""
-        self._caller.timeout = self._context.timeout
+        self.timeout = self._context.timeout
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
-        if self._supervisor.is_forked:
+        if self.supervisor.is_forked:
             then()
             return
         this_call = (os.getpid(), object())
@@ -235,8 +261,8 @@ class SupervisedSession:
             self._disconnects.discard(this_call)
 
     def _stop(self, drain: float = 0.0) -> None:
-        if self._supervisor.state is not ServerState.CREATED:
-            self._supervisor.stop(drain)
+        if self.supervisor.state is not ServerState.CREATED:
+            self.supervisor.stop(drain)
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[None]:
@@ -248,46 +274,65 @@ class SupervisedSession:
             self._changing_in = None
 
     def request_disconnect(self, drain: float = 0.0) -> None:
-        supervisor = self._supervisor
+        supervisor = self.supervisor
         # One that no thread is about to start may still be used by a later `connect`.
         if supervisor.state is not ServerState.CREATED or self._changing_in is not None:
             supervisor.request_stop(drain)
 
     def abandon(self, release: Callable[[], object]) -> bool:
-        return self._supervisor.abandon(release)
+        return self.supervisor.abandon(release)
 
     def is_connected(self) -> bool:
-        return self._supervisor.state is ServerState.READY
+        return self.supervisor.state is ServerState.READY
 
     def status(self, tool_count: int) -> ServerStatus:
-        return self._supervisor.condition.status(self._caller.statistics, tool_count)
+        return self.supervisor.condition.status(self.statistics, tool_count)
 
     def subscriptions_changed(self) -> None:
-        self._supervisor.subscriptions_changed()
+        self.supervisor.subscriptions_changed()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        self._supervisor.notify(method, params)
+        self.supervisor.notify(method, params)
 
-    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
-        self._require_connected()
-        self._caller.submit(request, future, goes_on)
-
-    def relay(
-        self,
-        request: ClientRequest,
-        owner: RequestOwner,
-        on_done: Callable[[RelayedRequest], None],
-        on_progress: ProgressSink | None,
-    ) -> Relay:
-        self._require_connected()
-        return self._caller.relay(request, owner, on_done, on_progress)
-
-    def _require_connected(self) -> None:
-        if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
+    def require_connected(self) -> None:
+        if self.supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
 
-    def watch(self, input_requests: InputRequests) -> None:
-        deadlines_of(self._clock).watch(input_requests)
+
+class BoundSession(Caller["BoundCalls"]):
+    """The requests of a handle that stays with one replica of a placed server."""
+
+    waits_in_caller = False
+
+    def __init__(self, session: RequestSession, calls: BoundCalls, clock: Clock) -> None:
+        super().__init__(calls, clock, session.timeout)
+        self._session = session
+
+    @property
+    def profile(self) -> ServerProfile | None:
+        return self._session.profile
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        """Where the replica runs."""
+        return self.supervisor.placement
+
+    @property
+    def is_lost(self) -> bool:
+        return self.supervisor.is_lost
+
+    def close(self) -> None:
+        """Accept no requests any more."""
+        self.supervisor.close()
+
+    def is_connected(self) -> bool:
+        return not self.is_lost
+
+    def require_connected(self) -> None:
+        """Does nothing: a call of a handle whose replica is lost is `SessionLost`."""
+
+    def subscriptions_changed(self) -> None:
+        self._session.subscriptions_changed()
 
 
 def new_session(setup: ClientSetup) -> Session:

@@ -11,10 +11,10 @@ from typing import Any
 from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
-from gaia.mcp.requests.round_trips import RoundTrips
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.context import Listing
 from gaia.mcp.tools.output_validation import OutputCheck, OutputChecks, OutputValidation
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 class ToolCalls:
     """The tools of one client. Thread-safe."""
 
-    def __init__(self, setup: ClientSetup, trips: RoundTrips, cache: ResponseCache) -> None:
+    def __init__(self, setup: ClientSetup, trips: ClientRequests, cache: ResponseCache) -> None:
         """`trips` makes the requests."""
         self.catalog = ToolCatalog(setup.name)
         self.output_checks = OutputChecks(setup.name)
@@ -57,11 +57,11 @@ class ToolCalls:
         """The number of the request whose answer is in the catalog, or that the client forgot last."""
 
     @property
-    def trips(self) -> RoundTrips:
+    def trips(self) -> ClientRequests:
         """Makes the requests."""
         return self._trips
 
-    def over(self, trips: RoundTrips) -> ToolCalls:
+    def over(self, trips: ClientRequests) -> ToolCalls:
         """The same tools, with the same filters and pins, called in another way."""
         other = copy.copy(self)
         other._trips = trips
@@ -208,7 +208,7 @@ class ToolCalls:
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
-    ) -> ClientRequest:
+    ) -> RequestExchange:
         """A `tools/call`, unless it is not allowed. Every tool call passes here.
 
         A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
@@ -225,7 +225,7 @@ class ToolCalls:
         if params is None:
             params = observed
         observation = self._observer.follow("tools/call", observed, tool_name)
-        return ClientRequest(
+        return RequestExchange(
             "tools/call",
             params if observation is None else observation.prepare(params),
             options,

@@ -11,8 +11,7 @@ from gaia.mcp.cluster.gate import Gate
 from gaia.mcp.cluster.wire import AskedCall, Reply
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.protocol.messages import LONG, loads
-from gaia.mcp.rpc.call import Call
-from gaia.mcp.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.rpc.call import Call, RequestOwner
 
 
 class Flight:
@@ -47,15 +46,15 @@ class Flight:
             call.frame,
             gate.listing,
             gate.start if self.is_bound else None,
-            *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
+            *(() if call.owner is None else _owned(call.owner)),
         )
 
     def succeed(self, result: bytes) -> None:
         """End the call with what the server has answered."""
         call = self.call
-        if isinstance(call, RelayedRequest):
+        if call.owner is not None:
             # The host has looked at the rest of what an answer must be.
-            call.answered(result, is_stateless=False)
+            call.finish_raw(result, is_stateless=False)
             return
         try:
             decoded = orjson.loads(result) if len(result) < LONG else loads(result)

@@ -283,6 +283,7 @@ class ServerHost:
             max_timeout=asked.max_timeout,
             tool=asked.tool,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
+            route=supervisor.call_queue,
             owner=CallOwner(user, asked, user.key if self._is_shared else None),
             problem=lambda: _problem(server, user, asked),
         )
@@ -291,12 +292,12 @@ class ServerHost:
             if early is not None:
                 call.finish(error=CallCancelled(early))
             else:
-                call.perform(supervisor.call_queue, self._clock)
+                call.perform(self._clock)
         finally:
             user.leave(asked.number)
         error = call.error
         if error is None:
-            return encode(Reply(result=call.take(), progress=reported))
+            return encode(Reply(result=call.take_raw(), progress=reported))
         if (isinstance(error, NotApproved) or user.lease.is_over) and error.delivery == "not_sent":
             return encode(Reply(progress=reported, is_late=user.lease.is_over))
         if user.lease.is_over:

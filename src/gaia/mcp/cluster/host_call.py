@@ -9,7 +9,7 @@ from gaia.mcp.cluster.host_features import refusal_of
 from gaia.mcp.cluster.host_user import HostUser
 from gaia.mcp.cluster.wire import Answer, AskedCall, Logged
 from gaia.mcp.errors import MCPError
-from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
+from gaia.mcp.rpc.call import Call, OnAnswer
 
 
 class CallOwner:
@@ -49,7 +49,7 @@ class NotApproved(MCPError):
     """The driver has to decide anew whether the call may be made."""
 
 
-class HostRequest(RelayedRequest, kw_only=True):
+class HostRequest(Call, kw_only=True):
     """A call that is made only if nothing has changed until it is written."""
 
     problem: Callable[[], MCPError | None]

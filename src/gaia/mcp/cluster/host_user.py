@@ -10,7 +10,7 @@ from gaia.mcp.cluster.host_features import Questions
 from gaia.mcp.cluster.lease import Lease
 from gaia.mcp.cluster.report import UserReport
 from gaia.mcp.cluster.wire import HostSettings
-from gaia.mcp.rpc.relayed_request import RelayedRequest
+from gaia.mcp.rpc.call import Call
 from gaia.runtime.clock import Clock
 from gaia.runtime.locks import reentrant_lock
 
@@ -49,12 +49,12 @@ class HostUser:
         self.log_level = settings.log_level
         self._lock = reentrant_lock()
         """Owns everything below."""
-        self._calls: dict[int, RelayedRequest] = {}
+        self._calls: dict[int, Call] = {}
         """By the driver's numbers."""
         self._early: OrderedDict[int, str] = OrderedDict()
         """Cancellations of calls that have not come yet, which overtake them now and then."""
 
-    def enter(self, number: int, call: RelayedRequest) -> str | None:
+    def enter(self, number: int, call: Call) -> str | None:
         """A call is about to be made. Returns why not, if it was cancelled before it came."""
         with self._lock:
             self._calls[number] = call
@@ -65,7 +65,7 @@ class HostUser:
         with self._lock:
             del self._calls[number]
 
-    def to_cancel(self, number: int, reason: str) -> RelayedRequest | None:
+    def to_cancel(self, number: int, reason: str) -> Call | None:
         """The call with this number. If it has not come yet, `enter` will return the reason."""
         with self._lock:
             call = self._calls.get(number)
@@ -75,7 +75,7 @@ class HostUser:
                     self._early.popitem(last=False)
             return call
 
-    def calls(self) -> list[RelayedRequest]:
+    def calls(self) -> list[Call]:
         """Those under way."""
         with self._lock:
             return list(self._calls.values())

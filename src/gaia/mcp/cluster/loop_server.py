@@ -15,7 +15,7 @@ from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.placed_ending import ENDING_SECONDS
 from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.cluster.running_servers import running
-from gaia.mcp.requests.server_control import Condition
+from gaia.mcp.requests.caller import Condition
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.runtime import log
 from gaia.runtime.event_loop import Task

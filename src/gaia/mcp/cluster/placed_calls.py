@@ -24,9 +24,8 @@ from gaia.mcp.errors import (
     SessionLost,
     ToolDenied,
 )
-from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.call import Call, RequestOwner
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.mcp.supervision.call_queue import error_of_waited, timeout_of_waiting
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.events import ServerState
@@ -349,17 +348,17 @@ class PlacedCalls:
 
     # Calls for clients of a gateway.
 
-    def relayed(self, link: HostLink | None = None) -> list[RelayedRequest]:
-        """Those that a request of the server, or of that on one host, may belong to."""
+    def relayed(self, link: HostLink | None = None) -> list[RequestOwner]:
+        """The owners of those that a request of the server, or of that on one host, may belong to."""
         with self._lock:
             calls = [flight.call for flight in self._flights.values() if link in (None, flight.gate.link)]
-        return [call for call in calls if isinstance(call, RelayedRequest) and not call.ended]
+        return [call.owner for call in calls if call.owner is not None and not call.ended]
 
     def logged(self, number: int, params: dict[str, Any]) -> None:
         """The server has logged something for a call."""
         with self._lock:
             flight = self._flights.get(number)
-        if flight is not None and isinstance(flight.call, RelayedRequest):
+        if flight is not None and flight.call.owner is not None:
             flight.call.owner.logged(params)
 
     # The thread of the loop.

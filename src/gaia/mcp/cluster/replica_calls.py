@@ -9,9 +9,8 @@ from gaia.mcp.cluster.gate import Gate
 from gaia.mcp.cluster.link import HostLink
 from gaia.mcp.cluster.placed_calls import PlacedCalls
 from gaia.mcp.errors import CallCancelled, ServerCrashed
-from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.call import Call, RequestOwner
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.mcp.supervision.events import ServerState
 
 
@@ -103,8 +102,8 @@ class ReplicaCalls:
     def logged(self, number: int, params: dict[str, Any]) -> None:
         self._calls.logged(number, params)
 
-    def relayed(self, link: HostLink | None = None) -> list[RelayedRequest]:
-        """The calls for clients of a gateway that a request of this replica may belong to."""
+    def relayed(self, link: HostLink | None = None) -> list[RequestOwner]:
+        """The owners of the calls for clients of a gateway that a request of this replica may belong to."""
         own = link if link is not None or self.gate is None else self.gate.link
         return [] if own is None else self._calls.relayed(own)
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gaia.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.gateway import Gateway
@@ -15,10 +17,4 @@ __all__ = ["Gateway"]
 
 if not TYPE_CHECKING:
     # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from gaia.mcp.gateway.gateway import Gateway
-
-        return Gateway
+    __getattr__, __dir__ = lazy_names(__name__, {"gaia.mcp.gateway.gateway": ("Gateway",)})

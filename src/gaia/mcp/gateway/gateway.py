@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from gaia import __version__
-from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stopping
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
@@ -31,11 +30,11 @@ from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.pattern_check import PatternCheck
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus, clients_of, limits_of, session_status
-from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
+from gaia.runtime.loop_work import running_loop_work
 from gaia.serving.guards import Receive, Scope, Send
 from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
 
@@ -155,10 +154,10 @@ class Gateway:
             name = self.name or socket.gethostname()
             self._audit, self._audit_file = Audit(self._audit_file, self._loop, name), None
             checks.audit = checks.refusals.audit = self._audit
-        self._servers.start(running_loop_inbox())
+        self._servers.start(running_loop_work())
         self._tick()
         if self._owns_manager:
-            self.manager._engine.relay(running_pipe_loop())
+            self.manager._engine.relay()
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:

@@ -11,11 +11,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 
-from gaia.mcp.aio.loop_inbox import LoopInbox, running_loop_inbox
 from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.gateway import Gateway
 from gaia.mcp.gateway.operations.reloader import Reloader, Source
 from gaia.runtime.log import get_logger
+from gaia.runtime.loop_work import LoopWork, running_loop_work
 from gaia.serving.descriptors import take_descriptors
 
 logger = get_logger(__name__)
@@ -45,7 +45,7 @@ async def serve_lines(
     gateway: Gateway, incoming: int, outgoing: int, sources: Iterable[Source] = (), *, grace: float = 5.0
 ) -> None:
     """Serve a client on two descriptors, which are closed in the end. In a main thread it catches signals."""
-    loop, inbox = asyncio.get_running_loop(), running_loop_inbox()
+    loop, inbox = asyncio.get_running_loop(), running_loop_work()
     over = asyncio.Event()
     is_told = False
 
@@ -77,7 +77,7 @@ async def serve_lines(
 class _Reader:
     """Reads lines on a thread of its own, a daemon because nothing can interrupt it while the client is silent."""
 
-    def __init__(self, descriptor: int, inbox: LoopInbox, client: LineClient, ended: Callable[[], None]) -> None:
+    def __init__(self, descriptor: int, inbox: LoopWork, client: LineClient, ended: Callable[[], None]) -> None:
         self._descriptor = descriptor
         self._inbox = inbox
         self._client = client

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.errors import CallCancelled, Delivery, InvalidResponse, MCPError, NotConnected
+from gaia.mcp.errors import Delivery, InvalidResponse, MCPError
 
-_MAX_ROUNDS = 10
+MAX_ROUNDS = 10
 """How often one request is sent at most. No well-behaved server asks so often."""
 
 _MAX_INPUTS = 16
@@ -59,40 +59,6 @@ class InputRequired(msgspec.Struct, frozen=True):
         if self.state is not _ABSENT:
             params["requestState"] = self.state
         return params
-
-
-class RequestRounds:
-    """One request over all its rounds: what the next round sends, and what a failure says of delivery.
-
-    For one thread at a time.
-    """
-
-    __slots__ = ("_answered", "_method", "_original")
-
-    def __init__(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """`params` are those of the first round."""
-        self._method = method
-        self._original = params
-        self._answered = 0
-
-    def required(self, answer: Mapping[str, Any]) -> InputRequired:
-        """What the server requires with this answer. Raises `InvalidResponse` if it must not go on."""
-        self._answered += 1
-        if self._answered == _MAX_ROUNDS:
-            raise InvalidResponse(f"{self._method}: the server still requires input after {_MAX_ROUNDS} rounds")
-        return InputRequired.from_result(answer)
-
-    def next_params(self, required: InputRequired, answers: Mapping[str, Any]) -> dict[str, Any]:
-        """The params of the next round."""
-        return required.params(self._original, answers)
-
-    def failed(self, error: MCPError) -> MCPError:
-        """The error of the whole request, for that of any round or of what is between two."""
-        if self._answered and isinstance(error, NotConnected):
-            # The request has begun, so it is no misuse of the client.
-            error = CallCancelled(f"{self._method} was under way: {error.message}")
-        error.delivery = "unknown" if self._answered else delivery_of(self._original, error)
-        return error
 
 
 def delivery_of(params: Mapping[str, Any] | None, error: MCPError) -> Delivery:

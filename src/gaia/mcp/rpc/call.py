@@ -14,23 +14,37 @@ goes on to the next connection was not written to the lost one, and will not be.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+import orjson
 
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
-from gaia.mcp.protocol.messages import encode_request
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, failure_in, result_bytes
+from gaia.mcp.protocol.messages import Refusal, encode_request
+from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.channel import Errand
 from gaia.runtime.clock import Clock
-from gaia.runtime.deadlines import DeadlineHandle
+from gaia.runtime.deadlines import DeadlineHandle, Deadlines
 from gaia.runtime.interruption import end_once
 
+if TYPE_CHECKING:
+    from gaia.runtime.loop_work import LoopWork
+
 ProgressSink = Callable[[Mapping[str, Any]], None]
+
+OnAnswer = Callable[[dict[str, Any] | None, Refusal | None], object]
+"""Told the client's result, or why there is none. For any thread."""
+
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_FAILURE_KEY = FAILURE_KEY.encode()
+_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 class CallRoute(Protocol):
@@ -46,12 +60,45 @@ class CallRoute(Protocol):
         """End a call that its caller no longer wants. False if it ended just before."""
 
 
+class RequestOwner(Protocol):
+    """The client of a gateway, or of a host, for which a call is made. The methods are for any thread, and quick."""
+
+    @property
+    def client_key(self) -> Hashable | None:
+        """Equal for calls of the same client; None if it is not known whether they are."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the call waits for a client that has not come back for long."""
+
+    def give_way(self) -> None:
+        """End the call, whose client is away, for a request of the server that would be another client's then."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client has declared; a server of the stateless era is told of it."""
+
+    @property
+    def log_level(self) -> str | None:
+        """What a server of the stateless era is asked to log for this call."""
+
+    def logged(self, params: dict[str, Any]) -> None:
+        """The server has sent a log message that belongs to the call."""
+
+    def refusal(self, tool: str) -> MCPError | None:
+        """Why the client may not call a tool by what the server says of it now, while the call has waited for it."""
+
+    def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
+        """Have the client answer a request of the server; returns a function that withdraws it, for any thread."""
+
+
 class Call(msgspec.Struct, eq=False):
     """A request that waits for its answer.
 
-    Raises ValueError when `params` cannot be expressed in JSON. `on_done` and `on_progress` run on the thread that
-    completes or hears of it, usually a reader: they must be ours, quick and unable to raise. `on_done` is called again
-    after an interruption, unless it has taken itself away from the call.
+    `params` may have members that are JSON already (`orjson.Fragment`). Raises ValueError when `params` cannot be
+    expressed in JSON. `on_done` and `on_progress` run on the thread that completes or hears of it, usually a reader:
+    they must be ours, quick and unable to raise. `on_done` is called again after an interruption, unless it has taken
+    itself away from the call.
     """
 
     # A struct, because every call makes one: it is filled in half the time that a class of Python takes.
@@ -76,6 +123,12 @@ class Call(msgspec.Struct, eq=False):
     """Seconds: each progress gives the call its whole `timeout` again, up to that much in all. None: it does not."""
     tool: str | None = None
     """The server's own name of the tool that is called."""
+    route: CallRoute | None = None
+    """Where `perform` and `start` submit it."""
+    owner: RequestOwner | None = None
+    """The client of a gateway for which it is made. Its result is not decoded then: it is in `raw`."""
+    loop: LoopWork | None = None
+    """The event loop whose task waits for its end; None: a thread does."""
 
     # Below is what becomes of it; no argument.
 
@@ -86,6 +139,10 @@ class Call(msgspec.Struct, eq=False):
     withdrawn: bool = False
     repeated: bool = False
     result: dict[str, Any] = {}
+    raw: bytes = b""
+    """The result as JSON, once a call with an owner has ended without an error."""
+    facts: ResultFacts = NO_FACTS
+    """What the result in `raw` says of itself."""
     error: MCPError | None = None
     watched: DeadlineHandle | None = None
     _caller: int | None = None
@@ -100,13 +157,6 @@ class Call(msgspec.Struct, eq=False):
         self.deadline = self.now + self.timeout
         self._done.acquire()
         self.frame = self._encode()
-
-    is_relayed: ClassVar[bool] = False
-    """Whether it is passed on for a client of a gateway, with a result that is not decoded (`RelayedRequest`)."""
-
-    def refusal(self, _tool: str, /) -> MCPError | None:
-        """Asked for a call of a tool that has waited for its server: why it is not sent any more."""
-        return None
 
     # Its members are what the caller sends to the server, which is not for logs.
     __repr__ = object.__repr__
@@ -141,6 +191,26 @@ class Call(msgspec.Struct, eq=False):
         """End the call. False if it had already ended; then nothing changes. Sets what `error` says of delivery."""
         return end_once(self._outcome, (result, error), self._conclude)
 
+    def finish_raw(self, result: bytes, *, is_stateless: bool) -> None:
+        """End a call that has an owner with the result as the server of a stateless or other era has sent it.
+
+        For the thread that has taken the call out of its connection's table.
+        """
+        self.raw = result
+        self.facts = facts = facts_of(result)
+        failure: MCPError | None = None
+        if is_stateless and facts is not NO_FACTS:
+            failure = check_result_type(self.method, {"resultType": facts.result_type})
+        if failure is None and facts.is_error is True and _FAILURE_KEY in result:
+            with contextlib.suppress(ValueError):
+                failure = failure_in(orjson.loads(result))
+        self.finish(error=failure)
+
+    def take_raw(self) -> bytes:
+        """The result, once. What still knows the call keeps no part of its text."""
+        result, self.raw, self.frame = self.raw, b"", b""
+        return result
+
     def _conclude(self, result: dict[str, Any] | None, error: MCPError | None) -> None:
         """The rest, in the thread that has claimed the call. Repeated after an interruption."""
         if error is not None:
@@ -148,7 +218,12 @@ class Call(msgspec.Struct, eq=False):
             error.delivery = self.delivery
             self.error = error
         elif result is not None:
-            self.result = result
+            if self.owner is None:
+                self.result = result
+            else:
+                # It has been decoded because its line had to be repaired.
+                self.raw = result_bytes(result)
+                self.facts = facts_of(self.raw)
         if self._done.locked():
             self._done.release()
         # The caller's thread may put it away in this moment.
@@ -168,12 +243,37 @@ class Call(msgspec.Struct, eq=False):
             deadline = min(now + self.timeout, self.now + max(self.max_timeout, self.timeout))
             self.deadline = max(self.deadline, deadline)
 
-    def perform(self, route: CallRoute, clock: Clock, report: Callable[[], object] | None = None) -> None:
-        """Submit the call, and block until it has ended: at its deadline at the latest, where `route` expires it.
+    def start(self, deadlines: Deadlines) -> None:
+        """Submit the call, and return at once. `deadlines` ends it if it is late."""
+        route = self.route
+        assert route is not None, "it is to be submitted"
+        try:
+            route.submit(self)
+            if not self._outcome:
+                deadlines.watch(self)
+        except BaseException:
+            # Of a signal handler.
+            route.cancel(self, CallCancelled("the caller was interrupted"))
+            raise
+
+    def cancel(self, error: CallCancelled) -> bool:
+        """End the call, which its caller does not want any more, and tell the server. False if it ended just before."""
+        assert self.route is not None, "it was submitted, or is about to be"
+        return self.route.cancel(self, error)
+
+    def expire(self) -> bool:
+        """End the call, whose deadline has passed. False if it ended just before."""
+        assert self.route is not None, "it was submitted"
+        return self.route.expire(self)
+
+    def perform(self, clock: Clock, report: Callable[[], object] | None = None) -> None:
+        """Submit the call, and block until it has ended: at its deadline at the latest, where its route expires it.
 
         `report` runs in between, in this thread, and returns when the call has ended or its deadline has passed. An
         exception in this thread, such as Ctrl-C, cancels the call: the server must not go on with it.
         """
+        route = self.route
+        assert route is not None, "it is to be submitted"
         try:
             if report is None:
                 self._caller = threading.get_ident()
@@ -262,5 +362,16 @@ class Call(msgspec.Struct, eq=False):
         token = None if self.on_progress is None and self.max_timeout is None else self.id
         negotiated, params = self.negotiated, self.params
         if negotiated.request_meta or token is not None:
+            if self.owner is not None and negotiated.request_meta:
+                negotiated = _for_client(negotiated, self.owner)
             params = negotiated.add_meta(params, token)
         return encode_request(self.id, self.method, params)
+
+
+def _for_client(negotiated: NegotiatedProtocol, owner: RequestOwner) -> NegotiatedProtocol:
+    """What a server is told with a request is what the client can do, not what the gateway can."""
+    capabilities = {name: {} if name == "roots" else details for name, details in owner.capabilities.items()}
+    meta = {**negotiated.request_meta, _CAPABILITIES: capabilities}
+    if owner.log_level is not None:
+        meta[_LOG_LEVEL] = owner.log_level
+    return msgspec.structs.replace(negotiated, request_meta=meta)

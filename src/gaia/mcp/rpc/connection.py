@@ -42,11 +42,10 @@ from gaia.mcp.protocol.messages import (
     encode_notification,
 )
 from gaia.mcp.protocol.rounds import check_result_type
-from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.call import Call, RequestOwner
 from gaia.mcp.rpc.channel import Channel, Frame, Outgoing
 from gaia.mcp.rpc.incoming_requests import IncomingRequests
 from gaia.mcp.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
-from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.runtime.clock import Clock
 from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.locks import reentrant_lock
@@ -201,7 +200,7 @@ class Connection:
             return True
         if call.negotiated is not self.negotiated:
             call.add_meta(self.negotiated)
-        if call.is_relayed:
+        if call.owner is not None:
             self._relays = True
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
@@ -331,28 +330,29 @@ class Connection:
             return False
         identifier, result = answer
         call = self._in_flight.get(identifier)
-        if not isinstance(call, RelayedRequest) or self._in_flight.pop(identifier, None) is None:
+        if call is None or call.owner is None or self._in_flight.pop(identifier, None) is None:
             return False
         try:
             self.last_heard = self._clock.monotonic()
             if not self.has_answered:
                 self._note_answer(call)
-            call.answered(result, is_stateless=not self.negotiated.server_may_ask)
+            call.finish_raw(result, is_stateless=not self.negotiated.server_may_ask)
         except BaseException:
             # As in `_answered`.
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
             raise
         return True
 
-    def relayed(self, call_id: int | None) -> list[RelayedRequest]:
-        """The requests for clients of a gateway that a message may belong to: the one on whose stream it came.
+    def owners_of(self, call_id: int | None) -> list[RequestOwner]:
+        """The owners of the calls that a message may belong to: that of the call on whose stream it came.
 
-        All that are under way, if it came on none.
+        If it came on none, those of all calls under way. A client of a gateway may have several.
         """
         if call_id is not None:
             call = self._in_flight.get(call_id)
-            return [call] if isinstance(call, RelayedRequest) else []
-        return [call for call in list(self._in_flight.values()) if isinstance(call, RelayedRequest) and not call.ended]
+            return [] if call is None or call.owner is None else [call.owner]
+        calls = list(self._in_flight.values())
+        return [call.owner for call in calls if call.owner is not None and not call.ended]
 
     def _dispatch(self, message: Message, size: int, call_id: int | None) -> None:
         if call_id is not None and isinstance(message, Notification | Request):
@@ -472,15 +472,15 @@ class Connection:
 
     def _relay_log(self, message: Notification) -> None:
         """Pass on a log message to the clients whose calls it may belong to, if they want any."""
-        calls = [call for call in self.relayed(message.call_id) if call.owner.log_level is not None]
+        owners = [owner for owner in self.owners_of(message.call_id) if owner.log_level is not None]
         # A server of the stateless era logs what a request asks for, and so for that request alone. One of the
         # handshake era logs for all who see it.
-        if len(calls) > 1 and not self.negotiated.server_may_ask:
+        if len(owners) > 1 and not self.negotiated.server_may_ask:
             return
-        if calls:
+        if owners:
             params = mask_strings(message.params, self.redact)
-            for call in calls:
-                call.owner.logged(params)
+            for owner in owners:
+                owner.logged(params)
 
     def _respond(self, answer: Outgoing) -> bool:
         if self.channel is None or self.state is ConnectionState.CLOSED:

@@ -401,7 +401,9 @@ def error_of_waited(
     tool = call.tool
     if tool is None:
         return None
-    error = refusal(tool) or call.refusal(tool)
+    error = refusal(tool)
+    if error is None and call.owner is not None:
+        error = call.owner.refusal(tool)
     if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
         return error
     # The server may have said it of its former tool, or long ago.

@@ -25,8 +25,8 @@ from gaia.mcp.protocol.messages import (
     value_size,
 )
 from gaia.mcp.protocol.server_questions import elicitation_id
+from gaia.mcp.rpc.call import RequestOwner
 from gaia.mcp.rpc.connection import Connection, ConnectionState
-from gaia.mcp.rpc.relayed_request import RelayedRequest
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import METHODS, ClientFeatures
 from gaia.runtime.cancellation import CancelScope
@@ -147,26 +147,26 @@ class ServerRequests:
             raise
         return server_request
 
-    def relay(self, calls: Sequence[RelayedRequest], request: Request, on_done: OnAnswered) -> ServerRequest:
+    def relay(self, owners: Sequence[RequestOwner], request: Request, on_done: OnAnswered) -> ServerRequest:
         """Have the client of a gateway answer whose call is under way. No code of the application runs."""
         server_request = ServerRequest(
             self.deadline(),
             self._timeout,
             lambda result, refusal: self._relay_ended(server_request, request.method, on_done, result, refusal),
         )
-        if (refusal := _refusal_to_relay(calls)) is not None:
-            present = [call for call in calls if not call.owner.is_away]
+        if (refusal := _refusal_to_relay(owners)) is not None:
+            present = [owner for owner in owners if not owner.is_away]
             if _refusal_to_relay(present) is None:
-                for call in calls:
-                    if call not in present:
-                        call.owner.give_way()
-                calls, refusal = present, None
+                for owner in owners:
+                    if owner not in present:
+                        owner.give_way()
+                owners, refusal = present, None
         refusal = refusal or self._hold(server_request, request.method, value_size(request.params))
         if refusal is not None:
             server_request.finish(refusal=refusal)
             return server_request
         self.note_url(elicitation_id(request.method, request.params))
-        server_request.scope.on_cancel(calls[-1].owner.asked(request.method, request.params, server_request.finish))
+        server_request.scope.on_cancel(owners[-1].asked(request.method, request.params, server_request.finish))
         return server_request
 
     def _relay_ended(
@@ -240,7 +240,7 @@ class ServerRequests:
             self._reply(connection, request, result, refusal)
 
         if self.features.relayed:
-            server_request = self.relay(connection.relayed(request.call_id), request, on_done)
+            server_request = self.relay(connection.owners_of(request.call_id), request, on_done)
         else:
             server_request = self.ask(request.method, request.params, on_done)
         with self._lock:
@@ -315,20 +315,20 @@ class ServerRequests:
             server_request.finish(refusal=refusal)
 
 
-def _refusal_to_relay(calls: Sequence[RelayedRequest]) -> Refusal | None:
+def _refusal_to_relay(owners: Sequence[RequestOwner]) -> Refusal | None:
     """Why a request of the server cannot be passed on; None if it is clear which client it is for.
 
     Of several calls of one client, the last takes the request there.
     """
-    if len(calls) == 1:
+    if len(owners) == 1:
         return None
-    clients = {call.owner.client_key for call in calls}
+    clients = {owner.client_key for owner in owners}
     if len(clients) == 1 and None not in clients:
         return None
-    if not calls:
+    if not owners:
         return Refusal(INVALID_REQUEST, "no client has a call under way that the request could belong to")
     text = (
-        f"{len(calls)} calls of clients are under way, and the request does not say to which it belongs; "
+        f"{len(owners)} calls of clients are under way, and the request does not say to which it belongs; "
         'with "instances": "per-session" in its configuration, each client has a server of its own'
     )
     return Refusal(INVALID_REQUEST, text)

@@ -282,8 +282,8 @@ class StandaloneTransport(ChannelTransport):
             raise NotConnected(f"Transport not connected: {self._why_not_connected()}; call connect() first")
         clock = SystemClock()
         self._request_id = next(self._ids)
-        call = Call(self._request_id, method, params, clock.monotonic(), self.timeout)
-        call.perform(connection, clock)
+        call = Call(self._request_id, method, params, clock.monotonic(), self.timeout, route=connection)
+        call.perform(clock)
         if isinstance(call.error, ServerCrashed) and not isinstance(call.error, AnswerLost):
             raise ServerCrashed(f"the server ended during {method}: {_cause(connection)}", delivery=call.error.delivery)
         if call.error is None:

@@ -13,7 +13,6 @@ import pytest
 from gaia.agents.base import agent as agent_module
 from gaia.agents.base.agent_result import AgentResult, Usage
 from gaia.agents.base.chat import Completion, Message, RequestedCall
-from gaia.agents.base.llm import LLMError
 from gaia.agents.base.loop import Done, Run, WorkCancelled, work
 from gaia.runtime.cancellation import CancelScope, current_scope
 from tests.silent_agent import SilentAgent
@@ -165,24 +164,6 @@ def test_what_a_tool_returns_says_how_the_call_ended(value: Any, outcome: str, r
     registry["t"] = entry(lambda: value)
     (call,) = run(ListModel(calling(RequestedCall("1", "t", "{}")), ANSWER)).tool_calls
     assert call.outcome == outcome
-
-
-def test_an_entry_without_a_function_is_not_offered(registry: Registry) -> None:
-    registry |= {"listed": entry(None), "real": entry(print)}
-    model = ListModel(ANSWER)
-    run(model)
-    assert model.tools == ["real"]
-
-
-def test_a_failure_of_the_model_leaves_what_was_done(registry: Registry) -> None:
-    registry["t"] = entry(lambda: "result")
-    with pytest.raises(LLMError, match="out of order") as raised:
-        run(ListModel(calling(RequestedCall("1", "t", "{}")), LLMError("out of order")))
-    result = raised.value.result
-    assert result is not None
-    assert (result.stop_reason, result.usage) == ("error", Usage(1, 1))
-    assert [call.content for call in result.tool_calls] == ["result"]
-    assert [message["role"] for message in result.messages] == ["user", "assistant", "tool"]
 
 
 def test_a_run_can_be_cancelled_once_and_from_within(registry: Registry) -> None:

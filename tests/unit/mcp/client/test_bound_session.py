@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.bound_session import BoundSession
+from gaia.mcp.client.session import BoundSession
 from gaia.mcp.cluster.bound_calls import BoundCalls
 from gaia.mcp.errors import NotConnected
-from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.requests.exchange import RequestExchange
 from gaia.testing import FakeClock
+from tests.supervised import made
 from tests.unit.mcp.cluster.test_placed_calls import Server
 
 
@@ -30,4 +31,4 @@ def test_it_is_the_clients_but_for_the_way_of_its_requests(session: BoundSession
 def test_a_closed_one_makes_no_requests(session: BoundSession) -> None:
     session.close()
     with pytest.raises(NotConnected):
-        session.request(ClientRequest("tools/call", {"name": "add"}))
+        made(session, RequestExchange("tools/call", {"name": "add"}))

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.errors import (
+    CallCancelled,
     CallTimeout,
     InvalidResponse,
     JsonRpcError,
@@ -20,14 +20,17 @@ from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME, NOT_SENT, details_of, failed_result
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.requests.exchange import RequestExchange
+from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.transports.base import MCPTransport
+from gaia.runtime.clock import SystemClock
+from gaia.runtime.deadlines import deadlines_of
 from gaia.testing import FakeClock
+from tests.supervised import made
 
 Json = dict[str, Any]
-CALL = ClientRequest("tools/call", {"name": "echo"})
+CALL = RequestExchange("tools/call", {"name": "echo"})
 
 
 class ScriptedTransport(MCPTransport):
@@ -136,8 +139,8 @@ class TestRequests:
         self, session: DirectSession, transport: ScriptedTransport
     ) -> None:
         transport.answers["tools/list"] = {"result": {"tools": []}}
-        assert session.request(ClientRequest("tools/list")) == {"tools": []}
-        assert session.request(CALL) == {"content": []}
+        assert made(session, RequestExchange("tools/list")) == {"tools": []}
+        assert made(session, CALL) == {"content": []}
         assert transport.sent[-2:] == [("tools/list",), ("tools/call", {"name": "echo"})]
 
     def test_in_the_stateless_era_each_carries_the_revision(
@@ -145,7 +148,7 @@ class TestRequests:
     ) -> None:
         session = make("stateless")
         assert session.connect()
-        session.request(CALL)
+        made(session, CALL)
         _, params = transport.sent[-1]
         assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
 
@@ -156,13 +159,13 @@ class TestRequests:
         session = make("stateless")
         session.connect()
         with pytest.raises(InvalidResponse, match="'task'"):
-            session.request(CALL)
+            made(session, CALL)
 
     def test_without_a_connection_nothing_is_sent(
         self, make: Callable[..., DirectSession], transport: ScriptedTransport
     ) -> None:
         with pytest.raises(NotConnected, match="own"):
-            make().request(CALL)
+            made(make(), CALL)
         assert transport.sent == []
 
     @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ class TestRequests:
     ) -> None:
         transport.answers["tools/call"] = raised
         with pytest.raises(kind) as error:
-            session.request(CALL)
+            made(session, CALL)
         assert error.value.delivery == delivery
 
     @pytest.mark.parametrize("response", [None, "text", [], {}, {"result": None}, {"result": []}, {"error": "text"}])
@@ -194,7 +197,7 @@ class TestRequests:
     ) -> None:
         transport.answers["tools/call"] = response
         with pytest.raises(InvalidResponse, match="neither a result nor an error"):
-            session.request(CALL)
+            made(session, CALL)
 
     @pytest.mark.parametrize(("error", "code"), [({"code": -1, "message": "no"}, -1), ({"code": "x"}, 0), ({}, 0)])
     def test_an_error_object_is_a_json_rpc_error_however_sloppy_it_is(
@@ -202,18 +205,18 @@ class TestRequests:
     ) -> None:
         transport.answers["tools/call"] = {"error": error}
         with pytest.raises(JsonRpcError) as caught:
-            session.request(CALL)
+            made(session, CALL)
         assert caught.value.code == code
 
     def test_figures_count_failures_and_errors_of_tools(
         self, session: DirectSession, transport: ScriptedTransport
     ) -> None:
-        session.request(CALL)
+        made(session, CALL)
         transport.answers["tools/call"] = {"result": {"isError": True}}
-        session.request(CALL)
+        made(session, CALL)
         transport.answers["tools/call"] = RuntimeError("pipe broken")
         with pytest.raises(ServerCrashed):
-            session.request(CALL)
+            made(session, CALL)
         status = session.status(tool_count=4)
         assert (status.calls, status.errors, status.tool_count, status.last_error) == (3, 2, 4, "pipe broken")
 
@@ -226,34 +229,31 @@ class TestRequests:
         error = {"code": NOT_SENT, "message": "full", "data": details_of("a", Overloaded("full"), "not_sent")}
         transport.answers["tools/call"] = {"error": error}
         with pytest.raises(Overloaded) as refused:
-            session.request(CALL)
+            made(session, CALL)
         assert refused.value.delivery == "not_sent"
         transport.answers["tools/call"] = {"result": failed_result("x", details_of("a", ServerCrashed("x"), "unknown"))}
         with pytest.raises(ServerCrashed) as lost:
-            session.request(CALL)
+            made(session, CALL)
         assert lost.value.delivery == "unknown"
 
 
-class TestFutures:
-    def test_one_is_done_on_return(self, session: DirectSession) -> None:
-        future, goes_on = CallFuture(Mock()), Mock(return_value=False)
-        session.submit(CALL, future, goes_on)
-        assert future.result(0) == {"content": []}
-        goes_on.assert_called_once_with(None, {"content": []})
+class TestSubmittedCalls:
+    def test_one_has_ended_in_the_thread_that_submits_it(self, session: DirectSession) -> None:
+        done: list[Call] = []
+        call = session.new_call(CALL, done.append)
+        call.start(deadlines_of(SystemClock()))
+        assert done == [call]
+        assert call.result == {"content": []}
 
-    def test_one_has_the_error(self, session: DirectSession, transport: ScriptedTransport) -> None:
-        transport.answers["tools/call"] = TimeoutError("late")
-        future = CallFuture(Mock())
-        session.submit(CALL, future, lambda *_: False)
-        assert isinstance(future.exception(0), CallTimeout)
+    def test_one_that_was_cancelled_meanwhile_has_no_result(
+        self, session: DirectSession, transport: ScriptedTransport
+    ) -> None:
+        call = session.new_call(CALL)
+        assert call.cancel(CallCancelled("not wanted any more"))
+        call.start(deadlines_of(SystemClock()))
+        assert isinstance(call.error, CallCancelled)
+        assert not call.cancel(CallCancelled("again"))
 
-    def test_one_whose_request_goes_on_is_not_done(self, session: DirectSession) -> None:
-        future = CallFuture(Mock())
-        session.submit(CALL, future, lambda *_: True)
-        assert not future.done()
-
-    def test_without_a_connection_the_refusal_is_raised(self, make: Callable[..., DirectSession]) -> None:
-        future = CallFuture(Mock())
+    def test_without_a_connection_it_is_a_misuse(self, make: Callable[..., DirectSession]) -> None:
         with pytest.raises(NotConnected):
-            make().submit(CALL, future, lambda *_: False)
-        assert not future.done()
+            make().require_connected()

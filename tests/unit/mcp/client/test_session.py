@@ -1,5 +1,6 @@
 """A client's way to its server: the supervised session, and which kind of session a transport gets."""
 
+import inspect
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -11,22 +12,24 @@ import pytest
 from gaia import __version__
 from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.client.session import Session, SupervisedSession, new_session
+from gaia.mcp.client.session import ServerControl, Session, SupervisedSession, new_session
+from gaia.mcp.cluster.placed_server import PlacedServer
 from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import MCPTransport
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
+from tests.supervised import made
 from tests.waiting import PATIENCE, wait_until
 
 Make = Callable[..., Session]
-CALL = ClientRequest("tools/call", {"name": "echo"})
+CALL = RequestExchange("tools/call", {"name": "echo"})
 
 
 @pytest.fixture
@@ -253,18 +256,18 @@ class TestDisconnecting:
         assert results == [False]
         assert session.state is ServerState.CLOSED
 
-    def test_calls_are_refused_after_it(self, session: Session, callbacks: CallbackPool) -> None:
+    def test_calls_are_refused_after_it(self, session: Session) -> None:
         session.disconnect()
         with pytest.raises(NotConnected):
-            session.request(CALL)
+            made(session, CALL)
         with pytest.raises(NotConnected, match="call connect"):
-            session.submit(CALL, CallFuture(callbacks.lane()), lambda *_: False)
+            session.require_connected()
 
 
 class TestRequests:
     def test_one_is_answered_and_counted(self, session: Session, transport: FakeTransport) -> None:
         transport.channel().answer_calls()
-        assert session.request(CALL) == {"content": "echo"}
+        assert made(session, CALL) == {"content": "echo"}
         status = session.status(tool_count=2)
         assert (status.calls, status.errors, status.tool_count, status.pid) == (1, 0, 2, 1001)
 
@@ -273,11 +276,11 @@ class TestRequests:
         self, session: Session, fake_clock: FakeClock, timeout: float | None, seconds: float
     ) -> None:
         errors: list[BaseException] = []
-        request = ClientRequest("tools/call", {"name": "echo"}, CallOptions(timeout))
+        request = RequestExchange("tools/call", {"name": "echo"}, CallOptions(timeout))
 
         def call() -> None:
             with pytest.raises(CallTimeout) as error:
-                session.request(request)
+                made(session, request, fake_clock)
             errors.append(error.value)
 
         thread = threading.Thread(target=call)
@@ -287,19 +290,17 @@ class TestRequests:
         thread.join(PATIENCE)
         assert len(errors) == 1
 
-    def test_calls_before_connecting_are_refused(
-        self, make: Make, transport: FakeTransport, callbacks: CallbackPool
-    ) -> None:
+    def test_calls_before_connecting_are_refused(self, make: Make, transport: FakeTransport) -> None:
         session = make(transport)
         with pytest.raises(NotConnected):
-            session.request(CALL)
+            made(session, CALL)
         with pytest.raises(NotConnected):
-            session.submit(CALL, CallFuture(callbacks.lane()), lambda *_: False)
+            session.require_connected()
         assert transport.starts == 0
 
     def test_statistics_outlive_a_supervisor(self, session: Session, transport: FakeTransport) -> None:
         transport.channel().answer_calls()
-        session.request(CALL)
+        made(session, CALL)
         session.disconnect()
         session.connect()
         assert session.status(tool_count=0).calls == 1
@@ -310,3 +311,16 @@ class TestRequests:
         session.disconnect()
         session.notify("notifications/roots/list_changed")
         assert len(transport.channel().requests("notifications/roots/list_changed")) == 1
+
+
+@pytest.mark.parametrize("kind", [Supervisor, PlacedServer])
+@pytest.mark.parametrize(
+    "name", [name for name, member in vars(ServerControl).items() if inspect.isfunction(member) and name[0] != "_"]
+)
+def test_whatever_controls_a_server_takes_the_same_arguments(kind: Any, name: str) -> None:
+    # mypy compares types, and this the names and defaults of what is given by keyword.
+    wanted = inspect.signature(getattr(ServerControl, name)).parameters.values()
+    given = inspect.signature(getattr(kind, name)).parameters
+    assert [one.default for one in wanted] == [one.default for one in given.values()]
+    by_name = [one for one in wanted if one.kind is not inspect.Parameter.POSITIONAL_ONLY]
+    assert all(one.name in given for one in by_name)

@@ -10,7 +10,7 @@ from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedSer
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.errors import CallTimeout, JsonRpcError, NotConnected
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.supervision.events import ToolsChanged
 from gaia.mcp.tools.tool_filter import ToolFilter
@@ -58,9 +58,9 @@ def make(trips: Mock, events: list[Any]) -> Make:
     return make
 
 
-def requested(trips: Mock) -> ClientRequest:
+def requested(trips: Mock) -> RequestExchange:
     (request,) = trips.request.call_args.args
-    assert isinstance(request, ClientRequest)
+    assert isinstance(request, RequestExchange)
     return request
 
 

@@ -76,7 +76,7 @@ def test_it_stays_closed_when_the_host_falls_silent(
     events: list[Event] = []
     assert client.connect()
     client.subscribe(events.append)
-    link, server = link_of(engine), client._engine.session._supervisor
+    link, server = link_of(engine), client._engine.session.supervisor
     assert isinstance(server, PlacedServer)
     link.cut_off()
     future = client.submit_tool("add", {"a": 1, "b": 2})

@@ -94,7 +94,8 @@ class Calls:
         self.call = Call(1, "ping", None, CLOCK.monotonic(), 60.0)
 
     def perform(self) -> Any:
-        self.call.perform(self, CLOCK)
+        self.call.route = self
+        self.call.perform(CLOCK)
         return self.call.result
 
     def submit(self, call: Call) -> bool:

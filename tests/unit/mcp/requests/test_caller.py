@@ -13,8 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.events import ServerState
 from gaia.runtime.deadlines import deadlines_of
@@ -98,7 +97,7 @@ class TestWaiting:
         told: list[int] = []
         observer = Mock(context=None, numbered=told.append)
         result = server.in_background(
-            server.request, ClientRequest("tools/call", {"name": "echo"}, observation=observer)
+            server.request, RequestExchange("tools/call", {"name": "echo"}, observation=observer)
         )
         request = channel.wait_for("tools/call")
         assert told == [request["id"]]
@@ -109,7 +108,7 @@ class TestWaiting:
         self, server: Supervised, channel: FakeChannel
     ) -> None:
         with pytest.raises(ValueError, match="JSON"):
-            server.request(ClientRequest("tools/call", {"name": object()}, CallOptions(30.0)))
+            server.request(RequestExchange("tools/call", {"name": object()}, CallOptions(30.0)))
         assert channel.requests("tools/call") == []
 
 
@@ -139,7 +138,7 @@ class TestGivingUp:
             return False
 
         monkeypatch.setattr(server.clock, "acquire", answered_just_after_waiting)
-        assert server.request(ClientRequest("tools/call", {"name": "a"}, CallOptions(5.0))) == TEXT
+        assert server.request(RequestExchange("tools/call", {"name": "a"}, CallOptions(5.0))) == TEXT
         assert channel.requests("notifications/cancelled") == []
 
     def test_a_call_that_was_not_written_in_time_never_will_be(self, server: Supervised, channel: FakeChannel) -> None:
@@ -169,7 +168,7 @@ class TestGivingUp:
 
         monkeypatch.setattr(server.clock, "acquire", interrupted)
         with pytest.raises(interrupt):
-            server.request(ClientRequest("tools/call", {"name": "echo"}, CallOptions(30.0)))
+            server.request(RequestExchange("tools/call", {"name": "echo"}, CallOptions(30.0)))
         assert cancellation(channel)["requestId"] == channel.wait_for("tools/call")["id"]
         assert server.in_flight == 0
 
@@ -205,7 +204,7 @@ class TestProgress:
             threads.add(threading.current_thread())
 
         def call() -> threading.Thread:
-            server.request(ClientRequest("tools/call", {"name": "echo"}, CallOptions(on_progress=report)))
+            server.request(RequestExchange("tools/call", {"name": "echo"}, CallOptions(on_progress=report)))
             reports.append(("returned",))
             return threading.current_thread()
 
@@ -266,7 +265,7 @@ class TestProgress:
     def test_the_servers_own_metadata_keys_survive(self, server: Supervised, channel: FakeChannel) -> None:
         params = {"name": "echo", "_meta": {"traceparent": "00-…"}}
         result = server.in_background(
-            server.request, ClientRequest("tools/call", params, CallOptions(on_progress=lambda *_: None))
+            server.request, RequestExchange("tools/call", params, CallOptions(on_progress=lambda *_: None))
         )
         request = channel.wait_for("tools/call")
         assert request["params"]["_meta"] == {"traceparent": "00-…", "progressToken": request["id"]}
@@ -371,9 +370,11 @@ class TestFutures:
         waiting = threading.Event()
         server.supervisor._loop.post(lambda: (waiting.set(), held.wait(PATIENCE)))
         assert waiting.wait(PATIENCE)
-        request = ClientRequest("tools/call", {"name": "echo"}, CallOptions(5.0))
+        request = RequestExchange("tools/call", {"name": "echo"}, CallOptions(5.0))
         relayed: Queue[MCPError | None] = Queue()
-        server.caller.relay(request, Mock(), lambda call: relayed.put(call.error), None)
+        request.owner = Mock()
+        call = server.caller.new_call(request, lambda call: relayed.put(call.error))
+        call.start(deadlines_of(server.clock))
         future = server.submit(timeout=5.0)
         server.pass_time(5.0)
         assert isinstance(future.exception(PATIENCE), CallTimeout)
@@ -567,8 +568,8 @@ class TestStatistics:
 
 
 class TestTimeoutsThatProgressSetsBack:
-    def wanted(self, **options: Any) -> ClientRequest:
-        return ClientRequest("tools/call", {"name": "echo"}, CallOptions(10.0, **options), max_timeout=25.0)
+    def wanted(self, **options: Any) -> RequestExchange:
+        return RequestExchange("tools/call", {"name": "echo"}, CallOptions(10.0, **options), max_timeout=25.0)
 
     def later(self, server: Supervised, seconds: float, deadline: float) -> None:
         """Let time pass when somebody waits for `deadline`, a reading of the clock."""
@@ -616,8 +617,7 @@ class TestTimeoutsThatProgressSetsBack:
 
     def test_submitted_calls_too(self, server: Supervised, channel: FakeChannel) -> None:
         start = server.clock.monotonic()
-        future = CallFuture(server.callbacks.lane())
-        server.caller.submit(self.wanted(), future)
+        future = server.requests.submit(self.wanted(), server.callbacks.lane())
         request = channel.wait_for("tools/call")
         self.later(server, 8.0, start + 10.0)
         progress(channel, request, progress=1)

@@ -13,8 +13,8 @@ from gaia.mcp.errors import (
     ServerUnavailable,
     StartFailed,
 )
-from gaia.mcp.requests.caller import CallFuture
-from gaia.mcp.requests.client_request import ClientRequest
+from gaia.mcp.requests.exchange import RequestExchange
+from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.connection import ConnectionState
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -218,7 +218,7 @@ class TestRestarting:
         restart(server, 0.0)
         server.pass_time(5.0)
         server.transport.channel(2).wait_for("ping")
-        server.request(ClientRequest("tools/list"))
+        server.request(RequestExchange("tools/list"))
         restart(server, 0.5)
 
     def test_a_restart_that_fails_is_a_failure_like_a_crash(self, server: Supervised) -> None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-import msgspec
 import orjson
 
-from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, MCPError, UrlElicitationRequired
+from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
 from gaia.mcp.gateway.upstream.server_link import ServerLink
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
-from gaia.mcp.protocol.rounds import RequestRounds
-from gaia.mcp.requests.caller import Relay
-from gaia.mcp.requests.client_request import ClientRequest
-from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
+from gaia.mcp.requests.exchange import RequestExchange
+from gaia.mcp.requests.submitted_request import SubmittedRequest
+from gaia.mcp.rpc.call import Call, OnAnswer
 from gaia.runtime.log import exception_text, get_logger, traceback_text
 
 logger = get_logger(__name__)
@@ -47,11 +44,8 @@ class _Question:
         self.is_over = False
 
 
-class RelayedCall:
-    """Belongs to the gateway's event loop, but for what `RequestOwner` says.
-
-    The deadline of a call is that of each round trip. How long people think between them does not count.
-    """
+class RelayedCall(SubmittedRequest):
+    """Belongs to the gateway's event loop, but for what `RequestOwner` says. The client answers the questions."""
 
     __slots__ = (
         "_asked_count",
@@ -65,25 +59,28 @@ class RelayedCall:
         "_params",
         "_parked_at",
         "_questions",
-        "_relay",
-        "_request",
-        "_rounds",
         "client",
     )
 
     def __init__(
-        self, link: ServerLink, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd
+        self,
+        link: ServerLink,
+        exchange: RequestExchange,
+        params: dict[str, Any],
+        client: ClientSide,
+        on_end: OnEnd,
     ) -> None:
+        """`params` are those of the client's own request."""
+        super().__init__(link.client._engine.trips, exchange)
+        exchange.owner = self
+        self.loop = link.loop
         self.client = client
         """Whose request it is. Another request of the same client, once that goes on with a parked call."""
         self._link = link
-        self._method = method
+        self._method = exchange.method
         self._params = params
         self._on_end: OnEnd | None = on_end
         """None while the call is parked, and once it is over."""
-        self._relay: Relay | None = None
-        """The round trip that is under way."""
-        self._request: ClientRequest | None = None
         self._questions: dict[str, _Question] = {}
         """Of a server of the handshake era, not answered yet; or of the round, by the server's own keys."""
         self._asked_count = 0
@@ -103,88 +100,44 @@ class RelayedCall:
         if self._is_over:
             return
         self._is_over, self._on_end = True, None
-        if self._relay is not None:
-            self._relay.cancel(reason)
+        self.cancel_request(CallCancelled(reason))
         self._drop_questions(reason)
 
-    # Round trips.
+    # Rounds, see `SubmittedRequest`.
 
-    def send(self, request: ClientRequest) -> None:
-        """Make the first round trip. Raises `MCPError`."""
-        self._rounds = RequestRounds(request.method, request.params)
-        self._send(request)
+    @property
+    def wants_progress(self) -> bool:
+        return self.client.wants_progress
 
-    def _send(self, request: ClientRequest) -> None:
-        self._request = request
-        link = self._link
-        on_progress = self._progressed if self.client.wants_progress else None
-        relay = link.client._engine.trips.session.relay(request, self, link.on_loop(self._answered), on_progress)
-        if not self._is_over:
-            self._relay = relay
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        def report() -> None:
+            if self._on_end is not None:
+                self.client.progress(dict(params))
 
-    def _answered(self, call: RelayedRequest) -> None:
-        """The round trip is over."""
-        if self._is_over:
-            self._observed(call)
-            return
+        self._link.run(report)
+
+    def answered(self, call: Call) -> None:
+        self._link.run(functools.partial(self.next_step, call))
+
+    def next_step(self, call: Call) -> None:
         try:
-            self._relay = None
-            if call.error is not None:
-                call.error = self._rounds.failed(call.error)
-            if isinstance(call.error, UrlElicitationRequired):
-                self._link.client._engine.trips.note_urls(call.error)
-            if call.error is None and call.facts.result_type == "input_required" and self._link.is_stateless:
-                self._input_required(call.take())
-            elif call.error is None and call.facts.result_type == "input_required" and self.client.is_stateless:
-                # Its client would take it for what it says, and answer questions that were not checked.
-                raise InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
-            else:
-                self._observed(call)
-                self._check(call)
-        except MCPError as error:
-            self._end(Relayed(error=error))
-        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
+            super().next_step(call)
+        except Exception as error:  # noqa: BLE001 - the client has been answered, and the loop must go on
             text, trace = exception_text(error), traceback_text(error)
             logger.error("relay_failed", server=self._link.client.name, error=text, exception=trace)
-            self._end(Relayed(error=InvalidResponse(f"internal error: {text}")))
 
-    def _observed(self, call: RelayedRequest) -> None:
-        observation = call.observer
-        if observation is not None:
-            result: Mapping[str, Any] = {"isError": call.facts.is_error}
-            if call.error is None and observation.records:
-                # What cannot be decoded, such as a number that no double is as large as, is the client's affair.
-                with contextlib.suppress(ValueError):
-                    result = orjson.loads(call.raw)
-            observation.ended(call.error, result)
+    def ended(self) -> None:
+        self._link.run(self._ended)
 
-    def _check(self, call: RelayedRequest) -> None:
-        """Look whether the result is what the tool has promised: before it is passed on, if the call fails of that."""
-        assert self._request is not None, "it was sent"
-        check, link = self._request.check, self._link
-        relayed = Relayed(call.take(), call.error, call.facts.is_error is True)
-        if check is None or call.error is not None:
-            self._end(relayed)
-            return
-        if not check.fails_call:
-            self._end(relayed)
-            check.note_bytes(relayed.result)
-            return
-        end = link.on_loop(self._end)
-
-        def checked() -> None:
-            try:
-                problem = check.problem(orjson.loads(relayed.result))
-            except ValueError as error:
-                problem = InvalidResponse(f"the result cannot be compared with the tool's outputSchema: {error}")
-            except BaseException as error:
-                # A mistake of ours must not leave the client without an answer.
-                end(Relayed(error=InvalidResponse(f"internal error: {exception_text(error)}")))
-                raise
-            end(relayed if problem is None else Relayed(error=problem))
-
-        # It may take seconds.
-        check.submit(checked)
+    def _ended(self) -> None:
+        exchange = self.exchange
+        exchange.end()
+        error, result = exchange.error, exchange.raw
+        exchange.params, exchange.raw = None, b""
+        if error is None and exchange.facts.result_type == "input_required" and self.client.is_stateless:
+            # Its client would take it for what it says, and answer questions that were not checked.
+            error = InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
+        self._end(Relayed(b"" if error is not None else result, error, exchange.facts.is_error is True))
 
     def _end(self, relayed: Relayed) -> None:
         if self._is_over:
@@ -197,7 +150,7 @@ class RelayedCall:
             return
         self._is_over, self._on_end = True, None
         self._drop_questions("the call has ended")
-        self._params, self._request = {}, None
+        self._params = {}
         if (
             self._missing_capability is not None
             and isinstance(relayed.error, JsonRpcError)
@@ -209,15 +162,6 @@ class RelayedCall:
             relayed = Relayed(error=error)
         on_end(relayed)
 
-    def _progressed(self, params: Mapping[str, Any]) -> None:
-        """For any thread."""
-
-        def report() -> None:
-            if self._on_end is not None:
-                self.client.progress(dict(params))
-
-        self._link.run(report)
-
     # A server of the stateless era requires input.
 
     @property
@@ -227,33 +171,38 @@ class RelayedCall:
             self._binding = self._link.binding(self._method, self._params, self.client)
         return self._binding
 
-    def _input_required(self, result: bytes) -> None:
-        if self.client.is_stateless:
-            self._end(Relayed(self._link.rounds.sealed(result, self.client, self.binding)))
+    def ask(self) -> None:
+        exchange, required = self.exchange, self.exchange.required
+        assert required is not None, "that is why the client is asked"
+        if self._is_over:
+            self.fail(CallCancelled("the client does not want the answer any more"))
             return
-        required = self._rounds.required(orjson.loads(result))
-        check_offered(required, self.client)
+        if self.client.is_stateless:
+            relayed = Relayed(self._link.rounds.sealed(exchange.raw, self.client, self.binding))
+            exchange.end()
+            self._end(relayed)
+            return
+        try:
+            check_offered(required, self.client)
+        except InvalidResponse as error:
+            self.fail(error)
+            return
         answers: dict[str, Any] = {}
         timer = asyncio.get_running_loop().call_later(
-            _QUESTION_SECONDS, self._end, Relayed(error=_missing("the client has not answered in time"))
+            _QUESTION_SECONDS, self.fail, _missing("the client has not answered in time")
         )
 
         def next_round() -> None:
             timer.cancel()
             self._questions.clear()
-            assert self._request is not None, "it was sent"
-            params = self._rounds.next_params(required, answers)
-            try:
-                self._send(msgspec.structs.replace(self._request, params=params))
-            except MCPError as error:
-                self._end(Relayed(error=self._rounds.failed(error)))
+            self.input_arrived(answers)
 
         def answered(key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
             if self._is_over or key in answers:
                 return
             if result is None:
                 timer.cancel()
-                self._end(Relayed(error=_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}")))
+                self.fail(_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}"))
                 return
             answers[key] = result
             if len(answers) == len(required.requests or {}):
@@ -318,7 +267,7 @@ class RelayedCall:
     def _asked(self, question: _Question) -> None:
         if question.is_over:
             return
-        if self._is_over or self._outcome is not None or self._relay is None:
+        if self._is_over or self._outcome is not None or self.under_way is None:
             self._close(question, None, Refusal(INVALID_REQUEST, "the call that the request belongs to has ended"))
         elif not offers(self.client.capabilities, question.method, question.params):
             text = f"the client does not offer {question.method[:100]}"
@@ -330,7 +279,7 @@ class RelayedCall:
             self._asked_count += 1
             self._questions[str(self._asked_count)] = question
             # The question has a deadline of its own, at the server's client.
-            self._relay.allow(_QUESTION_SECONDS + self._link.client._engine.trips.session.timeout)
+            self.allow(_QUESTION_SECONDS + self.requests.session.timeout)
             if not self.client.is_stateless:
                 self._ask(question)
             elif self._on_end is not None:
@@ -352,8 +301,8 @@ class RelayedCall:
             return
         self._forget(question)
         self._close(question, result, refusal)
-        if self._relay is not None and not self._questions:
-            self._relay.resume()
+        if not self._questions:
+            self.allow()
 
     def _withdrawn(self, question: _Question) -> None:
         """The server does not need the answer any more."""
@@ -395,9 +344,7 @@ class RelayedCall:
             return
         reason = f"the client has not answered within {_AWAY_SECONDS:g} s, and the server had to ask another one"
         self._end(Relayed(error=_missing(reason)))
-        relay, self._relay = self._relay, None
-        if relay is not None:
-            relay.cancel(reason)
+        self.cancel_request(CallCancelled(reason))
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
         """The client has sent its request again, with answers."""

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gaia.mcp.aio.loop_inbox import LoopInbox
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.gateway.upstream.client_side import ClientSide
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import binding_of
+from gaia.runtime.loop_work import LoopWork
 
 T = TypeVar("T")
 
@@ -19,9 +19,10 @@ T = TypeVar("T")
 class ServerLink:
     """Made on the thread of the gateway's event loop. `post`, and what `on_loop` makes, are for any thread."""
 
-    def __init__(self, client: MCPClient, rounds: Rounds, inbox: LoopInbox) -> None:
+    def __init__(self, client: MCPClient, rounds: Rounds, inbox: LoopWork) -> None:
         self.client = client
         self.rounds = rounds
+        self.loop = inbox
         self.post = inbox.post
         """Runs a task on the loop, soon."""
         self._thread = threading.get_ident()

@@ -6,7 +6,6 @@ from typing import Any
 
 from opentelemetry import context as contexts
 
-from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide
@@ -16,7 +15,8 @@ from gaia.mcp.gateway.upstream.sealing import SealBroken
 from gaia.mcp.gateway.upstream.server_link import ServerLink
 from gaia.mcp.protocol.exchange import Send
 from gaia.mcp.protocol.messages import INVALID_PARAMS
-from gaia.mcp.requests.client_request import CallOptions, ClientRequest
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
+from gaia.runtime.loop_work import running_loop_work
 from gaia.telemetry import spans
 
 _OPTIONS = CallOptions()
@@ -41,20 +41,20 @@ class Upstream:
         """
         link = self._link
         if link is None:
-            link = self._link = ServerLink(self.client, self.rounds, running_loop_inbox())
+            link = self._link = ServerLink(self.client, self.rounds, running_loop_work())
         try:
             if "requestState" in params:
                 parked = self.rounds.opened(params, link.binding(method, params, client))
                 if parked is not None:
                     parked.go_on(params, client, on_end)
                     return parked
-            call = RelayedCall(link, method, params, client, on_end)
             sent = self._request(method, params)
+            call = RelayedCall(link, sent, params, client, on_end)
             if sent.observation is not None:
                 client.observation = sent.observation
                 if client.identity:
                     sent.observation.of_client(client.identity)
-            call.send(sent)
+            call.start()
         except SealBroken as broken:
             on_end(Relayed(error=_not_sent(str(broken))))
         except ValueError as error:
@@ -66,7 +66,7 @@ class Upstream:
             return call
         return None
 
-    def _request(self, method: str, params: dict[str, Any]) -> ClientRequest:
+    def _request(self, method: str, params: dict[str, Any]) -> RequestExchange:
         """Raises `ToolDenied` for a tool that may not be called."""
         parent = None if spans.tracing_is_off() else spans.remote_parent(params.get("_meta"))
         if parent is None:
@@ -78,7 +78,7 @@ class Upstream:
         finally:
             contexts.detach(token)
 
-    def _new_request(self, method: str, params: dict[str, Any]) -> ClientRequest:
+    def _new_request(self, method: str, params: dict[str, Any]) -> RequestExchange:
         if method == "tools/call":
             return self.client._engine.tool_calls.new_request(params["name"], params.get("arguments"), _OPTIONS, params)
         target = params.get("name")

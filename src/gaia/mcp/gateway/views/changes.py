@@ -8,13 +8,13 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from gaia.mcp.aio.calls import run
-from gaia.mcp.aio.loop_turns import running_loop_turns
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer, KnownServers
 from gaia.mcp.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.runtime.log import get_logger
+from gaia.runtime.loop_work import running_loop_work
 
 logger = get_logger(__name__)
 
@@ -219,7 +219,7 @@ class _FanOut:
         self._waiting.setdefault(key, steps)
         if not self._is_running:
             self._is_running = True
-            running_loop_turns().run(self._steps())
+            running_loop_work().run_in_slices(self._steps())
 
     def _steps(self) -> Iterator[None]:
         try:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal
 
 from gaia.mcp.aio.calls import run
-from gaia.mcp.aio.loop_inbox import LoopInbox
 from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
@@ -35,6 +34,7 @@ from gaia.mcp.supervision.events import (
 )
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.log import get_logger
+from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
 
@@ -179,12 +179,12 @@ class KnownServers:
         """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
         self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle, self._most_handles)
-        self._inbox: LoopInbox | None = None
+        self._inbox: LoopWork | None = None
         """Of the loop, from the start on."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[_Waiter, None] = {}
 
-    def start(self, inbox: LoopInbox) -> None:
+    def start(self, inbox: LoopWork) -> None:
         """Follow the manager's events."""
         self._inbox = inbox
         with contextlib.ExitStack() as following:

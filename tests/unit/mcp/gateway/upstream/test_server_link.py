@@ -7,15 +7,15 @@ import threading
 from typing import Any
 from unittest.mock import Mock
 
-from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.server_link import ServerLink
+from gaia.runtime.loop_work import running_loop_work
 
 
 def test_a_function_runs_on_the_loop_and_at_once_if_that_is_where_it_is_called() -> None:
     async def use() -> None:
         client: Any = Mock()
-        link = ServerLink(client, Rounds(), running_loop_inbox())
+        link = ServerLink(client, Rounds(), running_loop_work())
         seen: list[tuple[str, int]] = []
         arrived = asyncio.Event()
 

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
-from gaia.mcp.aio.loop_turns import LoopTurns
 from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.views import changes as changes_module
@@ -18,6 +17,7 @@ from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_servers import Kind
 from gaia.mcp.supervision.events import ResourceUpdated, ServerLog
 from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.runtime.loop_work import LoopWork
 from gaia.testing import FakeServer
 from tests.gateway.lines import Lines
 from tests.waiting import PATIENCE
@@ -307,13 +307,13 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time passes only while slow audiences are told."""
     monkeypatch.setattr(
         changes_module,
-        "running_loop_turns",
+        "running_loop_work",
         lambda: turns_of(asyncio.get_running_loop()),
     )
-    turns: dict[Any, LoopTurns] = {}
+    turns: dict[Any, LoopWork] = {}
 
-    def turns_of(loop: Any) -> LoopTurns:
-        return turns.setdefault(loop, LoopTurns(loop, lambda: SlowToTell.seconds))
+    def turns_of(loop: Any) -> LoopWork:
+        return turns.setdefault(loop, LoopWork(loop, lambda: SlowToTell.seconds))
 
 
 def known_as(name: str) -> Mock:

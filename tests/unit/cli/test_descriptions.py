@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from rich.console import RenderableType
 
-from gaia.cli import offerings, terminal
-from gaia.cli.offerings import readable, readable_resource
+from gaia.cli import descriptions, terminal
+from gaia.cli.descriptions import readable, readable_resource
 from gaia.mcp.tools.tool import MCPTool
 
 HOSTILE = "[red]\x1b[2Jname[/red]\nsecond \u202e"
@@ -27,7 +27,7 @@ def lines(shown: RenderableType, capsys: pytest.CaptureFixture[str]) -> list[str
 def test_hostile_texts_of_a_tool_are_text_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     schema = {"properties": {HOSTILE: {"type": HOSTILE, "default": HOSTILE, "enum": [HOSTILE], "description": HOSTILE}}}
     tool = MCPTool(HOSTILE, HOSTILE, schema, {"x": HOSTILE}, {HOSTILE: HOSTILE}, HOSTILE)
-    for shown in (offerings.tool_sections([(tool, True)]), offerings.tool_details(tool, blocked=False)):
+    for shown in (descriptions.tool_sections([(tool, True)]), descriptions.tool_details(tool, blocked=False)):
         written = lines(shown, capsys)
 
         assert written[0].startswith(HARMLESS)
@@ -39,22 +39,22 @@ def test_hostile_texts_of_a_tool_are_text_of_one_line(capsys: pytest.CaptureFixt
 def test_blocked_tools_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     tool = MCPTool("add", "Adds.", {})
 
-    assert lines(offerings.tool_sections([(tool, True)]), capsys)[0] == "add (blocked)"
-    assert lines(offerings.tool_details(tool, blocked=True), capsys)[0] == "add (blocked)"
+    assert lines(descriptions.tool_sections([(tool, True)]), capsys)[0] == "add (blocked)"
+    assert lines(descriptions.tool_details(tool, blocked=True), capsys)[0] == "add (blocked)"
 
 
 @pytest.mark.parametrize("schema", [{"properties": 5}, {"properties": {"a": 5, "b": {"enum": 5}}}, {"properties": {}}])
 def test_malformed_schemas_are_shown_as_far_as_they_go(
     schema: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lines(offerings.tool_sections([(MCPTool("add", "", schema), False)]), capsys)[0] == "add"
+    assert lines(descriptions.tool_sections([(MCPTool("add", "", schema), False)]), capsys)[0] == "add"
 
 
 def test_long_defaults_and_choices_are_cut_in_an_overview_only(capsys: pytest.CaptureFixture[str]) -> None:
     schema = {"properties": {"a": {"type": "string", "default": "d" * 500, "enum": ["e" * 500]}}}
     tool = MCPTool("add", "", schema)
-    overview = "".join(lines(offerings.tool_sections([(tool, False)]), capsys))
-    details = "".join(lines(offerings.tool_details(tool, blocked=False), capsys))
+    overview = "".join(lines(descriptions.tool_sections([(tool, False)]), capsys))
+    details = "".join(lines(descriptions.tool_details(tool, blocked=False), capsys))
 
     assert len(overview) < 300
     assert "d" * 500 in details
@@ -66,7 +66,7 @@ def test_resources_and_templates_are_one_line_each(capsys: pytest.CaptureFixture
         {"uri": "a:1", "name": HOSTILE, "mimeType": "text/plain", "description": "First.\n\nSecond."},
         {"uriTemplate": "a:{x}", "name": "many"},
     ]
-    header, resource, template = lines(offerings.resource_table(found), capsys)
+    header, resource, template = lines(descriptions.resource_table(found), capsys)
 
     assert header.split() == ["uri", "name", "type", "description"]
     assert resource.split() == ["a:1", *HARMLESS.split(), "text/plain", "First.", "…"]
@@ -75,7 +75,7 @@ def test_resources_and_templates_are_one_line_each(capsys: pytest.CaptureFixture
 
 def test_prompts_have_their_arguments_below_them(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [{"name": "who", "required": True, "description": "A name."}, {"name": "how"}, "nonsense"]
-    shown = lines(offerings.prompt_sections([{"name": "greet", "arguments": arguments}, {"name": HOSTILE}]), capsys)
+    shown = lines(descriptions.prompt_sections([{"name": "greet", "arguments": arguments}, {"name": HOSTILE}]), capsys)
 
     assert shown == ["greet", "    who  required  A name.", "    how  optional", "", HARMLESS]
 

@@ -1,39 +1,50 @@
-"""`LoopInbox`: what other threads hand over to an event loop. A burst of tasks wakes up the loop once."""
+"""`LoopWork`: what other threads hand over to an asyncio loop, and long work that is done in slices there.
+
+A burst of tasks wakes up the loop once, and one turn of the loop runs a bounded number of them, so that everything else
+on the loop goes on in between.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gaia.runtime.threads import DaemonPool
 
 Task = Callable[[], object]
 
+SLICE_SECONDS = 0.0005
+"""Of one turn of the loop: a call on the loop takes a few turns, and each of them may have such a slice in it."""
+
 _IDLE_SECONDS = 0.25
 
-_MAX_TASKS = 64
-"""That run in one turn of the loop, which has other things to do as well."""
+_MAX_TASKS = 32
+"""That run in one turn of the loop."""
 
 _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
 """Runs the tasks of loops that were closed, such as the ends of spans."""
 
 
-class LoopInbox:
-    """Runs tasks in order on an event loop. Thread-safe; `post` never waits.
+class LoopWork:
+    """The work of one loop. `post` and `run_soon` are for any thread and never wait; the rest is for the loop's own.
 
     A task is quick, and can run on another thread: that is what happens once the loop is closed.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.perf_counter) -> None:
+        self.now = now
         self._loop = weakref.ref(loop)
-        """Weak, so that an inbox that is kept for the next call keeps no loop."""
+        """Weak, so that what is kept for the next call keeps no loop."""
         self._tasks: deque[Task] = deque()
         self._woken = False
         """Whether the loop is going to run the tasks. The loop's thread resets it and then looks at the tasks; other
         threads add a task and then look at it. One of the two sees the other."""
+        self._slices: deque[Task] = deque()
+        """Each runs in a turn of its own. Only the loop's thread uses them."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -45,14 +56,28 @@ class LoopInbox:
         loop = self._loop()
         return loop is None or loop.is_closed()
 
+    # For any thread.
+
+    def is_current(self) -> bool:
+        """Whether this is a turn of the loop."""
+        loop = self._loop()
+        return loop is not None and asyncio._get_running_loop() is loop
+
     def post(self, task: Task) -> None:
-        """Run `task` soon. An inbox has no bounds: what many tasks may come of has a lane before it."""
+        """Run `task` soon, in the order of posting. There is no bound on the tasks that wait."""
         self._tasks.append(task)
         loop = self._loop()
         if loop is None or loop.is_closed():
             self._give_up()
         elif not self._woken:
             self._wake(loop)
+
+    def run_soon(self, task: Task) -> None:
+        """Run `task` now if this is a turn of the loop, and otherwise soon."""
+        if asyncio._get_running_loop() is self._loop():
+            task()
+        else:
+            self.post(task)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         self._woken = True
@@ -68,13 +93,14 @@ class LoopInbox:
 
     def _run(self) -> None:
         self._woken = False
+        tasks = self._tasks
         try:
             # What comes meanwhile wakes the loop again, which does other things first.
-            for _ in range(min(len(self._tasks), _MAX_TASKS)):
-                self._tasks.popleft()()
+            for _ in range(min(len(tasks), _MAX_TASKS)):
+                tasks.popleft()()
         finally:
             loop = self._loop()
-            if self._tasks and not self._woken and loop is not None:
+            if tasks and not self._woken and loop is not None:
                 # There are too many for one turn, or a task has raised.
                 self._woken = True
                 loop.call_soon(self._run)
@@ -89,21 +115,47 @@ class LoopInbox:
                 return
             _orphans.submit(task, keep=True)
 
+    # For the loop's thread.
+
+    def add_slice(self, task: Task) -> None:
+        """Run `task` in a later turn, which runs no other slice: those of many servers wait for each other."""
+        self._slices.append(task)
+        if len(self._slices) == 1:
+            self._schedule()
+
+    def run_in_slices(self, steps: Iterator[object]) -> None:
+        """Take steps now, as many as fit into a slice, and the others in later turns."""
+        until = self.now() + SLICE_SECONDS
+        for _ in steps:
+            if self.now() >= until:
+                self.add_slice(lambda: self.run_in_slices(steps))
+                return
+
+    def _schedule(self) -> None:
+        if (loop := self._loop()) is not None:
+            loop.call_soon(self._next_slice)
+
+    def _next_slice(self) -> None:
+        task = self._slices.popleft()
+        if self._slices:
+            self._schedule()
+        task()
+
 
 class _Running(threading.local):
-    inbox: LoopInbox | None = None
+    work: LoopWork | None = None
 
 
 _running = _Running()
 
 
-def running_loop_inbox() -> LoopInbox:
-    """The inbox of the loop that runs in this thread. Raises RuntimeError if none does."""
+def running_loop_work() -> LoopWork:
+    """That of the loop that runs in this thread. Raises RuntimeError if none does."""
     loop = asyncio.get_running_loop()
-    inbox = _running.inbox
-    if inbox is None or inbox.loop is not loop:
-        inbox = _running.inbox = LoopInbox(loop)
-    return inbox
+    work = _running.work
+    if work is None or work.loop is not loop:
+        work = _running.work = LoopWork(loop)
+    return work
 
 
 def release(future: asyncio.Future[None]) -> None:
@@ -115,14 +167,14 @@ def release(future: asyncio.Future[None]) -> None:
 class WakeUp:
     """Wakes up one task of a loop. Any thread may send it; one that comes while the task is busy is not lost."""
 
-    def __init__(self, inbox: LoopInbox) -> None:
-        self._inbox = inbox
+    def __init__(self, work: LoopWork) -> None:
+        self._work = work
         self._arrived = False
         """The loop's thread owns it, and the next one."""
         self._waiter: asyncio.Future[None] | None = None
 
     def send(self) -> None:
-        self._inbox.post(self.arrive)
+        self._work.post(self.arrive)
 
     def arrive(self) -> None:
         """The same for the loop's thread."""

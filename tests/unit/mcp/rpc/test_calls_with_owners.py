@@ -14,10 +14,9 @@ from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, ServerCr
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.gateway_answers import details_of, failed_result
 from gaia.mcp.protocol.messages import Request
-from gaia.mcp.rpc import relayed_request
-from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc import call as call_module
+from gaia.mcp.rpc.call import Call, OnAnswer
 from gaia.mcp.rpc.connection import Connection, ConnectionState
-from gaia.mcp.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.testing import FakeClock
 from tests.unit.mcp.rpc.test_connection import FakeChannel
 
@@ -59,12 +58,12 @@ def new_connection(negotiated: NegotiatedProtocol | None = None, **hooks: Any) -
     return connection
 
 
-def request(identifier: int = 1, method: str = "tools/call", **more: Any) -> RelayedRequest:
+def request(identifier: int = 1, method: str = "tools/call", **more: Any) -> Call:
     params = {"name": "a", "arguments": orjson.Fragment(b'{"x":1}')}
-    return RelayedRequest(identifier, method, params, 0.0, 10.0, **{"owner": Owner(), **more})
+    return Call(identifier, method, params, 0.0, 10.0, **{"owner": Owner(), **more})
 
 
-def submitted(connection: Connection, call: RelayedRequest) -> RelayedRequest:
+def submitted(connection: Connection, call: Call) -> Call:
     assert connection.submit(call)
     return call
 
@@ -96,8 +95,8 @@ def test_the_result_stays_bytes_and_is_taken_once() -> None:
     assert done == [call]
     assert call.error is None
     assert call.facts.is_error is True
-    assert call.take() == b'{"content": [ ], "isError":true}'
-    assert call.take() == b"", "what is kept of the call is small"
+    assert call.take_raw() == b'{"content": [ ], "isError":true}'
+    assert call.take_raw() == b"", "what is kept of the call is small"
     assert connection.in_flight == 0
 
 
@@ -129,7 +128,7 @@ def test_an_answer_that_has_to_be_repaired_is_a_result_too() -> None:
     call = submitted(connection, request())
     answer(connection, b'{"jsonrpc":"2.0","id":"1","result":{"text":"\xff","isError":true}}')
     assert (call.error, call.facts.is_error) == (None, True)
-    assert json.loads(call.take()) == {"text": "�", "isError": True}
+    assert json.loads(call.take_raw()) == {"text": "�", "isError": True}
 
 
 def test_errors_and_ordinary_calls_are_as_ever() -> None:
@@ -141,7 +140,7 @@ def test_errors_and_ordinary_calls_are_as_ever() -> None:
     assert ordinary.result == {"a": 1}
     assert isinstance(relayed.error, JsonRpcError)
     answer(connection, {"jsonrpc": "2.0", "id": 1, "result": {}})
-    assert relayed.raw == b"{}", "a second answer changes nothing"
+    assert isinstance(relayed.error, JsonRpcError), "a second answer changes nothing"
 
 
 def test_results_that_are_none_are_refused() -> None:
@@ -161,10 +160,10 @@ def test_results_that_are_none_are_refused() -> None:
 class TestToWhichCallAMessageBelongs:
     def test_the_one_on_whose_stream_it_came(self) -> None:
         connection = new_connection()
-        first, second = submitted(connection, request(1)), submitted(connection, request(2))
-        assert connection.relayed(2) == [second]
-        assert connection.relayed(3) == []
-        assert connection.relayed(None) == [first, second], "there is no stream"
+        first, second = submitted(connection, request(1)).owner, submitted(connection, request(2)).owner
+        assert connection.owners_of(2) == [second]
+        assert connection.owners_of(3) == []
+        assert connection.owners_of(None) == [first, second], "there is no stream"
 
     def test_a_request_of_the_server_says_so(self) -> None:
         asked: list[Request] = []
@@ -187,7 +186,7 @@ class TestToWhichCallAMessageBelongs:
 def test_an_answer_that_is_lost_by_a_mistake_ends_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = new_connection()
     call = submitted(connection, request())
-    monkeypatch.setattr(relayed_request, "facts_of", Mock(side_effect=MemoryError))
+    monkeypatch.setattr(call_module, "facts_of", Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         connection.message_received(b'{"jsonrpc":"2.0","id":1,"result":{}}')
     assert isinstance(call.error, ServerCrashed)

@@ -1,0 +1,233 @@
+"""`ClientRequests` makes the requests of one client: in the caller's thread, which waits, or for a future."""
+
+from __future__ import annotations
+
+import functools
+import queue
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gaia.mcp.errors import CallCancelled, JsonRpcError, UrlElicitationRequired
+from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.exchange import Exchange, Send, drive, paginate
+from gaia.mcp.protocol.messages import INVALID_PARAMS, value_size
+from gaia.mcp.requests.caller import RequestSession
+from gaia.mcp.requests.exchange import ASK, DONE, SEND, CallOptions, OnProgress, Outcome, RequestExchange, Step
+from gaia.mcp.requests.input_requests import InputRequests
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.requests.submitted_request import CallFuture, FutureRequest, report
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.supervision.callbacks import Callbacks
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.runtime.cancellation import CancelScope, current_scope
+from gaia.runtime.clock import Clock
+from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.locks import TimedQueue, reentrant_lock
+from gaia.runtime.threads import DaemonPool
+
+T = TypeVar("T")
+
+SCOPE_CANCELLED = "cancelled together with the work that it was part of"
+
+_MAX_UPDATES = 10_000
+"""Reports of progress that wait for the caller's thread; what a server reports beyond that is dropped."""
+
+_MAX_UPDATE_BYTES = 8 * 1024 * 1024
+"""The size of these reports, together."""
+
+
+class ClientRequests:
+    """The requests of one client over its session. Thread-safe."""
+
+    def __init__(
+        self,
+        session: RequestSession,
+        server_requests: ServerRequests,
+        cache: ResponseCache,
+        observer: Observer,
+        clock: Clock,
+        steps: DaemonPool,
+    ) -> None:
+        """`steps` runs what is to be done between the rounds of submitted requests."""
+        self.session = session
+        self.server_requests = server_requests
+        self.cache = cache
+        self.steps = steps
+        self.clock = clock
+        self.deadlines = deadlines_of(clock)
+        """Of calls that no thread waits for."""
+        self._observer = observer
+
+    # The driver of a thread that waits.
+
+    def request(self, exchange: RequestExchange) -> Outcome:
+        """Make a request and wait for its result object; ends its observation. Raises `MCPError`.
+
+        `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns.
+
+        Inside of a `gaia.runtime.cancellation.CancelScope` the request is cancelled with the scope.
+        """
+        failure: BaseException | None = None
+        try:
+            step = exchange.begin(self)
+            while step is not DONE:
+                if step is SEND:
+                    scope = current_scope()
+                    if scope is not None and scope.cancelled:
+                        step = exchange.fail(CallCancelled(SCOPE_CANCELLED))
+                        continue
+                    # No closures here: every call passes, and would pay for them.
+                    reporting = None
+                    if exchange.options.on_progress is None:
+                        call = self.session.new_call(exchange)
+                    else:
+                        call, reporting = self._call_with_progress(exchange, exchange.options.on_progress)
+                    forget = None if scope is None else _cancel_with(scope, call)
+                    try:
+                        call.perform(self.clock, reporting)
+                    finally:
+                        if forget is not None:
+                            forget()
+                    self.session.record(call)
+                    step = exchange.answered(self, call)
+                elif step is ASK:
+                    step = self._ask(exchange)
+                else:
+                    step = exchange.checked()
+            if exchange.error is not None:
+                raise exchange.error
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if exchange.observation is not None:
+                exchange.end(failure)
+        return exchange.result
+
+    def _call_with_progress(
+        self, exchange: RequestExchange, on_progress: OnProgress
+    ) -> tuple[Call, Callable[[], object]]:
+        """A call, and what reports its progress in the caller's thread."""
+        updates = _Updates()
+        call = self.session.new_call(exchange, lambda _: updates.end(), updates.put)
+        return call, functools.partial(_report_until_done, updates, call, self.clock, on_progress)
+
+    def _ask(self, exchange: RequestExchange) -> Step:
+        """Have the application answer what the server requires."""
+        required = exchange.required
+        assert required is not None, "that is why it is asked"
+        inputs = InputRequests(self.server_requests, required.requests or {})
+        scope = current_scope()
+        forget = None if scope is None else _cancel_with(scope, inputs)
+        try:
+            inputs.start()
+            inputs.wait(self.clock)
+        except BaseException:
+            inputs.cancel(CallCancelled("the caller was interrupted"))
+            raise
+        finally:
+            if forget is not None:
+                forget()
+        return exchange.input_arrived(inputs.answers) if inputs.error is None else exchange.fail(inputs.error)
+
+    # The driver of a future.
+
+    def submit(self, exchange: RequestExchange, lane: Callbacks) -> CallFuture:
+        """Make a request without waiting; see `MCPClient.submit_tool`. Raises ValueError, and NotConnected.
+
+        Progress, the end of the request's observation and then the future's callbacks run on `lane`.
+        """
+        submitted = FutureRequest(self, exchange, lane)
+        try:
+            self.session.require_connected()
+            submitted.start()
+            return submitted.future
+        except BaseException as error:
+            submitted.abandon(error)
+            raise
+
+    # Requests of several steps.
+
+    def new_request(self, step: Send) -> RequestExchange:
+        """The request of a step, which is never a tool call."""
+        observation = self._observer.begin(step.method, step.params, target=step.target)
+        params = observation.prepare(step.params)
+        return RequestExchange(step.method, params, CallOptions(step.timeout), observation=observation)
+
+    def run(self, exchange: Exchange[T]) -> T:
+        """Make the requests of an exchange in turn, in this thread. Raises `MCPError`."""
+        return drive(exchange, lambda step: self.request(self.new_request(step)))
+
+    def list_all(self, method: str, key: str) -> Exchange[list[Any]]:
+        """The items of all pages of a listing; `key` is what a page calls them."""
+        try:
+            return (yield from paginate(method, key))
+        except JsonRpcError as error:
+            # A cursor of a page that was kept may mean nothing any more ("Caching").
+            if error.code != INVALID_PARAMS or not self.cache.forget(method):
+                raise
+            return (yield from paginate(method, key))
+
+    # What exchanges ask.
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the server speaks the stateless era, as far as it is known."""
+        profile = self.session.profile
+        return profile is not None and profile.era.is_stateless
+
+    def note_urls(self, error: UrlElicitationRequired) -> None:
+        """A person is sent to the URLs of the error; the server may report that the person is done there."""
+        for elicitation in error.elicitations:
+            self.server_requests.note_url(elicitation.get("elicitationId"))
+
+
+def _cancel_with(scope: CancelScope, under_way: Call | InputRequests) -> Callable[[], None]:
+    """Have it cancelled with the scope. Returns a function that ends this."""
+    return scope.on_cancel(lambda: under_way.cancel(CallCancelled(SCOPE_CANCELLED)))
+
+
+class _Updates:
+    """Reports of progress, on their way from the threads that read to the caller's thread."""
+
+    def __init__(self) -> None:
+        self._queue: TimedQueue[tuple[int, Mapping[str, Any]] | None] = TimedQueue()
+        """Each with its size; None is the end."""
+        self._putting = reentrant_lock()
+        """Owns `_put`: several threads may read what a server reports."""
+        self._put = 0
+        """Bytes in all."""
+        self._taken = 0
+        """Bytes in all; only the caller's thread changes it."""
+
+    def put(self, params: Mapping[str, Any]) -> None:
+        size = value_size(params)
+        with self._putting:
+            if self._queue.qsize() < _MAX_UPDATES and self._put - self._taken + size <= _MAX_UPDATE_BYTES:
+                self._put += size
+                self._queue.put((size, params))
+
+    def end(self) -> None:
+        self._queue.put(None)
+
+    def take(self, clock: Clock, deadline: float) -> Mapping[str, Any] | None:
+        """The next one; None at the end. Raises `queue.Empty` if there is none by `deadline`."""
+        update: tuple[int, Mapping[str, Any]] | None = clock.get(self._queue, deadline)
+        if update is None:
+            return None
+        self._taken += update[0]
+        return update[1]
+
+
+def _report_until_done(updates: _Updates, call: Call, clock: Clock, on_progress: OnProgress) -> None:
+    while True:
+        deadline = call.deadline
+        try:
+            params = updates.take(clock, deadline)
+        except queue.Empty:
+            if call.deadline > deadline:
+                continue
+            return
+        if params is None:
+            return
+        report(on_progress, params)
