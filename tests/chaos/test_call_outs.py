@@ -290,7 +290,7 @@ def test_every_call_of_the_supervisor_about_a_standby() -> None:
 
     seen = Injector()
     run(seen)
-    names = ("Spare.", "Leaving.", "Replacements.", "_take_over", "_replace_by")
+    names = ("Spare.", "DrainingConnections.", "Replacements.", "_take_over", "_replace_by")
     about = [site for site in seen.sites if any(name in site[0] or name in site[2] for name in names)]
     assert len(about) > 40
     check(about, run)

@@ -6,6 +6,7 @@ What becomes of single calls is in `tests/contract`.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from gaia.mcp import MCPClientManager, ServerState, ToolsChanged
 from gaia.mcp.aio import AsyncMCPClient, AsyncMCPClientManager
+from gaia.mcp.rpc.connection import Connection
 from tests.servers.answers import text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
@@ -122,3 +124,81 @@ class TestRealServers:
                 assert len(await client.list_tools()) == before + 1
 
         run(main())
+
+
+class TestReadingOnTheLoop:
+    """The loop whose tasks wait reads what the server writes, and the reader's thread does when the loop cannot."""
+
+    @pytest.fixture
+    def reading(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The threads that read messages, one after the other."""
+        threads: list[int] = []
+        received = Connection.message_received
+
+        def note(connection: Connection, *message: Any) -> None:
+            threads.append(threading.get_ident())
+            received(connection, *message)
+
+        monkeypatch.setattr(Connection, "message_received", note)
+        return threads
+
+    @pytest.fixture
+    def served(self, fault_server: FaultServer, reading: list[int]) -> Callable[[Callable[..., Any]], Any]:
+        async def main(use: Callable[[AsyncMCPClientManager], Coroutine[Any, Any, T]]) -> T:
+            async with AsyncMCPClientManager({"fault": fault_server()}) as manager:
+                while reading[-1] != threading.get_ident():
+                    await manager.call_tool("mcp_fault_echo", {"text": "x"})
+                return await use(manager)
+
+        return lambda use: run(main(use))
+
+    def test_a_call_that_blocks_the_loop_is_answered(self, served: Callable[..., Any], reading: list[int]) -> None:
+        async def use(manager: AsyncMCPClientManager) -> str:
+            awaited = asyncio.create_task(manager.call_tool("mcp_fault_echo", {"text": "awaited"}))
+            await asyncio.sleep(0)
+            answer = text(manager.sync.call_tool("mcp_fault_echo", {"text": "on the loop's own thread"}))
+            assert reading[-1] != threading.get_ident()
+            assert text(await awaited) == "awaited"
+            return answer
+
+        assert served(use) == "on the loop's own thread"
+
+    def test_a_future_that_the_loop_waits_for_is_completed(self, served: Callable[..., Any]) -> None:
+        async def use(manager: AsyncMCPClientManager) -> str:
+            client = the(manager.get_client("fault")).sync
+            return text(client.submit_tool("echo", {"text": "submitted"}).result(PATIENCE))
+
+        assert served(use) == "submitted"
+
+    def test_threads_and_other_loops_use_the_client_meanwhile(self, served: Callable[..., Any]) -> None:
+        async def use(manager: AsyncMCPClientManager) -> list[str]:
+            async def elsewhere() -> str:
+                return text(await manager.call_tool("mcp_fault_echo", {"text": "another loop"}))
+
+            calls = (
+                manager.call_tool("mcp_fault_echo", {"text": "this loop"}),
+                asyncio.to_thread(manager.sync.call_tool, "mcp_fault_echo", {"text": "a thread"}),
+            )
+            told = [text(result) for result in await asyncio.gather(*calls)]
+            return [*told, await asyncio.to_thread(lambda: run(elsewhere()))]
+
+        assert served(use) == ["this loop", "a thread", "another loop"]
+
+    def test_a_server_that_crashes_is_restarted(self, served: Callable[..., Any], reading: list[int]) -> None:
+        async def use(manager: AsyncMCPClientManager) -> str:
+            client = the(manager.get_client("fault"))
+            os.kill(client.status.pid or 0, 9)
+            while True:
+                result = await client.call_tool("echo", {"text": "again"})
+                if not result.get("isError") and "error" not in result and client.status.restarts == 1:
+                    return text(result)
+
+        assert served(use) == "again"
+
+    def test_it_is_disconnected_on_the_loops_own_thread(self, served: Callable[..., Any]) -> None:
+        async def use(manager: AsyncMCPClientManager) -> list[bool]:
+            pid = manager.sync.status()[0].pid
+            manager.sync.disconnect_all()
+            return [is_alive(pid or 0)]
+
+        assert served(use) == [False]

@@ -13,7 +13,7 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.spare import StandbyStatus
+from gaia.mcp.supervision.status import StandbyStatus
 from tests.chaos.ledger import Ledger
 from tests.servers.answers import text
 from tests.servers.processes import is_alive, wait_for_end

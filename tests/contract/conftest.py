@@ -26,7 +26,7 @@ WIRES: dict[str, Any] = {
 }
 
 THIN = {"request", "manager", "mixin", "async_manager", "stateless_gateway", "stdio_gateway"}
-"""Faces that route, or word, what others do. Over HTTP they are tested with one kind of answers."""
+"""Faces that route, or word, what others do. Over HTTP they are tested in one era, and with one kind of answers."""
 
 
 class Situation:
@@ -65,8 +65,16 @@ def combinations(needs: frozenset[str]) -> Iterator[tuple[type[Face], str, str]]
             if wire.startswith("http") and "own_server" in needs:
                 continue
             for era in ERAS:
+                if wire == "http_json" and face.name in THIN and era == "handshake":
+                    continue
                 if era in needs or needs.isdisjoint(ERAS):
                     yield face, wire, era
+
+
+def marks_of(face: type[Face], wire: str) -> list[pytest.MarkDecorator]:
+    starts = wire in ("stdio", "placed") or face.name == "stdio_gateway"
+    is_slow = wire == "placed" or (wire != "memory" and face.name in THIN)
+    return [pytest.mark.process] * starts + [pytest.mark.slow] * is_slow
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -74,11 +82,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     needs = frozenset(word for mark in metafunc.definition.iter_markers("needs") for word in mark.args)
     found = [
-        pytest.param(
-            (face, wire, era),
-            id=f"{face.name}-{wire}-{era}",
-            marks=[pytest.mark.process] if {"stdio", "placed"} & {wire, face.name.partition("_")[0]} else [],
-        )
+        pytest.param((face, wire, era), id=f"{face.name}-{wire}-{era}", marks=marks_of(face, wire))
         for face, wire, era in combinations(needs)
     ]
     metafunc.parametrize("situation", found, indirect=True)

@@ -11,6 +11,7 @@ import orjson
 
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.gateway.upstream.client_side import Answer
+from gaia.mcp.gateway.upstream.relayed_call import EndingOnError, RelayedCall
 from gaia.mcp.gateway.upstream.rounds import OngoingCall, Relayed, Rounds
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.observation.request_spans import Observation
@@ -64,7 +65,15 @@ class Requester:
     # Its request.
 
     def send(self, upstream: Upstream, method: str, params: Json) -> Requester:
-        self.call = upstream.request(method, params, self, self.ended.set_result)
+        with EndingOnError(self.ended.set_result):
+            parked = upstream.parked(method, params, self)
+            if parked is not None:
+                parked.go_on(params, self, self.ended.set_result)
+                self.call = parked
+            else:
+                call = RelayedCall(upstream, method, params, self, self.ended.set_result)
+                call.start()
+                self.call = call
         return self
 
     async def relayed(self) -> Relayed:
@@ -92,7 +101,7 @@ REFUSED = Refusal(-32000, "not now")
 async def upstream_of(server: FakeServer | Mapping[str, Any], rounds: Rounds | None = None) -> AsyncIterator[Upstream]:
     """The upstream of a server that is ready."""
     manager = MCPClientManager({"one": server})
-    manager._engine.relay(None)
+    manager._engine.relay()
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, manager.load_from_config)
     client = manager._engine.client_of("one")

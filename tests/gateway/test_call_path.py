@@ -14,7 +14,7 @@ from gaia.mcp.gateway import Gateway
 from tests.gateway.lines import STATELESS
 from tests.unit.serving.test_http_protocol import served
 
-MAX_FRAMES = 18
+MAX_FRAMES = 14
 """The reader of the code follows a call in this many steps, of whichever kind its client is."""
 
 

@@ -228,8 +228,9 @@ def test_names_that_are_loaded_on_first_use_are_listed_alike_everywhere(package:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
     checked = {alias.name: node.module for node in block if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert checked == module._HOMES
-    assert set(module._HOMES) == set(module.__all__)
+    assert set(checked) == set(module.__all__)
+    for name, home in checked.items():
+        assert getattr(module, name) is getattr(importlib.import_module(str(home)), name)
     assert list(module.__all__) == sorted(module.__all__, key=str)
     assert set(module.__all__) <= set(dir(module))
 

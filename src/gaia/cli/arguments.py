@@ -29,7 +29,7 @@ class Assignments(dict[str, str]):
         A value is the JSON that it is, unless the schema says that the parameter is a string, or could be one; what is
         no JSON is a string in any case.
         """
-        from gaia.mcp.tools.parameters import gaia_parameters
+        from gaia.mcp.tools.tool import gaia_parameters
 
         known = gaia_parameters(schema)
         strings = {

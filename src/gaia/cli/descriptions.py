@@ -88,7 +88,7 @@ def _name(tool: MCPTool, *, blocked: bool) -> RenderableType:
 
 def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
     """Name, type, whether it is required or what its default is, and description."""
-    from gaia.mcp.tools.parameters import gaia_parameters
+    from gaia.mcp.tools.tool import gaia_parameters
 
     properties = tool.input_schema.get("properties")
     schemas = properties if isinstance(properties, Mapping) else {}

@@ -11,11 +11,10 @@ from time import monotonic
 from typing import Any
 
 from gaia.http.errors import ConnectFailed, HttpClientError, ProtocolBroken, TimedOut, TooLong
-from gaia.http.proxies import Proxy
 from gaia.http.request import HttpSettings, encode_head
 from gaia.http.response_parser import ResponseParser
 from gaia.http.streams import Stream, TlsStream
-from gaia.http.url import Url
+from gaia.http.url import Proxy, Url
 from gaia.http.waits import Deadline, Lookup, Ready, time_of
 
 _UNKNOWN_ISSUER = (18, 19, 20, 21)

@@ -13,8 +13,7 @@ from http.cookiejar import Cookie, CookieJar
 from typing import cast
 from urllib.request import Request
 
-from gaia.http.proxies import Proxies
-from gaia.http.url import Url
+from gaia.http.url import Proxies, Url
 
 _MAX_CHARACTERS = 8192
 """Each request repeats them, and servers take some 8 KiB of headers."""

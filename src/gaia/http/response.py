@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 
-from gaia.http.body import LimitedBody
+from gaia.http.body import MAX_ERROR_BYTES, LimitedBody
 from gaia.http.errors import HttpClientError
 from gaia.http.request import HttpSettings
 from gaia.http.response_parser import ResponseParser
@@ -42,7 +42,18 @@ class Response:
     A connection is used again if the body was read to its end; otherwise leaving the context closes it.
     """
 
-    __slots__ = ("_body", "_content", "_done", "_is_told", "_parser", "_pieces", "_receive", "headers", "status")
+    __slots__ = (
+        "_body",
+        "_content",
+        "_done",
+        "_is_told",
+        "_parser",
+        "_pieces",
+        "_receive",
+        "_settings",
+        "headers",
+        "status",
+    )
 
     def __init__(
         self,
@@ -65,12 +76,10 @@ class Response:
         """The whole body, once it was read at once."""
         self._is_told = False
         """Whether that was given in one piece, too."""
-        is_stream = headers.get(b"content-type", b"")[:17].lower() == _EVENTS
-        self._body = LimitedBody(
-            settings.max_stream_bytes if is_stream else settings.max_bytes,
-            status=parser.status,
-            encoding=headers.get(b"content-encoding", b"").decode("latin-1"),
-        )
+        self._settings = settings
+        encoding = headers.get(b"content-encoding")
+        self._body = None if encoding is None else self._limited(headers, encoding)
+        """None before it is needed: nearly every answer to a call comes in one plain piece."""
         self._pieces: Iterator[bytes] | None = None
         """What is left of the data that came last."""
 
@@ -89,8 +98,8 @@ class Response:
         if content is None:
             parser = self._open()
             body = parser.body
-            if parser.complete and self._body.is_plain and len(body) == 1 and len(body[0]) <= self._body.limit:
-                # Nearly every answer to a call: it came in one piece.
+            most = min(self._settings.max_bytes, MAX_ERROR_BYTES)
+            if parser.complete and self._body is None and len(body) == 1 and len(body[0]) <= most:
                 content = body.pop()
             else:
                 pieces = []
@@ -110,19 +119,20 @@ class Response:
             return content
         while True:
             parser = self._open()
+            limited = self._body = self._body or self._limited(parser.headers, b"")
             if self._pieces is not None:
                 for piece in self._pieces:
-                    if not self._body.is_plain:
+                    if not limited.is_plain:
                         await Turn()
                     if piece:
                         return piece
                 self._pieces = None
-                if self._body.ended:
+                if limited.ended:
                     return b""
             if parser.body:
                 data = b"".join(parser.body)
                 parser.body.clear()
-                self._pieces = self._body.pieces(data)
+                self._pieces = limited.pieces(data)
             elif parser.complete:
                 return b""
             else:
@@ -141,6 +151,11 @@ class Response:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _limited(self, headers: dict[bytes, bytes], encoding: bytes) -> LimitedBody:
+        is_stream = headers.get(b"content-type", b"")[:17].lower() == _EVENTS
+        limit = self._settings.max_stream_bytes if is_stream else self._settings.max_bytes
+        return LimitedBody(limit, status=self.status, encoding=encoding.decode("latin-1"))
 
     def _open(self) -> ResponseParser:
         if self._parser is None:

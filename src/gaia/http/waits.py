@@ -84,10 +84,10 @@ class Ready(Wait):
         return bool(self._poller().poll(0))
 
     def here(self) -> bool:
-        poller = self._poller()
+        poller, deadline = self._poller(), self.deadline
         while True:
             # It may have been moved.
-            at = time_of(self.deadline)
+            at = deadline() if callable(deadline) else deadline
             left = None if at is None else min(at - monotonic(), MAX_SECONDS) * 1000
             if left is not None and left <= 0:
                 return False
@@ -175,7 +175,10 @@ def run(exchange: Exchange[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
-        step, value = _outcome_of(exchange, wait)
+        try:
+            step, value = exchange.send, wait.here()
+        except BaseException as error:  # noqa: BLE001 - the exchange's to handle
+            step, value = exchange.throw, error
 
 
 def run_here(exchange: Exchange[object]) -> Wait | None:
@@ -192,11 +195,7 @@ def run_here(exchange: Exchange[object]) -> Wait | None:
             return None
         if not wait.in_callers_thread:
             return wait
-        step, value = _outcome_of(exchange, wait)
-
-
-def _outcome_of(exchange: Exchange[Any], wait: Wait) -> tuple[Callable[[Any], Wait], object]:
-    try:
-        return exchange.send, wait.here()
-    except BaseException as error:  # noqa: BLE001 - a signal handler's too: the exchange has to end, and raises it
-        return exchange.throw, error
+        try:
+            step, value = exchange.send, wait.here()
+        except BaseException as error:  # noqa: BLE001 - a signal handler's too: the exchange has to end, and raises it
+            step, value = exchange.throw, error

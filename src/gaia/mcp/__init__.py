@@ -64,8 +64,7 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.supervision.policy import RestartPolicy
-    from gaia.mcp.supervision.spare import StandbyStatus
-    from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
+    from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus, StandbyStatus
     from gaia.mcp.tools.tool import MCPTool
     from gaia.mcp.tools.tool_filter import ToolFilter
     from gaia.mcp.tools.tool_result import (
@@ -209,8 +208,7 @@ if not TYPE_CHECKING:
                 "ToolsChanged",
             ),
             "gaia.mcp.supervision.policy": ("RestartPolicy",),
-            "gaia.mcp.supervision.spare": ("StandbyStatus",),
-            "gaia.mcp.supervision.status": ("PlacementStatus", "ReplicaStatus", "ServerStatus"),
+            "gaia.mcp.supervision.status": ("PlacementStatus", "ReplicaStatus", "ServerStatus", "StandbyStatus"),
             "gaia.mcp.tools.tool": ("MCPTool",),
             "gaia.mcp.tools.tool_filter": ("ToolFilter",),
             "gaia.mcp.tools.tool_result": (

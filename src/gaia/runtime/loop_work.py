@@ -58,6 +58,11 @@ class LoopWork:
 
     # For any thread.
 
+    def is_current(self) -> bool:
+        """Whether this is a turn of the loop."""
+        loop = self._loop()
+        return loop is not None and asyncio._get_running_loop() is loop
+
     def post(self, task: Task) -> None:
         """Run `task` soon, in the order of posting. There is no bound on the tasks that wait."""
         self._tasks.append(task)

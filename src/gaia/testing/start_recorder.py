@@ -338,6 +338,8 @@ class _Item:
         self.frame = item.frame
         self.id = item.id
         self.method = item.method
+        self.bound = item.bound
+        self.loop = item.loop
         self.params = item.params
         self.leave: Callable[[Errand], bool] = item.leave
 

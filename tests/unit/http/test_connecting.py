@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from gaia.http.errors import ConnectFailed, TimedOut
-from gaia.http.proxies import Proxies, Proxy
-from gaia.http.url import Url
+from gaia.http.url import Proxies, Proxy, Url
 from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
 from tests.unit.http.test_connection import post, soon
 from tests.unit.http.test_tls import secured

@@ -494,3 +494,14 @@ def test_a_forked_child_leaves_the_connection_to_its_parent(
     assert child(leave)
     assert post(connection, server.url) == b"hello"
     assert server.connections == 1
+
+
+@pytest.mark.parametrize("kind", [ConnectFailed, ProtocolBroken, TimedOut, TooLong])
+def test_all_that_a_server_or_a_network_does_is_one_kind(kind: type[Exception]) -> None:
+    assert issubclass(kind, HttpClientError)
+    assert issubclass(kind, OSError)
+    assert str(kind("what went wrong")) == "what went wrong"
+
+
+def test_giving_up_is_no_failure_of_the_server() -> None:
+    assert not issubclass(Interrupted, OSError)

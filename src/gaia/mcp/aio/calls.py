@@ -98,7 +98,7 @@ class _AwaitedRequest(SubmittedRequest):
 
     def __init__(self, requests: ClientRequests, exchange: RequestExchange) -> None:
         super().__init__(requests, exchange)
-        self._work = running_loop_work()
+        self.loop = self._work = running_loop_work()
         self._waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def until_end(self) -> Awaitable[None]:

@@ -1,21 +1,24 @@
-"""Which URLs a login may use: they are named by the MCP server and its authorization server, which may be hostile.
+"""What addresses lead to, and which URLs a login may use: an MCP server or an authorization server names them.
 
+Both may be hostile.
 A server on the internet must not lead the client to programs of this machine or of its network, which may trust every
 request from there.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from mcp.client.auth import OAuthFlowError
+Address = IPv4Address | IPv6Address
 
-from gaia.mcp.authorization.addresses import Address, Where, is_loopback, literal, where_is
+Where = Literal["internet", "network", "machine", "nowhere"]
+"""``nowhere``: link-local and multicast addresses, which no authorization server has."""
+
+_NAT64 = ip_network("64:ff9b::/96")
 
 
 class EndpointPolicy:
@@ -38,7 +41,7 @@ class EndpointPolicy:
         host = parts.hostname or ""
         if parts.scheme != "https" and not is_loopback(host):
             # All endpoints of an authorization server are to be served over https ("Communication Security").
-            raise OAuthFlowError(f"refused to send anything to {_shown(url)}: it is not https")
+            raise _refused(f"refused to send anything to {_shown(url)}: it is not https")
         if host not in self._named_by_user and (address := literal(host)) is not None:
             await self._check_address(_shown(url), address)
 
@@ -60,7 +63,7 @@ class EndpointPolicy:
                 peer, *_ = stream.get_extra_info("server_addr")
                 try:
                     await self._check_address(_shown(url), ip_address(peer.partition("%")[0]))
-                except OAuthFlowError:
+                except Exception:
                     await stream.aclose()
                     raise
 
@@ -73,7 +76,7 @@ class EndpointPolicy:
         if self._server_is is None:
             self._server_is = await _place_of(self._server)
         if self._server_is != "machine" and not where == self._server_is == "network":
-            raise OAuthFlowError(
+            raise _refused(
                 f"refused to send anything to {url}: {address} is not an address on the internet, and the server "
                 f"{self._server} is elsewhere; if that is its authorization server, name it as issuer in the "
                 "server's auth"
@@ -84,6 +87,8 @@ async def _place_of(host: str) -> Where:
     """Where the MCP server is: the client connects there anyway."""
     if (address := literal(host)) is not None:
         return where_is(address)
+    import asyncio
+
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -97,3 +102,53 @@ async def _place_of(host: str) -> Where:
 def _shown(url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _refused(message: str) -> Exception:
+    # Imported here because most of those that ask about addresses do not need the SDK.
+    from mcp.client.auth import OAuthFlowError
+
+    return OAuthFlowError(message)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host in a URL is this machine, as far as its name or its number says so."""
+    address = literal(host)
+    return address is not None and where_is(address) == "machine"
+
+
+def literal(host: str) -> Address | None:
+    """The address that a host in a URL stands for; None for a name that has to be resolved."""
+    host = host.rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return IPv4Address("127.0.0.1")
+    try:
+        return ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        # What resolvers understand besides: 127.1, 0x7f000001, 2130706433.
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, UnicodeError):
+        return None
+
+
+def where_is(address: Address) -> Where:
+    if isinstance(address, IPv6Address) and (inner := _inner(address)) is not None:
+        return where_is(inner)
+    if address.is_loopback or address.is_unspecified:
+        # To connect to 0.0.0.0 is to connect to this machine.
+        return "machine"
+    if address.is_link_local or address.is_multicast:
+        # The services of clouds that give out credentials are there.
+        return "nowhere"
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return "network"
+    return "internet" if address.is_global else "network"
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that is reached by this one."""
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.mcp.authorization.addresses import is_loopback
 from gaia.mcp.authorization.challenge import Challenge
 from gaia.mcp.authorization.config import (
     LOGIN_SECONDS,
@@ -23,6 +22,7 @@ from gaia.mcp.authorization.config import (
     OnAuthorization,
     auth_secrets,
 )
+from gaia.mcp.authorization.endpoint_policy import is_loopback
 from gaia.mcp.authorization.token_file import Login, Stamp, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from gaia.runtime.extras import missing

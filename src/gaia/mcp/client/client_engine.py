@@ -32,7 +32,6 @@ from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.tools.pins import PinGate, PinKind, pins_of_text
 from gaia.mcp.transports.base import ChannelTransport, MCPTransport
-from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.clock import Clock, require_seconds
 
 _MAX_INSTRUCTIONS = 64 * 1024
@@ -116,8 +115,6 @@ class ClientEngine:
         authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
-        if isinstance(transport, StdioTransport):
-            transport.pipe_loop = services.pipe_loop
         if self._clock is not None:
             services = msgspec.structs.replace(services, clock=self._clock)
         self._assemble(transport, self.options.or_else(defaults), services)

@@ -18,7 +18,6 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.supervision.client_features import RELAYED
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.tools.pins import pins_in
-from gaia.mcp.transports.loop_reader import PipeLoop
 
 
 class Origin:
@@ -76,10 +75,9 @@ class ClientFactory:
         self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
         """What each client was made of. Single entries are set and read, by any thread."""
 
-    def relay(self, pipe_loop: PipeLoop | None) -> None:
+    def relay(self) -> None:
         """See `ManagerEngine.relay`."""
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
-        self.services = msgspec.structs.replace(self.services, pipe_loop=pipe_loop)
 
     def origin_of(self, client: MCPClient) -> Origin | None:
         """What the client of a server was made of; None for one that was not made here."""

@@ -26,7 +26,6 @@ from gaia.mcp.tools.pins import ServerPins, default_pins
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.transports.base import MCPTransport
-from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.threads import DaemonPool
 from gaia.telemetry.content import ContentPolicy
@@ -200,8 +199,6 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """For clients whose login has none of its own."""
     recorders: Recorders = msgspec.field(default_factory=Recorders)
     """Where servers are recorded, if they are."""
-    pipe_loop: PipeLoop | None = None
-    """The event loop that reads and writes the pipes of servers that are processes; None: threads do."""
     on_event: Callable[[Event], None] = lambda _: None
     """Told of each event, on the thread that it happens on."""
     on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None

@@ -19,7 +19,6 @@ from gaia.mcp.rpc.recorder import Recorders
 from gaia.mcp.supervision.events import Event, Listeners, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.tools.naming import owner_of
 from gaia.mcp.tools.tool import MCPTool
-from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -56,13 +55,9 @@ class ManagerEngine:
     def _adopt_config(self, config: MCPConfig) -> None:
         self.config = config
 
-    def relay(self, pipe_loop: PipeLoop | None) -> None:
-        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
-
-        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
-        loop. With None, threads read.
-        """
-        self.factory.relay(pipe_loop)
+    def relay(self) -> None:
+        """Be the manager of a gateway, whose clients answer what servers ask. Called before the first connection."""
+        self.factory.relay()
 
     def client_of(self, name: str) -> MCPClient | None:
         """The client of a server that was started, whether it is connected yet or not; None if there is none."""

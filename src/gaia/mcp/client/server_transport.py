@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gaia.mcp.authorization.addresses import is_loopback
 from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
+from gaia.mcp.authorization.endpoint_policy import is_loopback
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.server_config import ServerConfig

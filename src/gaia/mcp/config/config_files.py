@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeGuard
 
-from gaia.mcp.config.key_hints import remark
+from gaia.mcp.config.entry_errors import remark
 from gaia.mcp.config.trust import ProjectFile, TrustStore, describe, digest
 from gaia.mcp.errors import ConfigError
 from gaia.runtime import json_file

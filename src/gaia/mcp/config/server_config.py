@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from gaia.mcp.authorization.config import AuthConfig
-from gaia.mcp.config.key_hints import limits, remark, similar_key
+from gaia.mcp.config.entry_errors import explained, limits, remark, similar_key, word_for
 from gaia.mcp.config.placement import Placement, Replicas
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
@@ -42,6 +41,20 @@ _STRICT: Mapping[str, type[msgspec.Struct]] = {
 }
 """A misspelt key would open, limit or place nothing, so in these objects unknown ones are errors."""
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
+_CHOICES = {
+    "type": get_args(ServerType),
+    "pinTools": get_args(PinMode),
+    "outputValidation": get_args(OutputMode),
+    "placement.engine": ("ray",),
+    "placement.strategy": ("spread", "pack"),
+    "placement.lifetime": ("driver", "detached"),
+    "instances": get_args(Instances),
+    "restart.restart": ("always", "on-failure", "never"),
+    "auth.type": tuple(map(str, _AUTH_KINDS)),
+    "auth.tokenAuth": ("basic", "post"),
+    "captureContent": MODES,
+    "captureContentTools": MODES,
+}
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -134,7 +147,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if not name:
             raise ConfigError(f"server {name!r}: it has no name; give it one that is not empty")
         if not isinstance(mapping, Mapping):
-            raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {_word_for(mapping)}")
+            raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {word_for(mapping)}")
         for key, similar in unknown_keys(mapping).items():
             if limits(key, similar, mapping.get(key)):
                 raise ConfigError(
@@ -144,12 +157,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         try:
             return msgspec.convert({**mapping, "name": name}, cls)
         except msgspec.ValidationError as error:
-            raise ConfigError(f"server {name!r}: {_explain(error, mapping)}") from error
+            raise ConfigError(f"server {name!r}: {explained(error, mapping, _CHOICES, _STRICT)}") from error
 
     def __post_init__(self) -> None:
         has_command, has_url = bool((self.command or "").strip()), bool((self.url or "").strip())
         if self.in_process is not None:
-            self._check_in_process(has_command or has_url)
+            if has_command or has_url or self.type is not None:
+                raise ValueError("in_process: the server lives in this program; remove command, url and type")
+            self._check_without_process("this one lives in this program")
         elif not has_command and not has_url:
             raise ValueError("command: missing; give the command that starts the server, or the url of a running one")
         if self.type is None and has_command and has_url:
@@ -159,7 +174,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
         if self.transport in ("http", "sse"):
-            self._check_without_process()
+            self._check_without_process("this one has a url")
         self._check_when_it_runs()
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
             require_seconds(name, getattr(self, name))
@@ -182,25 +197,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.standby and self.restart.restart == "never":
             raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
 
-    def _check_without_process(self) -> None:
-        if self.sandbox:
-            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
-        if self.standby:
-            raise ValueError("standby: only a server with a command can have one; this one has a url")
-        if self.max_memory is not None:
-            raise ValueError("max_memory: only for a server with a command; this one has a url")
-        if self.placement is not None:
-            raise ValueError("placement: only for a server with a command, which is started there; this one has a url")
-
-    def _check_in_process(self, is_elsewhere: bool) -> None:
-        if is_elsewhere or self.type is not None:
-            raise ValueError("in_process: the server lives in this program; remove command, url and type")
-        if self.sandbox:
-            raise ValueError("sandbox: only a server with a command can be started in one; this one has no process")
-        if self.max_memory is not None:
-            raise ValueError("max_memory: only for a server with a command; this one has no process")
-        if self.placement is not None:
-            raise ValueError("placement: only for a server with a command; this one lives in this program")
+    def _check_without_process(self, why: str) -> None:
+        """Raise ValueError for what only a server with a command can have."""
+        for name, problem in (
+            ("sandbox", "only a server with a command can be started in one"),
+            ("standby", "only a server with a command can have one"),
+            ("max_memory", "only for a server with a command"),
+            ("placement", "only for a server with a command, which is started there"),
+        ):
+            # One that lives in this program can have a stand-by.
+            if getattr(self, name) not in (None, False) and (name != "standby" or self.in_process is None):
+                raise ValueError(f"{name}: {problem}; {why}")
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "in-process"]:
@@ -292,95 +299,3 @@ def _unknown_in(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix
             meant = similar_key(str(key), known)
             found[f"{prefix}{key}"] = f"{prefix}{meant}" if meant else None
     return found
-
-
-# msgspec says what is wrong in terms of Python and of its own paths; users know JSON.
-
-_WORDS = {
-    "str": "a string",
-    "int": "a number",
-    "float": "a number",
-    "bool": "a boolean",
-    "array": "a list",
-    "list": "a list",
-    "object": "an object",
-    "dict": "an object",
-    "null": "null",
-    "InProcessServer": "a server object, which no file can hold",
-    "NoneType": "null",
-}
-_PLACE = r" - at (`key` in )?`\$(.*)`$"
-_NOT_A_CHOICE = r"Invalid (?:enum )?value (.*)"
-_UNKNOWN_FIELD = r"Object contains unknown field `([^`]*)`"
-_MISSING_FIELD = r"Object missing required field `(.*)`"
-_MISMATCH = r"Expected `([^`]*)`, got `([^`]*)`"
-_CHOICES = {
-    "type": get_args(ServerType),
-    "pinTools": get_args(PinMode),
-    "outputValidation": get_args(OutputMode),
-    "placement.engine": ("ray",),
-    "placement.strategy": ("spread", "pack"),
-    "placement.lifetime": ("driver", "detached"),
-    "instances": get_args(Instances),
-    "restart.restart": ("always", "on-failure", "never"),
-    "auth.type": tuple(map(str, _AUTH_KINDS)),
-    "auth.tokenAuth": ("basic", "post"),
-    "captureContent": MODES,
-    "captureContentTools": MODES,
-}
-
-
-def _explain(error: msgspec.ValidationError, mapping: Mapping[str, Any]) -> str:
-    place = re.search(_PLACE, str(error))
-    problem = re.sub(_PLACE, "", str(error))
-    where = _resolve(place[2].removeprefix("."), mapping) if place else ""
-    if isinstance(error.__cause__, ValueError):
-        # Our own check of a whole object, which begins with the field.
-        field, _, problem = str(error.__cause__).partition(": ")
-        where = f"{where}.{_camel(field)}".removeprefix(".")
-    elif place and place[1]:
-        problem = "the keys must be strings"
-    elif (choices := _choices(where)) and (match := re.fullmatch(_NOT_A_CHOICE, problem)):
-        problem = f"expected one of {', '.join(choices)}, got {match[1]}"
-    elif match := re.fullmatch(_MISMATCH, problem):
-        expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
-        if match[2] == "float":
-            expected = expected.replace("a number", "a whole number")
-        problem = f"expected {expected}, got {_WORDS.get(match[2], match[2])}"
-    elif match := re.fullmatch(_UNKNOWN_FIELD, problem):
-        known = _STRICT[where].__struct_encode_fields__
-        similar = similar_key(match[1], list(known))
-        problem = remark(match[1], similar) + ("" if similar else f"; expected some of {', '.join(known)}")
-    elif match := re.fullmatch(_MISSING_FIELD, problem):
-        where = f"{where}.{match[1]}".removeprefix(".")
-        problem = f"missing; expected one of {', '.join(choices)}" if (choices := _choices(where)) else "missing"
-    else:
-        problem = problem[:1].lower() + problem[1:]
-    return f"{where}: {problem}" if where else problem
-
-
-def _choices(where: str) -> tuple[str, ...] | None:
-    return _CHOICES.get(where) or _CHOICES.get(where.partition(".")[0])
-
-
-def _resolve(path: str, mapping: Mapping[str, Any]) -> str:
-    """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary it stumbled over."""
-    where, dots, _ = path.partition("[...]")
-    if not dots:
-        return path
-    choices = _CHOICES.get(where)
-    wrong = (
-        key
-        for key, value in mapping[where].items()
-        if not isinstance(value, str) or (choices is not None and value not in choices)
-    )
-    return f"{where}.{next(wrong)}"
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
-def _word_for(value: object) -> str:
-    return _WORDS.get(type(value).__name__, type(value).__name__)

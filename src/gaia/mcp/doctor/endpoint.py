@@ -34,9 +34,8 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
         # The client's own: what it does with the URL and with the environment is what is checked.
         import httptools  # noqa: F401 - what the client itself needs
 
-        from gaia.http.proxies import Proxies
         from gaia.http.streams import tls_context
-        from gaia.http.url import Url
+        from gaia.http.url import Proxies, Url
     except ModuleNotFoundError as error:
         remedy = f"Run: {install_command('http')}"
         yield failed("address", f"servers over HTTP need the package {error.name}, which is not installed", remedy)

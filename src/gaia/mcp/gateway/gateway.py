@@ -30,7 +30,6 @@ from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.pattern_check import PatternCheck
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus, clients_of, limits_of, session_status
-from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
@@ -158,7 +157,7 @@ class Gateway:
         self._servers.start(running_loop_work())
         self._tick()
         if self._owns_manager:
-            self.manager._engine.relay(running_pipe_loop())
+            self.manager._engine.relay()
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:

@@ -84,32 +84,32 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
         content = {"type": "text", "text": text}
         return {"role": "assistant", "content": content, "model": model, "stopReason": stop_reason}
 
-    @classmethod
-    def from_params(cls, server: str, params: Mapping[str, Any], *, tools: bool) -> SamplingRequest:
-        """Read the params of a ``sampling/createMessage``; `tools` says whether the client offers them.
 
-        Raises `Refusal`.
-        """
-        if not tools and (params.get("tools") is not None or params.get("toolChoice") is not None):
-            raise Refusal(INVALID_PARAMS, "tools: the client does not offer sampling with tools")
-        messages = required(params, "messages", list)
-        _check_tool_results(messages)
-        temperature = params.get("temperature")
-        if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
-            raise Refusal(INVALID_PARAMS, "temperature: of the wrong type")
-        return cls(
-            server=server,
-            messages=messages,
-            max_tokens=required(params, "maxTokens", int),
-            system_prompt=optional(params, "systemPrompt", str),
-            model_preferences=optional(params, "modelPreferences", dict) or {},
-            temperature=temperature,
-            stop_sequences=optional(params, "stopSequences", list) or [],
-            include_context=optional(params, "includeContext", str),
-            metadata=optional(params, "metadata", dict) or {},
-            tools=optional(params, "tools", list) or [],
-            tool_choice=optional(params, "toolChoice", dict),
-        )
+def sampling_request(server: str, params: Mapping[str, Any], *, tools: bool) -> SamplingRequest:
+    """Read the params of a ``sampling/createMessage``; `tools` says whether the client offers them.
+
+    Raises `Refusal`.
+    """
+    if not tools and (params.get("tools") is not None or params.get("toolChoice") is not None):
+        raise Refusal(INVALID_PARAMS, "tools: the client does not offer sampling with tools")
+    messages = required(params, "messages", list)
+    _check_tool_results(messages)
+    temperature = params.get("temperature")
+    if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
+        raise Refusal(INVALID_PARAMS, "temperature: of the wrong type")
+    return SamplingRequest(
+        server=server,
+        messages=messages,
+        max_tokens=required(params, "maxTokens", int),
+        system_prompt=optional(params, "systemPrompt", str),
+        model_preferences=optional(params, "modelPreferences", dict) or {},
+        temperature=temperature,
+        stop_sequences=optional(params, "stopSequences", list) or [],
+        include_context=optional(params, "includeContext", str),
+        metadata=optional(params, "metadata", dict) or {},
+        tools=optional(params, "tools", list) or [],
+        tool_choice=optional(params, "toolChoice", dict),
+    )
 
 
 def sampling_result(answer: object) -> dict[str, Any]:
@@ -217,26 +217,26 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The person made no choice, and closed the window for example."""
         return ElicitationAnswer("cancel")
 
-    @classmethod
-    def from_params(
-        cls, server: str, params: Mapping[str, Any], modes: tuple[ElicitationMode, ...]
-    ) -> ElicitationRequest:
-        """Read the params of an ``elicitation/create``. Raises `Refusal`, for a mode that is not offered too."""
-        mode = optional(params, "mode", str) or "form"
-        if mode not in modes:
-            raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {mode[:20]!r}")
-        message = required(params, "message", str)
-        if mode == "url":
-            url, identifier = required(params, "url", str), optional(params, "elicitationId", str)
-            if (page := web_page(url)) is None:
-                raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
-            return cls(server=server, message=message, mode="url", url=page, elicitation_id=identifier)
-        schema = required(params, "requestedSchema", dict)
-        try:
-            JsonSchema(schema)
-        except SchemaUnusable as error:
-            raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
-        return cls(server=server, message=message, requested_schema=schema)
+
+def elicitation_request(
+    server: str, params: Mapping[str, Any], modes: tuple[ElicitationMode, ...]
+) -> ElicitationRequest:
+    """Read the params of an ``elicitation/create``. Raises `Refusal`, for a mode that is not offered too."""
+    mode = optional(params, "mode", str) or "form"
+    if mode not in modes:
+        raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {mode[:20]!r}")
+    message = required(params, "message", str)
+    if mode == "url":
+        url, identifier = required(params, "url", str), optional(params, "elicitationId", str)
+        if (page := web_page(url)) is None:
+            raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
+        return ElicitationRequest(server=server, message=message, mode="url", url=page, elicitation_id=identifier)
+    schema = required(params, "requestedSchema", dict)
+    try:
+        JsonSchema(schema)
+    except SchemaUnusable as error:
+        raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
+    return ElicitationRequest(server=server, message=message, requested_schema=schema)
 
 
 def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gaia.mcp.errors import CallCancelled, Delivery, InvalidResponse, MCPError, ServerCrashed
 from gaia.mcp.protocol.messages import value_size
@@ -23,6 +23,9 @@ from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import Deadlines
 from gaia.runtime.log import exception_text, get_logger
 from gaia.runtime.threads import DaemonPool, PoolExhausted
+
+if TYPE_CHECKING:
+    from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
 
@@ -44,11 +47,13 @@ class SubmittedRequest:
     client's threads for steps. A subclass decides what happens at the end: see `ended`.
     """
 
-    __slots__ = ("_cancellation", "exchange", "requests", "under_way")
+    __slots__ = ("_cancellation", "exchange", "loop", "requests", "under_way")
 
     def __init__(self, requests: RequestClient, exchange: RequestExchange) -> None:
         self.requests = requests
         self.exchange = exchange
+        self.loop: LoopWork | None = None
+        """The event loop whose task waits for the end; None: a thread does, or may."""
         self.under_way: Call | InputRequests | None = None
         """The round, or what it waits for before the next one."""
         self._cancellation: CallCancelled | None = None
@@ -160,6 +165,7 @@ class SubmittedRequest:
     def _send(self) -> None:
         requests = self.requests
         call = requests.session.new_call(self.exchange, self.answered, self.progressed if self.wants_progress else None)
+        call.loop = self.loop
         self._begin(call)
         call.start(requests.deadlines)
 

@@ -18,7 +18,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import orjson
@@ -33,6 +33,9 @@ from gaia.mcp.rpc.channel import Errand
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle, Deadlines
 from gaia.runtime.interruption import end_once
+
+if TYPE_CHECKING:
+    from gaia.runtime.loop_work import LoopWork
 
 ProgressSink = Callable[[Mapping[str, Any]], None]
 
@@ -124,6 +127,8 @@ class Call(msgspec.Struct, eq=False):
     """Where `perform` and `start` submit it."""
     owner: RequestOwner | None = None
     """The client of a gateway for which it is made. Its result is not decoded then: it is in `raw`."""
+    loop: LoopWork | None = None
+    """The event loop whose task waits for its end; None: a thread does."""
 
     # Below is what becomes of it; no argument.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
 from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import OversizedLine
+
+if TYPE_CHECKING:
+    from gaia.runtime.loop_work import LoopWork
 
 
 class Errand(Protocol):
@@ -47,6 +50,14 @@ class Outgoing(Protocol):
     def params(self) -> Mapping[str, Any] | None: ...
 
     @property
+    def bound(self) -> bool:
+        """Whether it is the supervisor's own, and not a request of the application."""
+
+    @property
+    def loop(self) -> LoopWork | None:
+        """The event loop whose task waits for the answer; None: a thread does."""
+
+    @property
     def ended(self) -> bool:
         """Whether no answer is needed any more: the request was answered or given up."""
 
@@ -69,6 +80,8 @@ class Frame(msgspec.Struct, frozen=True):
     method: str | None = None
     params: Mapping[str, Any] | None = None
     id: ClassVar[None] = None
+    bound: ClassVar[bool] = True
+    loop: ClassVar[None] = None
     ended: ClassVar[bool] = False
     deadline: ClassVar[float] = math.inf
 

@@ -130,6 +130,8 @@ class _Answer:
     """A response on its way; see `Outgoing`. It leaves the backlog when it is written."""
 
     id: ClassVar[None] = None
+    bound: ClassVar[bool] = True
+    loop: ClassVar[None] = None
     method: ClassVar[None] = None
     params: ClassVar[None] = None
     ended: ClassVar[bool] = False

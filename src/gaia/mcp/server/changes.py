@@ -1,4 +1,4 @@
-"""What clients are told unasked: `Changes` of what an agent offers, and log messages.
+"""Tells clients unasked: `ChangeNotifier` of changes in what an agent offers, and which log messages they want.
 
 Up to revision 2025-11-25 a client has a session, in which it subscribes to single resources and sets a log level.
 Since 2026-07-28 it keeps a ``subscriptions/listen`` request open, which the SDK serves from a bus, and each request
@@ -43,7 +43,7 @@ LOG_LEVEL_KEY = "gaia.logging_level"
 """In the SDK's state of a session."""
 
 
-class Changes:
+class ChangeNotifier:
     """Tells the clients. Its methods run on the event loop."""
 
     def __init__(self) -> None:

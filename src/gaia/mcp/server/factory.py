@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.calls import Calls
-from gaia.mcp.server.changes import Changes
+from gaia.mcp.server.changes import ChangeNotifier
 from gaia.mcp.server.handlers import Handlers
 from gaia.serving.threads import WorkerThreads
 from gaia.telemetry import attributes as names
@@ -118,7 +118,7 @@ class ServedAgent:
     server: Server[None]
     calls: Calls
     threads: WorkerThreads
-    changes: Changes
+    changes: ChangeNotifier
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -136,7 +136,7 @@ def create_server(agent: ServableAgent, *, max_threads: int = 32, transport: str
     """Not running yet: `stdio` and `http` bring the transport, whose OpenTelemetry name is `transport`."""
     threads = WorkerThreads(max_threads)
     calls = Calls(threads)
-    changes = Changes()
+    changes = ChangeNotifier()
     handlers = Handlers(agent, calls)
     info = agent.get_mcp_server_info()
     server = AgentServer(

@@ -16,8 +16,10 @@ from gaia.mcp.protocol.server_questions import (
     ElicitationRequest,
     Root,
     SamplingRequest,
+    elicitation_request,
     elicitation_result,
     root_list,
+    sampling_request,
     sampling_result,
 )
 from gaia.mcp.supervision.callbacks import require_runs_on_thread
@@ -126,13 +128,11 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         """
         if method == "elicitation/create":
             assert self.on_elicitation is not None, "it is offered"
-            request = ElicitationRequest.from_params(server, params, self.elicitation_modes)
+            request = elicitation_request(server, params, self.elicitation_modes)
             return elicitation_result(request, self.on_elicitation(request))
         if method == "sampling/createMessage":
             assert self.on_sampling is not None, "it is offered"
-            return sampling_result(
-                self.on_sampling(SamplingRequest.from_params(server, params, tools=self.sampling_tools))
-            )
+            return sampling_result(self.on_sampling(sampling_request(server, params, tools=self.sampling_tools)))
         assert self.roots is not None, "it is offered"
         return self.roots.listing()
 

@@ -11,14 +11,12 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.call_queue import CallQueue, Refusal
-from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import GaveUp, ServerState
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.login import Logins
 from gaia.mcp.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
-from gaia.mcp.supervision.replacement import Replacements
-from gaia.mcp.supervision.spare import Spare
-from gaia.mcp.supervision.status import Condition
+from gaia.mcp.supervision.spare import Replacements, Spare
+from gaia.mcp.supervision.status import ServerCore
 from gaia.runtime.event_loop import EventLoop, Timer
 from gaia.runtime.log import get_logger
 
@@ -52,10 +50,7 @@ class FollowUp:
 
     def __init__(
         self,
-        context: SupervisionContext,
-        loop: EventLoop,
-        call_queue: CallQueue,
-        condition: Condition,
+        core: ServerCore,
         recovery: Recovery,
         spare: Spare,
         replacements: Replacements,
@@ -64,11 +59,9 @@ class FollowUp:
         on_settled: Callable[[], None],
     ) -> None:
         """`on_settled` is called when the server is given up, for now or for good."""
-        self._context = context
+        self._context, self._loop, self._call_queue, self._condition = core
+        context, loop = core.context, core.loop
         self._name = context.name
-        self._loop = loop
-        self._call_queue = call_queue
-        self._condition = condition
         self._recovery = recovery
         self._spare = spare
         self._replacements = replacements

@@ -9,8 +9,10 @@ import enum
 import math
 import random
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from types import ModuleType
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -48,6 +50,9 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """How long an open circuit refuses calls; doubles each time that it opens, until the server is stable."""
     stable_after: float = 30.0
     """A server that was ready for this long is stable: its next restart is immediate, and the wait after that short."""
+    wait: Callable[..., float] | None = None
+    """A wait strategy of tenacity, such as ``tenacity.wait_fixed(2)``, in place of `initial_delay`, `max_delay`,
+    `multiplier` and `jitter`. For policies in code; a configuration file cannot hold one."""
 
     def __post_init__(self) -> None:
         if self.restart not in ("always", "on-failure", "never"):
@@ -63,6 +68,8 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError(f"multiplier: must be a number from 1 upwards, got {self.multiplier!r}")
         if not (is_number(self.jitter) and 0 <= self.jitter < 1):
             raise ValueError(f"jitter: must be a fraction from 0 to below 1, got {self.jitter!r}")
+        if self.wait is not None and not callable(self.wait):
+            raise ValueError(f"wait: expected a wait strategy of tenacity (in code, not in a file), got {self.wait!r}")
         if type(self.max_restarts) is not int or self.max_restarts < 0:
             raise ValueError(f"max_restarts: must be a whole number from 0 upwards, got {self.max_restarts!r}")
 
@@ -99,8 +106,8 @@ class RestartTracker:
         self._policy = policy
         self._rng = rng
         self._ready_since: float | None = None
-        self._attempt = 0
-        """Restarts since the last immediate one."""
+        self._backoff: Iterator[float] | None = None
+        """The waits before restarts since the last immediate one."""
         self._restarts: deque[float] = deque()
         """When the restarts of the current window were granted, oldest first."""
         self._renewals: deque[float] = deque()
@@ -159,9 +166,8 @@ class RestartTracker:
         at_once = has_worked or (was_ready and not self._restarts)
         self._restarts.append(now)
         if at_once:
-            self._attempt = 0
+            self._backoff = None
             return Retry(0.0)
-        self._attempt += 1
         return Retry(self._delay())
 
     def _open(self, now: float) -> OpenCircuit:
@@ -171,21 +177,14 @@ class RestartTracker:
         return OpenCircuit(until)
 
     def _delay(self) -> float:
-        policy = self._policy
-        tenacity = load_backoff()
-        if tenacity is None:
-            return policy.max_delay
-        backoff = tenacity.wait_exponential(
-            multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
-        )
-        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-        state.attempt_number = self._attempt
-        wait: float = backoff(state)
-        return wait * self._rng.uniform(1 - policy.jitter, 1 + policy.jitter)
+        if load_backoff() is None:
+            return self._policy.max_delay
+        self._backoff = self._backoff or _backoff(self._policy, self._rng)
+        return max(0.0, next(self._backoff))
 
 
-def load_backoff() -> Any:
-    """What the waits are reckoned with; None if it cannot be loaded now. Quick from the second time on.
+def load_backoff() -> ModuleType | None:
+    """tenacity, which reckons the waits; None if it cannot be loaded now. Quick from the second time on.
 
     Not loaded with this module, because few programs ever see a server crash, and it imports asyncio.
     """
@@ -195,6 +194,23 @@ def load_backoff() -> Any:
         # The process may have no descriptor left, for the import as for the server.
         return None
     return tenacity
+
+
+def _backoff(policy: RestartPolicy, rng: random.Random) -> Iterator[float]:
+    """The wait before each restart, in seconds."""
+    import tenacity
+
+    waits: list[float] = []
+    strategy = policy.wait or tenacity.wait_exponential(
+        multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
+    )
+    # tenacity is told of one failed attempt after the other, and "sleeps" by noting how long it would.
+    for attempt in tenacity.Retrying(wait=strategy, sleep=waits.append):
+        if waits:
+            jitter = 1.0 if policy.wait else rng.uniform(1 - policy.jitter, 1 + policy.jitter)
+            yield waits.pop() * jitter
+        with attempt:
+            raise MCPError("the start came to nothing")
 
 
 class Loss(msgspec.Struct, frozen=True):

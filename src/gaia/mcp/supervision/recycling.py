@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 
 from gaia.mcp.rpc.counted_connection import CountedConnection
-from gaia.mcp.supervision.call_queue import CallQueue
-from gaia.mcp.supervision.context import RecyclingLimits, RecyclingReason, SupervisionContext
+from gaia.mcp.supervision.context import RecyclingLimits, RecyclingReason
 from gaia.mcp.supervision.generation import Generation
+from gaia.mcp.supervision.status import ServerCore
 from gaia.runtime.clock import Clock
 from gaia.runtime.event_loop import EventLoop, Timer
 from gaia.runtime.log import exception_text, get_logger
@@ -130,13 +130,9 @@ class Idling:
     the client is subscribed to resources.
     """
 
-    def __init__(
-        self, context: SupervisionContext, loop: EventLoop, call_queue: CallQueue, stop: Callable[[], object]
-    ) -> None:
+    def __init__(self, core: ServerCore, stop: Callable[[], object]) -> None:
         """`stop` is called when the server was not used for `context.idle_stop` seconds. Sets the timer IDLE."""
-        self._context = context
-        self._loop = loop
-        self._call_queue = call_queue
+        self._context, self._loop, self._call_queue, _ = core
         self._stop = stop
         self._watched: CountedConnection | None = None
         self._seen_request = 0.0

@@ -20,17 +20,15 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
+from gaia.mcp.supervision.draining import DrainingConnections, Stopping
 from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.mcp.supervision.follow_up import EXITED, NEW_LOGIN, FollowUp, Trial
 from gaia.mcp.supervision.generation import Generation
-from gaia.mcp.supervision.leaving import Leaving
 from gaia.mcp.supervision.maintenance import Maintenance
 from gaia.mcp.supervision.policy import GiveUp, Loss, Recovery
 from gaia.mcp.supervision.recycling import Idling, Recycling
-from gaia.mcp.supervision.replacement import OnReplaced, Replacements
-from gaia.mcp.supervision.spare import Spare
-from gaia.mcp.supervision.status import Condition
-from gaia.mcp.supervision.stopping import Stopping
+from gaia.mcp.supervision.spare import OnReplaced, Replacements, Spare
+from gaia.mcp.supervision.status import Condition, ServerCore
 from gaia.runtime.event_loop import EventLoop, Timer, run_all
 from gaia.runtime.log import exception_text, get_logger
 
@@ -78,37 +76,23 @@ class ServerLifecycle:
         self._spans = LifecycleSpans(context.observer, context.executor)
         self._recovery = Recovery(context.policy, context.negotiation, context.rng)
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
-        self._leaving = Leaving(context, loop, self.call_queue, self._admit_again, self._left)
-        self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
+        core = ServerCore(context, loop, self.call_queue, self.condition)
+        self._draining = DrainingConnections(core, self._admit_again, self._left)
+        self._spare = Spare(core, self._draining, self)
         self.condition.standby = lambda: self._spare.status
         self._recycling = Recycling(
             context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
         )
-        self._idling = Idling(context, loop, self.call_queue, self._rest)
+        self._idling = Idling(core, self._rest)
         self._resting: Generation | None = None
         """The process that was stopped because it was idle, until it has ended."""
-        self._replacements = Replacements(
-            context, self.call_queue, self.condition, self._spare, self._leaving, self._replace_by
-        )
-        self.follow_up = FollowUp(
-            context,
-            loop,
-            self.call_queue,
-            self.condition,
-            self._recovery,
-            self._spare,
-            self._replacements,
-            self._spans,
-            self,
-            on_settled,
-        )
+        self._replacements = Replacements(core, self._spare, self._draining, self._replace_by)
+        self.follow_up = FollowUp(core, self._recovery, self._spare, self._replacements, self._spans, self, on_settled)
         self._logins = self.follow_up.logins
         self.stopping = Stopping(
-            context,
-            self.call_queue,
-            self.condition,
-            self._leaving,
-            self._replacements,
+            core,
+            self._draining,
+            self._replacements.done,
             self._logins,
             self._spans,
             (self._idling.end, self._recycling.end, self._spare.end, self._trial.end),
@@ -277,7 +261,7 @@ class ServerLifecycle:
         generation = self.condition.current
         assert generation is not None, "a server that is lost is not on trial"
         # What was taken back from a lost server may still be written to it.
-        withdrawn = not self._leaving.may_write_any
+        withdrawn = not self._draining.may_write_any
         self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
         if self._context.standby and (withdrawn or len(self.call_queue) == 0):
             # Starting it takes this thread some milliseconds, for which calls do not wait: `_admit_again` comes soon.
@@ -385,7 +369,7 @@ class ServerLifecycle:
             self._idling.end,
             self._recycling.end,
             self._spare.end,
-            lambda: self._leaving.let_go(generation, math.inf),
+            lambda: self._draining.let_go(generation, math.inf),
             lambda: self._recovery.replaced(
                 self._context.clock.monotonic(), has_answered=generation.connection.has_answered
             ),
@@ -433,11 +417,11 @@ class ServerLifecycle:
         elif generation is self._spare.generation:
             self._spare.lost(None)
         else:
-            self._leaving.ended(generation)
+            self._draining.ended(generation)
 
     def _hung(self, generation: Generation) -> None:
         if generation is not self.condition.current:
-            self._leaving.hung(generation)
+            self._draining.hung(generation)
             return
         logger.warning("server_hung", server=self._name, pid=self.condition.pid)
         timeout = self._context.health_timeout
@@ -472,7 +456,7 @@ class ServerLifecycle:
             self.condition.move_to(ServerState.RESTARTING, reason)
         if was_ready and self._spare.generation is not None:
             # What follows does not wait until the lost one has ended.
-            self._leaving.end(generation, loss)
+            self._draining.end(generation, loss)
             self.condition.current = None
             self.follow_up.lost(loss, ending)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,11 +16,25 @@ from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.policy import Loss
-from gaia.mcp.supervision.spare import StandbyStatus
+from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.locks import reentrant_lock
 
 _WINDOW = 512
 """How many of the last calls the percentiles cover."""
+
+
+class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that waits to take over when the server is lost. Durations in seconds."""
+
+    state: Literal["starting", "ready", "retrying"]
+    """``starting``: it is being started and greeted. ``ready``: it takes over at once. ``retrying``: it has failed, or
+    was not started yet, and is started in `retry_in`."""
+    pid: int | None = None
+    """Its process; None while there is none."""
+    retry_in: float | None = None
+    """Until its next start; None unless it is ``retrying``."""
+    last_error: str | None = None
+    """The last thing that went wrong with a stand-by of this server; None if nothing has."""
 
 
 class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,3 +304,12 @@ class Condition:
             return None
         self.restarts += 1
         return now - since
+
+
+class ServerCore(NamedTuple):
+    """What all parts of one server's supervision work on. Belongs to the supervisor's thread."""
+
+    context: SupervisionContext
+    loop: EventLoop
+    call_queue: CallQueue
+    condition: Condition

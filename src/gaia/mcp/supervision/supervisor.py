@@ -25,8 +25,8 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.exchange_runner import CallAnswered
-from gaia.mcp.supervision.replacement import OnReplaced
 from gaia.mcp.supervision.server_lifecycle import ServerLifecycle
+from gaia.mcp.supervision.spare import OnReplaced
 from gaia.runtime import log
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.event_loop import EventLoop, Task

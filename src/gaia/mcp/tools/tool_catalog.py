@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.supervision.events import ToolsChanged
-from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool import MCPTool, tool_from_listing
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
@@ -125,7 +125,7 @@ class ToolCatalog:
                 logger.warning("tools_ignored", server=self._server, ignored=ignored, kept=number, limits=limits)
                 return
             try:
-                tool = MCPTool.from_listing(definition)
+                tool = tool_from_listing(definition)
                 room -= size_within_limits(definition)
             except InvalidResponse as error:
                 name = definition.get("name") if isinstance(definition, dict) else None

@@ -6,6 +6,9 @@ fit into the pipe is left to the writer thread, which waits for the server to re
 
 Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
 sent, and its caller can still take it back.
+
+An event loop whose tasks make several calls in one turn has them written together at the end of the turn, which wakes
+up the server once. A call that comes alone is written at once.
 """
 
 from __future__ import annotations
@@ -15,13 +18,18 @@ import os
 import queue
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from gaia.mcp.rpc.channel import Outgoing
+from gaia.mcp.transports.pipe_reader import PipeReader
 from gaia.runtime.log import get_logger
 from gaia.runtime.threads import EngineThread
+
+if TYPE_CHECKING:
+    from gaia.runtime.loop_work import LoopWork
 
 try:
     import fcntl
@@ -36,13 +44,34 @@ _POLL_MILLISECONDS = 100
 
 _JOIN_SECONDS = 2.0
 
+_ALONE_SECONDS = 100e-6
+"""A call that comes so long after the last one is taken to be alone in its turn: reading one takes half as long."""
+
 
 class PipeWriter:
     """The only writer of one pipe. `send` may be called from any thread."""
 
-    def __init__(self, pipe: IO[bytes], name: str, *, max_pending: int, on_broken: Callable[[], None]) -> None:
-        """`on_broken` is called, from any thread, when the server has closed its end."""
+    def __init__(
+        self,
+        pipe: IO[bytes],
+        name: str,
+        *,
+        max_pending: int,
+        on_broken: Callable[[], None],
+        reader: PipeReader,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`on_broken` is called, from any thread, when the server has closed its end.
+
+        `reader` reads the answers, and is told when another thread or loop than before makes requests.
+        """
         self._pipe = pipe
+        self._reader = reader
+        self._now = now
+        self._sent_at = 0.0
+        """When a loop sent something the last time; approximate."""
+        self._turn_of: LoopWork | None = None
+        """The loop at the end of whose turn the outbox is written."""
         self._descriptor = pipe.fileno()
         self._max_pending = max_pending
         self._on_broken = on_broken
@@ -76,7 +105,13 @@ class PipeWriter:
             return False
         if self._writing_in is not None and self._writing_in == threading.get_ident() and item.id is not None:
             return False
+        loop = item.loop
+        reader = self._reader
+        if loop is not reader.expected or reader.sleeps:
+            reader.requested(item)
         outbox.append(item)
+        if loop is not None and loop.is_current() and self._joins_turn(loop):
+            return True
         if not self._write_inline:
             self._wake.put(None)
         elif not self._turn.locked():
@@ -92,22 +127,24 @@ class PipeWriter:
                     self._wake.put(None)
         return True
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether something waits to be written."""
-        return bool(self._outbox)
-
-    def put(self, item: Outgoing) -> bool:
-        """Leave `item` for `flush`, which has to follow. False if too much is already waiting."""
-        if len(self._outbox) >= self._max_pending:
+    def _joins_turn(self, loop: LoopWork) -> bool:
+        """Whether what the loop sends is written at the end of its turn. On the loop's thread."""
+        now = self._now()
+        is_alone = now - self._sent_at > _ALONE_SECONDS
+        self._sent_at = now
+        if self._turn_of is loop:
+            return True
+        if is_alone or not self._write_inline or (running := loop.loop) is None:
             return False
-        self._outbox.append(item)
+        self._turn_of = loop
+        running.call_soon(self._end_turn)
         return True
 
-    def flush(self) -> None:
-        """Write what waits, as far as the server reads. A thread that is writing now does so instead."""
+    def _end_turn(self) -> None:
+        """Write what waits, unless a thread is writing now, which does so instead."""
+        self._turn_of = None
         try:
-            if not self._turn.locked():
+            if self._outbox and not self._turn.locked():
                 with self._turn:
                     self._writing_in = threading.get_ident()
                     self._flush()

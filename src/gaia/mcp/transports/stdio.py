@@ -14,7 +14,6 @@ from gaia.mcp.rpc.channel import Channel, ChannelListener
 from gaia.mcp.transports.base import StandaloneTransport
 from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
 from gaia.mcp.transports.fork_server import fork_server
-from gaia.mcp.transports.loop_reader import PipeLoop
 from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from gaia.runtime.log import enable_debug
@@ -32,9 +31,6 @@ class StdioTransport(StandaloneTransport):
     """
 
     network_transport = "pipe"
-
-    pipe_loop: PipeLoop | None = None
-    """The event loop that reads the output of the server's next starts; None: a thread of each start does."""
 
     tracer: Sequence[str] = ()
     """A command that starts a sandbox and watches what happens in it; it ends as the sandbox does. For the doctor."""
@@ -126,7 +122,6 @@ class StdioTransport(StandaloneTransport):
                 max_message_bytes=self._max_message_bytes,
                 max_pending=self._max_pending,
                 cage=caged,
-                pipe_loop=self.pipe_loop,
             )
         except BaseException:
             if caged is not None:

@@ -21,15 +21,14 @@ from gaia.mcp.protocol.framing import LineFramer
 from gaia.mcp.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.transports.base import open_channels
 from gaia.mcp.transports.direct_process import DirectProcess
-from gaia.mcp.transports.loop_reader import LoopReader, PipeLoop
-from gaia.mcp.transports.loop_writer import LoopWriter
+from gaia.mcp.transports.pipe_reader import PipeReader
 from gaia.mcp.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.transports.process import ServerProcess
 from gaia.mcp.transports.reaped_process import ReapedProcess
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
-from gaia.runtime.threads import EngineThread, with_pauses
+from gaia.runtime.threads import EngineThread
 from gaia.runtime.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -62,11 +61,8 @@ class StdioChannel:
         max_message_bytes: int,
         max_pending: int,
         cage: Cage | None = None,
-        pipe_loop: PipeLoop | None = None,
     ) -> None:
         """Start the server and the threads; `argv` and `environment` are those of its `cage`, if it has one.
-
-        With a `pipe_loop` that reads the server's output, instead of a thread.
 
         Raises StartFailed; nothing is left behind then.
         """
@@ -77,7 +73,8 @@ class StdioChannel:
         self._framer = LineFramer(max_message_bytes)
         self._stderr = StderrTail(name, redact)
         self.stderr_tail = self._stderr.text
-        self._readers: list[threading.Thread | LoopReader] = []
+        self._readers: list[threading.Thread] = []
+        self._reader: PipeReader | None = None
         self._drained_by: float | None = None
         """When no more is waited for that the server wrote before it ended; None until it has. Of two threads that set
         it, both are right."""
@@ -90,9 +87,11 @@ class StdioChannel:
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
-            if pipe_loop is None or not self._read_on(pipe_loop, f"{thread_name}-reader"):
-                self._start(f"{thread_name}-reader", self._read_stdout)
-            self._writer = self._new_writer(thread_name, max_pending, pipe_loop)
+            reader = self._reader = self._new_reader()
+            self._start(f"{thread_name}-reader", lambda: self._read_stdout(reader))
+            self._writer = PipeWriter(
+                self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed, reader=reader
+            )
             self.send = self._writer.send
             """See `Channel.send`. Every call passes here, so there is no method in between."""
         except BaseException as error:
@@ -100,12 +99,6 @@ class StdioChannel:
             if isinstance(error, RuntimeError):
                 raise StartFailed(f"no threads for the server: {error}") from error
             raise
-
-    def _new_writer(self, thread_name: str, max_pending: int, loop: PipeLoop | None) -> PipeWriter:
-        pipe, on_broken = self._process.stdin, self._input_closed
-        if loop is None:
-            return PipeWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken)
-        return LoopWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken, loop=loop)
 
     def is_alive(self) -> bool:
         return not self.is_forked and self._process.wait(0) is None
@@ -195,10 +188,13 @@ class StdioChannel:
     def _drain(self, timeout: float) -> bool:
         """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""
         deadline = time.monotonic() + timeout
-        for reader in self._readers:
-            if reader is not threading.current_thread():
-                reader.join(max(0.0, deadline - time.monotonic()))
-        return not any(reader.is_alive() for reader in self._readers)
+        if self._reader is not None:
+            # A loop that is blocked or closed does not read to the end.
+            self._reader.look()
+        for thread in self._readers:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._readers)
 
     def _with_stderr(self, ending: Ending) -> Ending:
         if self._cage is not None:
@@ -212,31 +208,24 @@ class StdioChannel:
         thread.start()
         self._readers.append(thread)
 
-    def _read_on(self, loop: PipeLoop, name: str) -> bool:
-        """Have an event loop read the output; False if it is closed."""
-        pipe = self._process.stdout
-        read, received = _Chunks(pipe.fileno()).read, self._listener.message_received
-        reader = LoopReader(pipe, name, loop, read, self._framer.lines, received, self._output_ended)
-        self._readers.append(reader)
-        if reader.start():
-            return True
-        self._readers.remove(reader)
-        return False
+    def _new_reader(self) -> PipeReader:
+        pipe, listener = self._process.stdout, self._listener
+        read = _Chunks(pipe.fileno()).read
+        return PipeReader(
+            pipe,
+            read,
+            self._framer.lines,
+            listener.message_received,
+            listener.channel_ended,
+            listener.awaits_answers,
+        )
 
-    def _read_stdout(self) -> None:
-        lines, received = self._framer.lines, self._listener.message_received
-        with self._process.stdout as pipe:
-            for chunk in _chunks(pipe):
-                for line in with_pauses(lines(chunk)):
-                    received(line)
-        self._output_ended()
-
-    def _output_ended(self) -> None:
-        received = self._listener.message_received
+    def _read_stdout(self, reader: PipeReader) -> None:
+        reader.run()
         try:
             rest = self._framer.finish()
             if rest is not None:
-                received(rest)
+                self._listener.message_received(rest)
         finally:
             self._listener.channel_ended()
 

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
-from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, elicitation_result
+from gaia.mcp.protocol.server_questions import (
+    ElicitationAnswer,
+    ElicitationRequest,
+    elicitation_request,
+    elicitation_result,
+)
 
 FORM = {
     "type": "object",
@@ -22,18 +27,18 @@ def form(**properties: Any) -> ElicitationRequest:
 
 class TestReading:
     def test_a_question_without_a_mode_is_a_form(self) -> None:
-        request = ElicitationRequest.from_params("time", ASKED, ("form",))
+        request = elicitation_request("time", ASKED, ("form",))
         assert (request.server, request.mode, request.message) == ("time", "form", "Who?")
         assert request.requested_schema == FORM
 
     def test_a_question_with_a_url_has_an_id(self) -> None:
-        request = ElicitationRequest.from_params("time", LINK, ("form", "url"))
+        request = elicitation_request("time", LINK, ("form", "url"))
         assert (request.mode, request.url, request.elicitation_id) == ("url", "https://example.com/pay", "e-1")
 
     @pytest.mark.parametrize(("params", "modes"), [(LINK, ("form",)), (ASKED, ("url",)), ({"mode": "poem"}, ("form",))])
     def test_a_mode_that_is_not_offered_is_refused(self, params: Any, modes: Any) -> None:
         with pytest.raises(Refusal, match="mode: the client offers") as refused:
-            ElicitationRequest.from_params("time", params, modes)
+            elicitation_request("time", params, modes)
         assert refused.value.code == INVALID_PARAMS
 
     @pytest.mark.parametrize(
@@ -49,18 +54,18 @@ class TestReading:
     )
     def test_a_malformed_question_is_refused(self, params: Any, complaint: str) -> None:
         with pytest.raises(Refusal, match=complaint) as refused:
-            ElicitationRequest.from_params("time", params, ("form", "url"))
+            elicitation_request("time", params, ("form", "url"))
         assert refused.value.code == INVALID_PARAMS
 
 
 class TestAnswering:
     def test_what_is_left_out_gets_the_defaults_of_the_schema(self) -> None:
-        request = ElicitationRequest.from_params("time", ASKED, ("form",))
+        request = elicitation_request("time", ASKED, ("form",))
         assert request.accept({"name": "Ann"}).content == {"name": "Ann", "age": 30, "sure": False}
         assert request.accept({"name": "Ann", "age": 5}).content == {"name": "Ann", "age": 5, "sure": False}
 
     def test_what_does_not_fit_the_form_says_where(self) -> None:
-        request = ElicitationRequest.from_params("time", ASKED, ("form",))
+        request = elicitation_request("time", ASKED, ("form",))
         with pytest.raises(ValueError, match="form of server 'time': 'name' is a required property"):
             request.accept({})
         with pytest.raises(ValueError, match="age: 'old' is not of type 'integer'"):
@@ -83,7 +88,7 @@ class TestAnswering:
     )  # fmt: skip
     def test_a_url_that_is_no_web_page_is_refused(self, url: str) -> None:
         with pytest.raises(Refusal, match="only https"):
-            ElicitationRequest.from_params("time", {**LINK, "url": url}, ("url",))
+            elicitation_request("time", {**LINK, "url": url}, ("url",))
 
     @pytest.mark.parametrize(
         "url",
@@ -96,14 +101,14 @@ class TestAnswering:
         ],
     )
     def test_https_is_shown_and_http_on_this_machine(self, url: str) -> None:
-        assert ElicitationRequest.from_params("time", {**LINK, "url": url}, ("url",)).url == url
+        assert elicitation_request("time", {**LINK, "url": url}, ("url",)).url == url
 
     def test_a_host_with_letters_that_look_like_others_is_shown_in_ascii(self) -> None:
-        request = ElicitationRequest.from_params("time", {**LINK, "url": "https://p\u0430ypal.com/a"}, ("url",))
+        request = elicitation_request("time", {**LINK, "url": "https://p\u0430ypal.com/a"}, ("url",))
         assert request.url == "https://xn--pypal-4ve.com/a"
 
     def test_a_url_is_accepted_without_content(self) -> None:
-        request = ElicitationRequest.from_params("time", LINK, ("url",))
+        request = elicitation_request("time", LINK, ("url",))
         assert elicitation_result(request, request.accept()) == {"action": "accept"}
         with pytest.raises(ValueError, match="without content"):
             request.accept({"name": "Ann"})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
-from gaia.mcp.protocol.server_questions import SamplingRequest, sampling_result
+from gaia.mcp.protocol.server_questions import SamplingRequest, sampling_request, sampling_result
 
 HELLO = {"role": "user", "content": {"type": "text", "text": "Hello"}}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}
@@ -13,7 +13,7 @@ RESULT = {"role": "user", "content": [{"type": "tool_result", "toolUseId": "t1",
 
 
 def read(*, offered: bool = True, **params: Any) -> SamplingRequest:
-    return SamplingRequest.from_params("time", {"messages": [HELLO], "maxTokens": 10, **params}, tools=offered)
+    return sampling_request("time", {"messages": [HELLO], "maxTokens": 10, **params}, tools=offered)
 
 
 class TestReading:

@@ -12,7 +12,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from gaia.mcp.server.changes import Changes, set_log_level, wants_log
+from gaia.mcp.server.changes import ChangeNotifier, set_log_level, wants_log
 from tests.serving.agents import QuietAgent
 from tests.waiting import PATIENCE
 
@@ -44,12 +44,12 @@ def subscription(uri: str) -> types.SubscribeRequestParams:
     return types.SubscribeRequestParams(uri=uri)
 
 
-def told_after(prepare: Callable[[Changes], Any], *changes: tuple[str, str | None]) -> None:
+def told_after(prepare: Callable[[ChangeNotifier], Any], *changes: tuple[str, str | None]) -> None:
     """Have an agent notify of `changes` from a thread of its own, and wait until all clients were told."""
     agent = QuietAgent(silent_mode=True)
 
     async def session() -> None:
-        followed = Changes()
+        followed = ChangeNotifier()
         await prepare(followed)
         last = Connection()
         await followed.opened(by(last), None)
@@ -71,7 +71,7 @@ def told_after(prepare: Callable[[Changes], Any], *changes: tuple[str, str | Non
 def test_a_resource_is_told_to_those_that_subscribed_to_it() -> None:
     one, other = Connection(), Connection()
 
-    async def prepare(changes: Changes) -> None:
+    async def prepare(changes: ChangeNotifier) -> None:
         await changes.subscribe(by(one), subscription("note:///a"))
         await changes.subscribe(by(other), subscription("note:///b"))
         await changes.subscribe(by(other), subscription("note:///a"))
@@ -86,7 +86,7 @@ def test_a_resource_is_told_to_those_that_subscribed_to_it() -> None:
 def test_a_list_is_told_to_every_session() -> None:
     connections = [Connection(), Connection()]
 
-    async def prepare(changes: Changes) -> None:
+    async def prepare(changes: ChangeNotifier) -> None:
         for connection in connections:
             await changes.opened(by(connection), None)
 
@@ -98,7 +98,7 @@ def test_a_list_is_told_to_every_session() -> None:
 def test_a_session_that_cannot_be_told_does_not_keep_the_others_from_it() -> None:
     gone, there = Connection(ConnectionResetError()), Connection()
 
-    async def prepare(changes: Changes) -> None:
+    async def prepare(changes: ChangeNotifier) -> None:
         await changes.opened(by(gone), None)
         await changes.opened(by(there), None)
 
@@ -109,7 +109,7 @@ def test_a_session_that_cannot_be_told_does_not_keep_the_others_from_it() -> Non
 def test_a_session_that_has_ended_is_told_nothing() -> None:
     ended = Connection()
 
-    async def prepare(changes: Changes) -> None:
+    async def prepare(changes: ChangeNotifier) -> None:
         await changes.opened(by(ended), None)
         ended.exit_stack.close()
 
@@ -118,7 +118,7 @@ def test_a_session_that_has_ended_is_told_nothing() -> None:
 
 
 def test_a_change_after_the_end_reaches_nothing_and_harms_nothing() -> None:
-    agent, changes = QuietAgent(silent_mode=True), Changes()
+    agent, changes = QuietAgent(silent_mode=True), ChangeNotifier()
 
     async def session(following: contextlib.ExitStack) -> None:
         following.enter_context(changes.following(agent))

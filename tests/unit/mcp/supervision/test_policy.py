@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import tenacity
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,7 +64,19 @@ class TestPolicy:
             "window": 60.0,
             "cooldown": 60.0,
             "stableAfter": 30.0,
+            "wait": None,
         }
+
+    def test_a_wait_strategy_of_tenacity_takes_the_place_of_the_figures(self) -> None:
+        policy = RestartPolicy(wait=tenacity.wait_chain(tenacity.wait_fixed(3), tenacity.wait_fixed(7)), max_restarts=4)
+        tracker = RestartTracker(policy, random.Random(1))
+        assert [delay(tracker.on_end(0.0)) for _ in range(3)] == [3.0, 7.0, 7.0]
+        tracker.on_ready(0.0)
+        assert delay(tracker.on_end(1.0, has_answered=True)) == 0.0
+
+    def test_what_is_no_wait_strategy_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="wait: expected a wait strategy of tenacity"):
+            RestartPolicy(wait=3)  # type: ignore[arg-type]
 
     def test_it_cannot_be_changed(self) -> None:
         with pytest.raises(AttributeError):

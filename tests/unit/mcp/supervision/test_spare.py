@@ -11,7 +11,7 @@ from gaia.mcp.errors import CallCancelled, ServerCrashed, ServerUnavailable, Sta
 from gaia.mcp.supervision import spare
 from gaia.mcp.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.spare import StandbyStatus
+from gaia.mcp.supervision.status import StandbyStatus
 from gaia.runtime import log
 from tests.fake_transport import PATIENCE, FakeChannel, handshake_answers
 from tests.supervised import FRAGILE, Supervised

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 
-from gaia.mcp.client import MCPTool
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.tools.pins import (
@@ -20,6 +19,7 @@ from gaia.mcp.tools.pins import (
     pins_of_prompts,
     pins_of_text,
 )
+from gaia.mcp.tools.tool import tool_from_listing
 
 ADD = Pin("a" * 64, {"name": "add"})
 PAY = Pin("b" * 64, {"name": "pay"})
@@ -208,7 +208,7 @@ TOOL: dict[str, Any] = {
 
 
 def sha256_of(**changes: Any) -> str:
-    return pin_of(MCPTool.from_listing({**TOOL, **changes})).sha256
+    return pin_of(tool_from_listing({**TOOL, **changes})).sha256
 
 
 @pytest.mark.parametrize(

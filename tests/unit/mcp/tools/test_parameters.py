@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.tools.parameters import gaia_parameters
-from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool import gaia_parameters, tool_from_listing
 
 
 def type_of(schema: object, **root: Any) -> str:
@@ -266,7 +265,7 @@ class TestReferences:
     )
     def test_a_short_schema_with_much_behind_it_is_no_work(self, schema: dict[str, Any]) -> None:
         """Endless work would meet the time limit of a test; patterns and remote references are never looked at."""
-        tool = MCPTool.from_listing({"name": "t", "inputSchema": schema})
+        tool = tool_from_listing({"name": "t", "inputSchema": schema})
         assert tool.to_gaia_format("s")["parameters"] == gaia_parameters(schema)
 
     @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])

@@ -8,7 +8,7 @@ import pytest
 
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.tools.naming import disambiguated
-from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.tools.tool import MCPTool, tool_from_listing
 
 READ_FILE = {
     "type": "object",
@@ -32,7 +32,7 @@ class TestMCPTool:
             MCPTool("a", "", {}).name = "b"  # type: ignore[misc]
 
     def test_a_full_listing_entry_is_read(self) -> None:
-        tool = MCPTool.from_listing(
+        tool = tool_from_listing(
             {
                 "name": "now",
                 "title": "What time is it?",
@@ -61,16 +61,16 @@ class TestMCPTool:
         ],
     )
     def test_a_name_is_all_that_a_listing_entry_needs(self, rest: dict[str, Any]) -> None:
-        assert MCPTool.from_listing({"name": "now", **rest}) == MCPTool("now", "", {})
+        assert tool_from_listing({"name": "now", **rest}) == MCPTool("now", "", {})
 
     @pytest.mark.parametrize("entry", [{}, {"name": None}, {"name": 5}, {"name": ""}, None, "now", ["now"]])
     def test_an_entry_without_a_name_is_an_invalid_response(self, entry: object) -> None:
         with pytest.raises(InvalidResponse, match="expected a tool with a name, got"):
-            MCPTool.from_listing(entry)
+            tool_from_listing(entry)
 
     def test_a_huge_nameless_entry_makes_no_huge_message(self) -> None:
         with pytest.raises(InvalidResponse) as refusal:
-            MCPTool.from_listing({"description": "x" * 1_000_000})
+            tool_from_listing({"description": "x" * 1_000_000})
         assert len(str(refusal.value)) < 1000
 
     @pytest.mark.parametrize(

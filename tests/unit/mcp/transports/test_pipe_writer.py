@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -73,10 +74,23 @@ class Pipe:
             self.break_it()
 
 
+class Requests:
+    """A reader, which is told of requests that others than before have made."""
+
+    def __init__(self) -> None:
+        self.expected: object = None
+        self.sleeps = False
+        self.told: list[Any] = []
+
+    def requested(self, item: Any) -> None:
+        self.told.append(item)
+
+
 class Watched:
     """Something to write that says what the writer did with it."""
 
     id: int | None = None
+    loop: Turns | None = None
 
     def __init__(self, frame: bytes, *, wanted: bool = True) -> None:
         self.frame = frame
@@ -115,7 +129,7 @@ def make_writer(pipe: Pipe, broken: threading.Event) -> Iterator[Callable[..., P
     writers = []
 
     def make(max_pending: int = 10_000, on_broken: Callable[[], None] = broken.set) -> PipeWriter:
-        writer = PipeWriter(pipe.write_end, "test", max_pending=max_pending, on_broken=on_broken)
+        writer = PipeWriter(pipe.write_end, "test", max_pending=max_pending, on_broken=on_broken, reader=Requests())
         writers.append(writer)
         return writer
 
@@ -464,3 +478,130 @@ class TestClosing:
 
 def test_its_thread_says_what_it_is(writer: PipeWriter) -> None:
     assert "test-writer" in {thread.name for thread in threading.enumerate()}
+
+
+class Turns:
+    """An event loop of which the test ends each turn."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.tasks: list[Callable[[], object]] = []
+        self.loop = self
+
+    def is_current(self) -> bool:
+        return threading.get_ident() == self.thread
+
+    def call_soon(self, task: Callable[[], object]) -> None:
+        self.tasks.append(task)
+
+    def end(self) -> None:
+        for task in self.tasks:
+            task()
+        self.tasks = []
+
+
+class FromLoop:
+    """Calls that tasks of one loop make."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        self.turns = Turns()
+        self.now = 1.0
+        self.reader = Requests()
+        self.writer = PipeWriter(
+            pipe.write_end,
+            "x",
+            max_pending=3,
+            on_broken=lambda: None,
+            reader=self.reader,
+            now=lambda: self.now,
+        )
+        os.set_blocking(pipe.read_end, False)
+
+    def send(self, word: bytes) -> bool:
+        item = Watched(word)
+        item.loop = self.turns
+        return self.writer.send(item)
+
+    def read(self) -> bytes:
+        try:
+            return os.read(self.pipe.read_end, 1_000_000)
+        except BlockingIOError:
+            return b""
+
+
+@pytest.fixture
+def from_loop(pipe: Pipe) -> Iterator[FromLoop]:
+    from_loop = FromLoop(pipe)
+    yield from_loop
+    assert from_loop.writer.close()
+
+
+class TestWhatALoopSends:
+    def test_what_comes_alone_is_written_at_once_and_without_a_further_turn(self, from_loop: FromLoop) -> None:
+        for word in (b"a", b"b"):
+            from_loop.now += 0.0002
+            assert from_loop.send(word)
+            assert from_loop.read() == word
+        assert from_loop.turns.tasks == []
+
+    def test_what_comes_together_is_written_at_the_end_of_the_turn(self, from_loop: FromLoop) -> None:
+        for _ in range(2):
+            from_loop.now += 0.0002
+            for word in (b"a", b"b", b"c"):
+                assert from_loop.send(word)
+                from_loop.now += 0.00005
+            assert from_loop.read() == b"a"
+            from_loop.turns.end()
+            assert from_loop.read() == b"bc"
+
+    def test_the_turn_is_ended_even_if_the_last_call_of_it_comes_late(self, from_loop: FromLoop) -> None:
+        for word in (b"a", b"b", b"c"):
+            assert from_loop.send(word)
+        from_loop.now += 1
+        assert from_loop.send(b"d")
+        assert from_loop.read() == b"a"
+        from_loop.turns.end()
+        assert from_loop.read() == b"bcd"
+
+    def test_no_more_waits_than_may(self, from_loop: FromLoop) -> None:
+        sent = [from_loop.send(word) for word in (b"a", b"b", b"c", b"d", b"e")]
+        assert sent == [True, True, True, True, False]
+
+    def test_another_thread_writes_at_once_and_in_order(self, from_loop: FromLoop) -> None:
+        assert from_loop.send(b"a")
+        assert from_loop.send(b"b")
+        thread = threading.Thread(target=from_loop.send, args=(b"c",))
+        thread.start()
+        thread.join(PATIENCE)
+        assert from_loop.read() == b"abc"
+        from_loop.turns.end()
+        assert from_loop.read() == b""
+
+    def test_what_does_not_fit_is_written_when_the_server_reads(self, from_loop: FromLoop) -> None:
+        assert from_loop.send(b"a")
+        assert from_loop.send(b"b" * 5_000_000)
+        from_loop.turns.end()
+        received = bytearray()
+
+        def has_all() -> bool:
+            received.extend(from_loop.read())
+            return len(received) == 5_000_001
+
+        assert wait_until(has_all, PATIENCE)
+
+    def test_the_reader_is_told_when_others_than_before_make_requests(self, from_loop: FromLoop) -> None:
+        assert from_loop.send(b"a")
+        assert [item.frame for item in from_loop.reader.told] == [b"a"]
+        from_loop.reader.expected = from_loop.turns
+        assert from_loop.send(b"b")
+        assert len(from_loop.reader.told) == 1
+        assert from_loop.writer.send(Watched(b"c"))
+        assert [item.frame for item in from_loop.reader.told] == [b"a", b"c"]
+
+    def test_a_reader_that_sleeps_is_told_of_each_request(self, from_loop: FromLoop) -> None:
+        from_loop.reader.expected, from_loop.reader.sleeps = from_loop.turns, True
+        assert from_loop.send(b"a")
+        assert [item.frame for item in from_loop.reader.told] == [b"a"]

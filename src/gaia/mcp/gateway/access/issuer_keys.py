@@ -12,10 +12,9 @@ import msgspec
 
 from gaia.http.connection import HttpConnection
 from gaia.http.errors import HttpClientError
-from gaia.http.proxies import Proxies
 from gaia.http.request import HttpSettings
 from gaia.http.streams import tls_context
-from gaia.http.url import Url
+from gaia.http.url import Proxies, Url
 from gaia.http.waits import run
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
 from gaia.mcp.gateway.access.limit_settings import IssuerSettings, require_secure_url

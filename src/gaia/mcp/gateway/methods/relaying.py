@@ -29,6 +29,7 @@ from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later
 from gaia.mcp.gateway.instances.owners import Handle, with_handle
 from gaia.mcp.gateway.messages import cacheable_result
+from gaia.mcp.gateway.upstream.relayed_call import EndingOnError, RelayedCall
 from gaia.mcp.gateway.upstream.rounds import Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
@@ -36,7 +37,7 @@ from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.protocol.rounds import delivery_of
-from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -90,20 +91,24 @@ def relay(
     request.on_cancelled = functools.partial(_cancelled, request)
     on_end = functools.partial(_ended, request, _Ending(server.name, handle, failed))
 
-    def send(admission: Admission | None) -> None:
+    def new_call() -> RelayedCall | None:
+        """The call to be started; None if it goes on with one that was parked."""
+        upstream = server.upstream_of(owner)
+        parked = upstream.parked(request.method, params, request)
+        if parked is None:
+            request.call = call = RelayedCall(upstream, request.method, params, request, on_end)
+            return call
+        request.call = parked
+        parked.go_on(params, request, on_end)
+        return None
+
+    def admitted(admission: Admission) -> None:
         request.admission = admission
-        if admission is not None and admission.waited:
+        if admission.waited:
             metrics.instruments.limit_wait_duration.record(admission.waited, _labels(request))
-        try:
-            call = server.upstream_of(owner).request(request.method, params, request, on_end)
-        except Overloaded as error:
-            on_end(Relayed(error=error))
-        except Exception as error:  # noqa: BLE001 - the limits have to be told the end in any case
-            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
-            on_end(Relayed(error=InvalidResponse("internal error of the gateway")))
-        else:
-            if not request.is_answered:
-                request.call = call
+        with EndingOnError(on_end):
+            if (call := new_call()) is not None:
+                call.start()
 
     def refused(error: MCPError) -> None:
         metrics.instruments.refused.add(1, {**_labels(request), names.ERROR_TYPE: error.error_type})
@@ -115,9 +120,11 @@ def relay(
     if checks.audit is not None and (unrecorded := checks.audit.refusal()) is not None:
         refused(unrecorded)
     elif limits is None or not limits.concern(client):
-        send(None)
+        with EndingOnError(on_end):
+            if (call := new_call()) is not None:
+                call.start()
     else:
-        admission = limits.admit(client, server.name, target.tool, send, refused)
+        admission = limits.admit(client, server.name, target.tool, admitted, refused)
         if not request.is_answered and request.admission is None:
             request.admission = admission
 

@@ -13,10 +13,10 @@ import orjson
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
-from gaia.mcp.gateway.upstream.server_link import ServerLink
+from gaia.mcp.gateway.upstream.sealing import SealBroken
+from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
-from gaia.mcp.requests.exchange import RequestExchange
 from gaia.mcp.requests.submitted_request import SubmittedRequest
 from gaia.mcp.rpc.call import Call, OnAnswer
 from gaia.runtime.log import exception_text, get_logger, traceback_text
@@ -51,7 +51,6 @@ class RelayedCall(SubmittedRequest):
         "_asked_count",
         "_binding",
         "_is_over",
-        "_link",
         "_method",
         "_missing_capability",
         "_on_end",
@@ -59,24 +58,31 @@ class RelayedCall(SubmittedRequest):
         "_params",
         "_parked_at",
         "_questions",
+        "_upstream",
+        "_work",
         "client",
     )
 
     def __init__(
-        self,
-        link: ServerLink,
-        exchange: RequestExchange,
-        params: dict[str, Any],
-        client: ClientSide,
-        on_end: OnEnd,
+        self, upstream: Upstream, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd
     ) -> None:
-        """`params` are those of the client's own request."""
-        super().__init__(link.client._engine.trips, exchange)
+        """`params` may have members that are JSON already (`orjson.Fragment`), without any line end.
+
+        `on_end` is called once, perhaps while the call starts, unless the call is cancelled. Raises `MCPError` for what
+        may not be passed on.
+        """
+        exchange = upstream.new_exchange(method, params)
+        if exchange.observation is not None:
+            client.observation = exchange.observation
+            if client.identity:
+                exchange.observation.of_client(client.identity)
+        super().__init__(upstream.client._engine.trips, exchange)
         exchange.owner = self
+        self.loop = self._work = upstream.work
         self.client = client
         """Whose request it is. Another request of the same client, once that goes on with a parked call."""
-        self._link = link
-        self._method = exchange.method
+        self._upstream = upstream
+        self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
         """None while the call is parked, and once it is over."""
@@ -113,20 +119,20 @@ class RelayedCall(SubmittedRequest):
             if self._on_end is not None:
                 self.client.progress(dict(params))
 
-        self._link.run(report)
+        self._work.run_soon(report)
 
     def answered(self, call: Call) -> None:
-        self._link.run(functools.partial(self.next_step, call))
+        self._work.run_soon(functools.partial(self.next_step, call))
 
     def next_step(self, call: Call) -> None:
         try:
             super().next_step(call)
         except Exception as error:  # noqa: BLE001 - the client has been answered, and the loop must go on
             text, trace = exception_text(error), traceback_text(error)
-            logger.error("relay_failed", server=self._link.client.name, error=text, exception=trace)
+            logger.error("relay_failed", server=self._upstream.client.name, error=text, exception=trace)
 
     def ended(self) -> None:
-        self._link.run(self._ended)
+        self._work.run_soon(self._ended)
 
     def _ended(self) -> None:
         exchange = self.exchange
@@ -167,7 +173,7 @@ class RelayedCall(SubmittedRequest):
     def binding(self) -> bytes:
         """What the state of this request belongs to."""
         if self._binding is None:
-            self._binding = self._link.binding(self._method, self._params, self.client)
+            self._binding = self._upstream.binding(self._method, self._params, self.client)
         return self._binding
 
     def ask(self) -> None:
@@ -177,7 +183,7 @@ class RelayedCall(SubmittedRequest):
             self.fail(CallCancelled("the client does not want the answer any more"))
             return
         if self.client.is_stateless:
-            relayed = Relayed(self._link.rounds.sealed(exchange.raw, self.client, self.binding))
+            relayed = Relayed(self._upstream.rounds.sealed(exchange.raw, self.client, self.binding))
             exchange.end()
             self._end(relayed)
             return
@@ -226,7 +232,7 @@ class RelayedCall(SubmittedRequest):
         return since is not None and time.monotonic() - since > _AWAY_SECONDS
 
     def give_way(self) -> None:
-        self._link.post(self._give_way)
+        self._work.post(self._give_way)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -238,18 +244,18 @@ class RelayedCall(SubmittedRequest):
 
     def logged(self, params: dict[str, Any]) -> None:
         # What a server of the handshake era logs, sessions are told of whether they have a call there or not.
-        if not (self.client.is_stateless or self._link.is_stateless):
+        if not (self.client.is_stateless or self._upstream.is_stateless):
             return
 
         def log() -> None:
             if self._on_end is not None:
                 self.client.log(params)
 
-        self._link.run(log)
+        self._work.run_soon(log)
 
     def refusal(self, tool: str) -> MCPError | None:
         # The client could call it by what the server had said before it was started, or started again.
-        client = self._link.client
+        client = self._upstream.client
         found = client._engine.tool_calls.catalog.get(tool)
         if self.client.may_call(client.name, tool, None if found is None else found.annotations):
             return None
@@ -258,8 +264,8 @@ class RelayedCall(SubmittedRequest):
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)
         # Not at once, even on the loop: the call may not know its round trip yet.
-        self._link.post(functools.partial(self._asked, question))
-        return lambda: self._link.post(functools.partial(self._withdrawn, question))
+        self._work.post(functools.partial(self._asked, question))
+        return lambda: self._work.post(functools.partial(self._withdrawn, question))
 
     # On the loop again.
 
@@ -272,7 +278,7 @@ class RelayedCall(SubmittedRequest):
             text = f"the client does not offer {question.method[:100]}"
             self._missing_capability = question.method.partition("/")[0]
             self._close(question, None, Refusal(METHOD_NOT_FOUND, text))
-        elif self.client.is_stateless and not self._link.rounds.has_room(self.client.identity):
+        elif self.client.is_stateless and not self._upstream.rounds.has_room(self.client.identity):
             self._close(question, None, Refusal(INVALID_REQUEST, "too many calls wait for answers of clients"))
         else:
             self._asked_count += 1
@@ -335,7 +341,7 @@ class RelayedCall(SubmittedRequest):
             key: {"method": question.method, "params": question.params} for key, question in self._questions.items()
         }
         self._parked_at = time.monotonic()
-        on_end(Relayed(self._link.rounds.park(self, requests, self.binding)))
+        on_end(Relayed(self._upstream.rounds.park(self, requests, self.binding)))
 
     def _give_way(self) -> None:
         if self._parked_at is None or self._is_over:
@@ -366,3 +372,29 @@ class RelayedCall(SubmittedRequest):
 
 def _missing(text: str) -> InputMissing:
     return InputMissing(text, delivery="unknown")
+
+
+class EndingOnError:
+    """A block that passes a request on: if it raises, `on_end` is told, because nothing else will."""
+
+    __slots__ = ("_on_end",)
+
+    def __init__(self, on_end: OnEnd) -> None:
+        self._on_end = on_end
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        if not isinstance(error, MCPError):
+            if isinstance(error, (SealBroken, ValueError)):
+                # What a client sends may be more than can be written.
+                refused = JsonRpcError(INVALID_PARAMS, str(error))
+                refused.delivery = "not_sent"
+                error = refused
+            else:
+                logger.error("relay_failed", error=exception_text(error), exception=traceback_text(error))
+                error = InvalidResponse("internal error of the gateway")
+        self._on_end(Relayed(error=error))
+        return True

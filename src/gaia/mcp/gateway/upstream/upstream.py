@@ -1,4 +1,4 @@
-"""`Upstream`: one server as the rest of the gateway sees it: requests that are passed on, and how they end."""
+"""`Upstream`: one process of a server as the gateway reaches it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Any
 from opentelemetry import context as contexts
 
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide
-from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
-from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed, Rounds
-from gaia.mcp.gateway.upstream.sealing import SealBroken
-from gaia.mcp.gateway.upstream.server_link import ServerLink
+from gaia.mcp.gateway.upstream.rounds import OngoingCall, Rounds
+from gaia.mcp.gateway.upstream.sealing import binding_of
 from gaia.mcp.protocol.exchange import Send
-from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.requests.exchange import CallOptions, RequestExchange
-from gaia.runtime.loop_work import running_loop_work
+from gaia.runtime.loop_work import LoopWork, running_loop_work
 from gaia.telemetry import spans
 
 _OPTIONS = CallOptions()
@@ -30,44 +26,33 @@ class Upstream:
         self.client = client
         self.rounds = Rounds() if rounds is None else rounds
         """What is between two rounds of a request."""
-        self._link: ServerLink | None = None
-        """From the first request on."""
+        self._work: LoopWork | None = None
 
-    def request(self, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd) -> OngoingCall | None:
-        """Pass a request on. `on_end` is called once, perhaps before this returns, unless the call is cancelled.
+    @property
+    def work(self) -> LoopWork:
+        """Runs tasks of other threads on the gateway's loop, where it has to be asked for first."""
+        if self._work is None:
+            self._work = running_loop_work()
+        return self._work
 
-        `params` may have members that are JSON already (`orjson.Fragment`), without any line end. None if the request
-        could not be passed on, of which `on_end` has been told.
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the server speaks the stateless era, as far as it is known."""
+        return self.client._engine.trips.is_stateless
+
+    def binding(self, method: str, params: dict[str, Any], client: ClientSide) -> bytes:
+        """What the state of a request belongs to."""
+        return binding_of(self.client.name, client.identity, method, params)
+
+    def parked(self, method: str, params: dict[str, Any], client: ClientSide) -> OngoingCall | None:
+        """The call that goes on with these params; None if they begin a new one. Raises `SealBroken`.
+
+        The state of a server of the stateless era is opened in `params`.
         """
-        link = self._link
-        if link is None:
-            link = self._link = ServerLink(self.client, self.rounds, running_loop_work())
-        try:
-            if "requestState" in params:
-                parked = self.rounds.opened(params, link.binding(method, params, client))
-                if parked is not None:
-                    parked.go_on(params, client, on_end)
-                    return parked
-            sent = self._request(method, params)
-            call = RelayedCall(link, sent, params, client, on_end)
-            if sent.observation is not None:
-                client.observation = sent.observation
-                if client.identity:
-                    sent.observation.of_client(client.identity)
-            call.start()
-        except SealBroken as broken:
-            on_end(Relayed(error=_not_sent(str(broken))))
-        except ValueError as error:
-            # What a client sends may be more than can be written. Some errors of calls are values, too.
-            on_end(Relayed(error=error if isinstance(error, MCPError) else _not_sent(str(error))))
-        except MCPError as error:
-            on_end(Relayed(error=error))
-        else:
-            return call
-        return None
+        return self.rounds.opened(params, self.binding(method, params, client)) if "requestState" in params else None
 
-    def _request(self, method: str, params: dict[str, Any]) -> RequestExchange:
-        """Raises `ToolDenied` for a tool that may not be called."""
+    def new_exchange(self, method: str, params: dict[str, Any]) -> RequestExchange:
+        """A request to the server. Raises `ToolDenied` for a tool that may not be called."""
         parent = None if spans.tracing_is_off() else spans.remote_parent(params.get("_meta"))
         if parent is None:
             return self._new_request(method, params)
@@ -85,9 +70,3 @@ class Upstream:
         return self.client._engine.trips.new_request(
             Send(method, params, target=target if isinstance(target, str) else None)
         )
-
-
-def _not_sent(text: str) -> JsonRpcError:
-    error = JsonRpcError(INVALID_PARAMS, text)
-    error.delivery = "not_sent"
-    return error

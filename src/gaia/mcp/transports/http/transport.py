@@ -197,10 +197,9 @@ class HttpTransport(StandaloneTransport):
 
     def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
         """What the connections share. Raises ValueError and OSError for what the environment says."""
-        from gaia.http.proxies import Proxies, basic_authorization
         from gaia.http.request import HttpSettings
         from gaia.http.streams import tls_context
-        from gaia.http.url import credentials_of
+        from gaia.http.url import Proxies, basic_authorization, credentials_of
 
         credentials = credentials_of(url)
         if credentials is not None and self._auth is None:

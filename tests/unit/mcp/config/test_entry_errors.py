@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaia.mcp.config.key_hints import limits, remark, similar_key
+from gaia.mcp.config.entry_errors import limits, remark, similar_key
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
 

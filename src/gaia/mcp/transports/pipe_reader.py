@@ -1,0 +1,267 @@
+"""`PipeReader`: reads a server's output, on a thread of its own or on the event loop whose tasks wait for the answers.
+
+A task goes on sooner if its own loop reads, because no other thread has to be scheduled for that.
+
+1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
+2. Meanwhile the thread watches. It takes the reading back as soon as a request comes from a thread or another loop,
+   which must not wait for this loop, and when the loop leaves output unread: it is blocked, or it has ended. While no
+   answer is awaited the thread sleeps. (Until then, a loop that is blocked delays what a server says by itself.)
+3. The thread then reads for a second before a loop does so again; each time that this happens, for twice as long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import itertools
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING
+
+from gaia.mcp.protocol.framing import OversizedLine
+from gaia.mcp.rpc.channel import Outgoing
+from gaia.runtime.handover import mark_engine_thread, on_engine_thread
+from gaia.runtime.locks import TimedQueue, get_within
+from gaia.runtime.threads import with_pauses
+
+if TYPE_CHECKING:
+    # It imports asyncio, which only programs need that use it.
+    from gaia.runtime.loop_work import LoopWork
+
+SLICE_SECONDS = 0.0005
+"""How long one turn of a loop may be busy with the lines of one server, but for one line that takes longer."""
+
+SLICE_LINES = 32
+"""The same, in lines: so many tasks are released in one turn."""
+
+_UNREAD_SECONDS = 0.1
+"""Between two looks of the thread; a loop that does nothing from one look to the next but one, although there is
+output, is blocked."""
+
+_MIN_AWAY_SECONDS = 1.0
+_MAX_AWAY_SECONDS = 60.0
+
+Line = bytes | OversizedLine
+
+
+class PipeReader:
+    """Reads one pipe to its end. `run` is for its thread, `requested` for any thread."""
+
+    def __init__(
+        self,
+        pipe: IO[bytes],
+        read: Callable[[], bytes],
+        lines: Callable[[bytes], Iterator[Line]],
+        on_line: Callable[[Line], object],
+        on_failure: Callable[[], object],
+        awaits_answers: Callable[[], bool],
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``read()`` returns what is there, and nothing at the end; ``lines(chunk)`` are the lines that this completes.
+
+        `on_failure` is called at once if `on_line` raises on a loop; `run` raises the error then. `awaits_answers` says
+        whether a request was sent whose answer may still come.
+        """
+        self._pipe = pipe
+        self._descriptor = pipe.fileno()
+        self._read = read
+        self._lines = lines
+        self._on_line = on_line
+        self._on_failure = on_failure
+        self._awaits_answers = awaits_answers
+        self._now = now
+        self.expected: LoopWork | None = None
+        """The loop whose task has made the last request; None: a thread has. Any thread sets it."""
+        self._loop: LoopWork | None = None
+        """The loop that reads; None while the thread does. Only the thread changes it, with the turn."""
+        self._turn = threading.Lock()
+        """Held while the loop reads and takes lines. Whoever reads owns what follows."""
+        self._rest: Iterator[Line] = iter(())
+        """Of the last chunk."""
+        self._is_over = False
+        self._is_paused = False
+        """Whether the rest is taken in later turns of the loop, before it reads on."""
+        self._steps = 0
+        """How often a loop has read or taken lines."""
+        self._failure: BaseException | None = None
+        self._is_shared = False
+        """Whether a request came that must not wait for the loop that reads."""
+        self._wake: TimedQueue[None] = TimedQueue()
+        """Ends a wait of the thread while it watches."""
+        self.sleeps = False
+        """Whether the thread has to be told when it is to look again. It sets this and then reads whether answers are
+        awaited; a thread that sends a request notes that an answer is awaited and then reads this. One of the two sees
+        the other."""
+        self._away_seconds = _MIN_AWAY_SECONDS
+        """How long the thread reads the next time that it takes over. Only the thread uses this and the next two."""
+        self._away_until = 0.0
+        self._given_at = 0.0
+        self._loops_can_read = hasattr(select, "poll")
+        """Not on Windows, nor loops that have no `add_reader`."""
+
+    def look(self) -> None:
+        """Have the thread look whether the loop reads. For any thread."""
+        if self.sleeps:
+            self._wake.put(None)
+
+    def requested(self, item: Outgoing) -> None:
+        """`item` is about to be written. To be told if the thread sleeps, or ``item.loop`` is not the expected one."""
+        self.look()
+        if item.id is None or item.bound:
+            # Requests of a server's supervisor do not count.
+            return
+        self.expected = item.loop
+        if self._loop is not None and self._loop is not item.loop:
+            self._is_shared = True
+            self._wake.put(None)
+
+    # The thread.
+
+    def run(self) -> None:
+        """Return at the end of the pipe, which is closed then."""
+        with self._pipe:
+            while not self._is_over:
+                if self._loop is None:
+                    self._read_here()
+                else:
+                    self._watch(self._loop)
+        if self._failure is not None:
+            raise self._failure
+
+    def _read_here(self) -> None:
+        """Read to the end, or until a loop is to read."""
+        chunk_lines = self._rest
+        while True:
+            for line in with_pauses(chunk_lines):
+                self._on_line(line)
+            loop = self.expected
+            if loop is not None and self._loops_can_read and not loop.is_closed and self._now() >= self._away_until:
+                self._give(loop)
+                return
+            chunk = self._read()
+            if not chunk:
+                self._is_over = True
+                return
+            chunk_lines = self._lines(chunk)
+
+    def _give(self, loop: LoopWork) -> None:
+        self._rest, self._is_paused, self._is_shared = iter(()), False, False
+        self._given_at = self._now()
+        self._loop = loop
+        loop.post(lambda: self._begin(loop))
+
+    def _watch(self, loop: LoopWork) -> None:
+        """Return when the loop has read to the end, or the thread has taken over."""
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLIN)
+        unread, seen = 0, self._steps
+        while unread < 2 and not self._is_shared:
+            with contextlib.suppress(queue.Empty):
+                get_within(self._wake, _UNREAD_SECONDS)
+            if self._is_over:
+                return
+            if self._steps != seen:
+                unread, seen = 0, self._steps
+            elif self._is_paused or poller.poll(0):
+                unread += 1
+            else:
+                unread = 0
+                self._sleep()
+        self._take_over(loop)
+
+    def _sleep(self) -> None:
+        """Wait until a request is sent, or the loop has more to do than fits into a turn, or it is over."""
+        self.sleeps = True
+        if not self._awaits_answers():
+            self._wake.get()
+        self.sleeps = False
+
+    def _take_over(self, loop: LoopWork) -> None:
+        with self._turn:
+            self._loop = None
+        loop.post(lambda: self._leave(loop))
+        now = self._now()
+        if now - self._given_at > _MAX_AWAY_SECONDS:
+            self._away_seconds = _MIN_AWAY_SECONDS
+        self._away_until = now + self._away_seconds
+        self._away_seconds = min(2 * self._away_seconds, _MAX_AWAY_SECONDS)
+
+    # The loop. If it is closed, the first two run on another thread, and have nothing to do.
+
+    def _begin(self, loop: LoopWork) -> None:
+        if self._loop is not loop or not loop.is_current() or self._is_over:
+            return
+        try:
+            # What comes of an answer belongs to no task.
+            contextvars.Context().run(self._add_reader, loop)
+        except NotImplementedError:
+            # The thread notices that nothing is read.
+            self._loops_can_read = False
+
+    def _leave(self, loop: LoopWork) -> None:
+        if loop.is_current():
+            self._remove_reader(loop)
+
+    def _add_reader(self, loop: LoopWork) -> None:
+        if (running := loop.loop) is not None:
+            running.add_reader(self._descriptor, self._step, loop, self._read_chunk)
+
+    def _remove_reader(self, loop: LoopWork) -> None:
+        if (running := loop.loop) is not None:
+            running.remove_reader(self._descriptor)
+
+    def _step(self, loop: LoopWork, step: Callable[[LoopWork], None]) -> None:
+        # No code of the application runs here, and what is logged must not wait for it.
+        was_engine = on_engine_thread()
+        mark_engine_thread()
+        try:
+            with self._turn:
+                if self._loop is loop and not self._is_over:
+                    self._steps += 1
+                    step(loop)
+        except BaseException as error:
+            self._failure = error
+            self._end(loop)
+            self._on_failure()
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                # A signal handler of the application has raised it, on the application's own loop.
+                raise
+        finally:
+            mark_engine_thread(was_engine)
+
+    def _read_chunk(self, loop: LoopWork) -> None:
+        chunk = self._read()
+        if chunk:
+            self._rest = self._lines(chunk)
+            self._take_slice(loop)
+        else:
+            self._end(loop)
+
+    def _take_slice(self, loop: LoopWork) -> None:
+        rest, until = self._rest, self._now() + SLICE_SECONDS
+        line, taken = next(rest, None), 0
+        while line is not None:
+            self._on_line(line)
+            line, taken = next(rest, None), taken + 1
+            if line is not None and (taken >= SLICE_LINES or self._now() >= until):
+                self._rest = itertools.chain((line,), rest)
+                self._pause(loop)
+                return
+        if self._is_paused:
+            self._is_paused = False
+            self._add_reader(loop)
+
+    def _pause(self, loop: LoopWork) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._remove_reader(loop)
+            self.look()
+        loop.add_slice(lambda: self._step(loop, self._take_slice))
+
+    def _end(self, loop: LoopWork) -> None:
+        self._is_over = True
+        self._remove_reader(loop)
+        self._wake.put(None)
