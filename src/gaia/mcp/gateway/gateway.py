@@ -31,8 +31,8 @@ from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.pattern_check import PatternCheck
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus, clients_of, limits_of, session_status
 from gaia.mcp.gateway.upstream.sealing import StateSeal
-from gaia.mcp.gateway.views.changes import Audience, Changes
-from gaia.mcp.gateway.views.known_servers import KnownServers
+from gaia.mcp.gateway.views.notifier import Audience, Notifier
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServers
 from gaia.mcp.gateway.views.view import View
 from gaia.runtime.loop_work import running_loop_work
 from gaia.serving.guards import Receive, Scope, Send
@@ -99,8 +99,8 @@ class Gateway:
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
         """The manager of the servers."""
-        self._servers = KnownServers(self.manager, StateSeal(state_key))
-        self._changes = Changes(self._servers)
+        self._servers = UpstreamServers(self.manager, StateSeal(state_key))
+        self._changes = Notifier(self._servers)
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval
         self._sessions = Sessions(

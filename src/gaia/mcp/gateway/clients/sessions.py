@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.messages import encode_notification, encode_request, is_wanted
-from gaia.mcp.gateway.views.changes import Changes
-from gaia.mcp.gateway.views.known_servers import Kind
+from gaia.mcp.gateway.views.notifier import Notifier
+from gaia.mcp.gateway.views.upstream_servers import Kind
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
 
@@ -173,7 +173,7 @@ class Sessions:
     """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
 
     def __init__(
-        self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
+        self, changes: Notifier, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
     ) -> None:
         """With `most` sessions, another one ends one, see `_to_make_room`. Ids begin with `prefix`."""
         self._changes = changes

@@ -13,7 +13,7 @@ from gaia.mcp.gateway.clients.metadata import check_parameters
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later
 from gaia.mcp.gateway.messages import RequestRefused, member
 from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, record_unknown, refuse_unknown, relay
-from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
 from gaia.mcp.gateway.views.view import expanded
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
@@ -87,7 +87,7 @@ def read_resource(request: PendingRequest) -> None:
 
 
 def _read(
-    request: PendingRequest, uri: str, servers: list[KnownServer], first: tuple[str, MCPError] | None = None
+    request: PendingRequest, uri: str, servers: list[UpstreamServer], first: tuple[str, MCPError] | None = None
 ) -> None:
     """Ask the first of `servers`, and the others if it does not know the resource. `first` is what one has said."""
     if not servers:
@@ -110,7 +110,7 @@ def _read(
     relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)
 
 
-def _in_words_of(request: PendingRequest, server: KnownServer, uri: str, error: JsonRpcError) -> JsonRpcError:
+def _in_words_of(request: PendingRequest, server: UpstreamServer, uri: str, error: JsonRpcError) -> JsonRpcError:
     """The error as the client's revision has it. The stateless era has no code for a resource that there is not."""
     is_missing = isinstance(error.data, Mapping) and error.data.get("uri") == uri
     if is_missing and server.speaks_stateless and not request.is_stateless:

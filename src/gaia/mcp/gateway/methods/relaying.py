@@ -31,7 +31,7 @@ from gaia.mcp.gateway.instances.owners import Handle, with_handle
 from gaia.mcp.gateway.messages import cacheable_result
 from gaia.mcp.gateway.upstream.relayed_call import EndingOnError, RelayedCall
 from gaia.mcp.gateway.upstream.rounds import Relayed
-from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
@@ -76,7 +76,7 @@ _DELIVERY = {
 
 def relay(
     request: PendingRequest,
-    server: KnownServer,
+    server: UpstreamServer,
     params: dict[str, Any],
     target: Target,
     failed: Callable[[MCPError], None] | None = None,

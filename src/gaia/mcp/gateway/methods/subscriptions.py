@@ -13,8 +13,8 @@ from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.messages import EMPTY_RESULT, RequestRefused, member
 from gaia.mcp.gateway.methods.relaying import fail
-from gaia.mcp.gateway.views.changes import MAX_WATCHED, Audience
-from gaia.mcp.gateway.views.known_servers import Kind, KnownServer
+from gaia.mcp.gateway.views.notifier import MAX_WATCHED, Audience
+from gaia.mcp.gateway.views.upstream_servers import Kind, UpstreamServer
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import INVALID_PARAMS
@@ -179,7 +179,7 @@ def unsubscribe(request: PendingRequest) -> None:
     request.succeed(EMPTY_RESULT)
 
 
-def _servers_that_tell(request: PendingRequest, uri: str) -> list[KnownServer]:
+def _servers_that_tell(request: PendingRequest, uri: str) -> list[UpstreamServer]:
     found = request.view.servers_of_resource(uri)
     return [server for server in found if (server.capabilities.get("resources") or {}).get("subscribe")]
 
@@ -187,7 +187,7 @@ def _servers_that_tell(request: PendingRequest, uri: str) -> list[KnownServer]:
 def _watch_at(
     request: PendingRequest,
     audience: Audience,
-    server: KnownServer,
+    server: UpstreamServer,
     uri: str,
     done: Callable[[MCPError | None], None],
 ) -> None:

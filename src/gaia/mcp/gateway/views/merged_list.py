@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from gaia.mcp.gateway.messages import RequestRefused
-from gaia.mcp.gateway.views.known_list import KnownList
-from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.gateway.views.cached_list import CachedList
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.request_headers import InvalidMark, Path, marks
 
@@ -21,9 +21,9 @@ class MergedList:
     """Belongs to the gateway's event loop."""
 
     def __init__(self, member: str, version: int) -> None:
-        """`member` is what a result calls the items, and `version` that of `KnownServers`."""
+        """`member` is what a result calls the items, and `version` that of `UpstreamServers`."""
         self.version = version
-        self.routes: dict[str, tuple[KnownServer, str]] = {}
+        self.routes: dict[str, tuple[UpstreamServer, str]] = {}
         """By the name in this list: the server, and its own name."""
         self.marks: dict[str, dict[Path, str]] = {}
         """Arguments of tools that are repeated in headers, by the tool's name in this list."""
@@ -33,7 +33,7 @@ class MergedList:
         self._ttls: list[int] = []
         self._is_public = True
 
-    def add(self, name: str, server: KnownServer, own_name: str, item: dict[str, Any]) -> None:
+    def add(self, name: str, server: UpstreamServer, own_name: str, item: dict[str, Any]) -> None:
         self.routes[name] = (server, own_name)
         self._items.append(item)
         if "inputSchema" in item:
@@ -42,7 +42,7 @@ class MergedList:
                 if found := marks(item["inputSchema"]):
                     self.marks[name] = found
 
-    def note(self, part: KnownList) -> None:
+    def note(self, part: CachedList) -> None:
         """How long a part of this list may be used again, and by which clients."""
         if part.is_offered:
             self._ttls.append(part.ttl_ms)

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.profile import Profile
-from gaia.mcp.gateway.views.changes import Changes
-from gaia.mcp.gateway.views.known_list import KnownList
-from gaia.mcp.gateway.views.known_servers import KnownServer, KnownServers
+from gaia.mcp.gateway.views.cached_list import CachedList
 from gaia.mcp.gateway.views.merged_list import MergedList
+from gaia.mcp.gateway.views.notifier import Notifier
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer, UpstreamServers
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.tools.naming import PREFIX, assign
 from gaia.mcp.tools.tool import MCPTool
@@ -34,7 +34,7 @@ Item = dict[str, Any]
 class View:
     """Belongs to the gateway's event loop."""
 
-    def __init__(self, servers: KnownServers, changes: Changes, server: str | None, profile: Profile) -> None:
+    def __init__(self, servers: UpstreamServers, changes: Notifier, server: str | None, profile: Profile) -> None:
         """All servers, or one `server` under its own names; of them what `profile` allows."""
         self.changes = changes
         """Tells clients of this view what changes."""
@@ -47,7 +47,7 @@ class View:
         self._resources: MergedList | None = None
         self._templates: MergedList | None = None
 
-    def servers(self) -> Sequence[KnownServer]:
+    def servers(self) -> Sequence[UpstreamServer]:
         """In the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
         return self._servers.of(name for name in names if self.profile.allows_server(name))
@@ -96,7 +96,7 @@ class View:
                     merged.add(name, server, tool.name, definition)
         return merged
 
-    def _named_tools(self) -> list[tuple[str, KnownServer, MCPTool]]:
+    def _named_tools(self) -> list[tuple[str, UpstreamServer, MCPTool]]:
         if self.server is not None:
             server = self._servers.get(self.server)
             tools = () if server is None else server.client._engine.tool_calls.catalog.tools
@@ -108,11 +108,11 @@ class View:
                 found.append((name.removeprefix(PREFIX), server, route.tool))
         return found
 
-    def find_tool(self, name: str) -> tuple[KnownServer, str] | None:
+    def find_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
         """The server of a tool, and the server's own name for it."""
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
-    def _find_unlisted_tool(self, name: str) -> tuple[KnownServer, str] | None:
+    def _find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
         """A tool of a server that is not among the manager's yet: the call waits, or fails with the reason."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"
@@ -127,7 +127,7 @@ class View:
                 return server, own
         return None
 
-    def _may_come(self, server: KnownServer, tool: str) -> bool:
+    def _may_come(self, server: UpstreamServer, tool: str) -> bool:
         """Whether a tool that the manager does not have may be there soon."""
         catalog = server.client._engine.tool_calls.catalog
         if not catalog.listed:
@@ -187,7 +187,7 @@ class View:
         return merged
 
     def _merge_resources(
-        self, member: str, key: str, part: Callable[[KnownServer], KnownList], allows: Callable[[str, str], bool]
+        self, member: str, key: str, part: Callable[[UpstreamServer], CachedList], allows: Callable[[str, str], bool]
     ) -> MergedList:
         merged = MergedList(member, self._servers.version)
         for server in self.servers():
@@ -198,7 +198,7 @@ class View:
                     merged.add(uri, server, uri, item)
         return merged
 
-    def servers_of_resource(self, uri: str) -> list[KnownServer]:
+    def servers_of_resource(self, uri: str) -> list[UpstreamServer]:
         """Which servers may have a resource, the likeliest first."""
         listed, templates, others = [], [], []
         for server in self.servers():
@@ -214,7 +214,7 @@ class View:
                 others.append(server)
         return listed[:1] or [*templates, *others]
 
-    def _when_fetched(self, lists: Sequence[KnownList], act: Callable[[], None]) -> None:
+    def _when_fetched(self, lists: Sequence[CachedList], act: Callable[[], None]) -> None:
         """Call `act` when the lists are as new as they can be, or after some time."""
 
         def settled() -> None:

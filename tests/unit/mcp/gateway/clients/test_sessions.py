@@ -10,7 +10,7 @@ import pytest
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
-from gaia.mcp.gateway.views.changes import Changes
+from gaia.mcp.gateway.views.notifier import Notifier
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import Refusal
 
@@ -51,7 +51,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sessions(clock: Clock) -> Sessions:
-    return Sessions(cast("Changes", NoChanges()), clock, most=2, idle_seconds=60)
+    return Sessions(cast("Notifier", NoChanges()), clock, most=2, idle_seconds=60)
 
 
 def opened(sessions: Sessions) -> Session:
@@ -119,7 +119,7 @@ def test_of_too_many_the_one_that_was_idle_longest_ends(sessions: Sessions) -> N
 
 
 def test_of_too_many_one_ends_of_the_principal_that_has_the_most(clock: Clock) -> None:
-    sessions = Sessions(cast("Changes", NoChanges()), clock, most=3, idle_seconds=60)
+    sessions = Sessions(cast("Notifier", NoChanges()), clock, most=3, idle_seconds=60)
     quiet = sessions.open(VIEW, BOB)
     first, second, _third = (opened(sessions) for _ in range(3))
     assert quiet is not None
@@ -132,7 +132,7 @@ def test_of_too_many_one_ends_of_the_principal_that_has_the_most(clock: Clock) -
 
 
 def test_a_principal_whose_sessions_are_all_in_use_takes_none_of_another_and_makes_room(clock: Clock) -> None:
-    sessions = Sessions(cast("Changes", NoChanges()), clock, most=3, idle_seconds=60)
+    sessions = Sessions(cast("Notifier", NoChanges()), clock, most=3, idle_seconds=60)
     quiet = sessions.open(VIEW, BOB)
     assert quiet is not None
     busy = [opened(sessions) for _ in range(2)]

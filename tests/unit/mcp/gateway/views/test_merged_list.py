@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from gaia.mcp.gateway.messages import RequestRefused
-from gaia.mcp.gateway.views.known_list import KnownList
-from gaia.mcp.gateway.views.known_servers import KnownServer
+from gaia.mcp.gateway.views.cached_list import CachedList
 from gaia.mcp.gateway.views.merged_list import MergedList
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
 
-SERVER = cast("KnownServer", object())
+SERVER = cast("UpstreamServer", object())
 
 
 class Part:
@@ -23,7 +23,7 @@ class Part:
 def merged(*parts: Part, items: int = 1) -> MergedList:
     found = MergedList("prompts", 1)
     for part in parts:
-        found.note(cast("KnownList", part))
+        found.note(cast("CachedList", part))
     for number in range(items):
         found.add(f"p{number}", SERVER, "own", {"name": f"p{number}"})
     return found

@@ -12,9 +12,9 @@ import pytest
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.errors import CallTimeout, JsonRpcError
 from gaia.mcp.gateway import Gateway
-from gaia.mcp.gateway.views import changes as changes_module
-from gaia.mcp.gateway.views.changes import Changes
-from gaia.mcp.gateway.views.known_servers import Kind
+from gaia.mcp.gateway.views import notifier as changes_module
+from gaia.mcp.gateway.views.notifier import Notifier
+from gaia.mcp.gateway.views.upstream_servers import Kind
 from gaia.mcp.supervision.events import ResourceUpdated, ServerLog
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.runtime.loop_work import LoopWork
@@ -141,7 +141,7 @@ def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
     monkeypatch.setattr(changes_module, "run", run)
 
     async def use() -> None:
-        changes: Any = Changes(Mock())
+        changes: Any = Notifier(Mock())
         client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=False)))
         early, late = Audience("a"), Audience("a")
         outcomes: list[object] = []
@@ -182,7 +182,7 @@ def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agr
     monkeypatch.setattr(changes_module, "_DECISION_SECONDS", PATIENCE if answers else 0.001)
 
     async def use() -> None:
-        changes: Any = Changes(Mock())
+        changes: Any = Notifier(Mock())
         client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=True), subscriptions=decisions))
         audience = Audience("a")
         changes.add(audience)
@@ -265,7 +265,7 @@ def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_to
     monkeypatch.setattr(changes_module, "run", run)
 
     async def use() -> None:
-        changes: Any = Changes(Mock())
+        changes: Any = Notifier(Mock())
         client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=False)))
         audience, outcomes = Audience("a"), list[object]()
         changes.add(audience)
@@ -332,7 +332,7 @@ def test_many_audiences_are_told_in_slices_and_other_servers_events_meanwhile(ki
     async def use() -> None:
         servers: Any = Mock()
         servers.get.side_effect = known_as
-        changes: Any = Changes(servers)
+        changes: Any = Notifier(servers)
         crowd, other = [SlowToTell("a") for _ in range(50)], SlowToTell("b")
         for audience in (*crowd, other):
             changes.add(audience)
@@ -364,7 +364,7 @@ def test_events_that_come_faster_than_audiences_can_be_told_are_told_once_or_dro
     async def use() -> SlowToTell:
         servers: Any = Mock()
         servers.get.side_effect = known_as
-        changes: Any = Changes(servers)
+        changes: Any = Notifier(servers)
         audience = SlowToTell("a")
         changes.add(audience)
         watch = Mock()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gaia.mcp.gateway import Gateway
-from gaia.mcp.gateway.views.known_list import KnownList
+from gaia.mcp.gateway.views.cached_list import CachedList
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
 
@@ -25,7 +25,7 @@ def two() -> str:
 
 
 @asynccontextmanager
-async def prompts_of(server: FakeServer) -> AsyncIterator[KnownList]:
+async def prompts_of(server: FakeServer) -> AsyncIterator[CachedList]:
     async with Gateway({"a": server}) as gateway:
         await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
         known = gateway._servers.get("a")
@@ -33,7 +33,7 @@ async def prompts_of(server: FakeServer) -> AsyncIterator[KnownList]:
         yield known.prompts
 
 
-async def fetched(known: KnownList) -> list[str]:
+async def fetched(known: CachedList) -> list[str]:
     done = asyncio.Event()
     known.when_fetched(done.set)
     await asyncio.wait_for(done.wait(), PATIENCE)

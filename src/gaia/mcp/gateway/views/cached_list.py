@@ -1,4 +1,4 @@
-"""`KnownList`: resources, templates or prompts of one server as it listed them last, also while it restarts."""
+"""`CachedList`: resources, templates or prompts of one server as it listed them last, also while it restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Item = dict[str, Any]
 _MAX_TTL_MS = 24 * 3600 * 1000
 
 
-class KnownList:
+class CachedList:
     """Belongs to the gateway's event loop."""
 
     def __init__(

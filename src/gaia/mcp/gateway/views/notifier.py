@@ -1,4 +1,4 @@
-"""`Changes`: which clients are told what changes at servers, and which resources are watched for them."""
+"""`Notifier`: which clients are told what changes at servers, and which resources are watched for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gaia.mcp.aio.calls import run
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.views.known_servers import Kind, KnownServer, KnownServers
+from gaia.mcp.gateway.views.upstream_servers import Kind, UpstreamServer, UpstreamServers
 from gaia.mcp.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.runtime.log import get_logger
 from gaia.runtime.loop_work import running_loop_work
@@ -63,10 +63,10 @@ class Audience(Protocol):
         """End the streams that the client listens on: the gateway is about to stop, or the client is known no more."""
 
 
-class Changes:
+class Notifier:
     """Belongs to the gateway's event loop."""
 
-    def __init__(self, servers: KnownServers) -> None:
+    def __init__(self, servers: UpstreamServers) -> None:
         self._servers = servers
         servers.on_changed = self._list_changed
         servers.on_event = self._happened
@@ -168,7 +168,7 @@ class Changes:
         message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
         self._fan_out_of(event.server).add(object(), self._tell_log(server, message, process))
 
-    def _tell_log(self, server: KnownServer, message: dict[str, Any], process: MCPClient | None) -> Iterator[None]:
+    def _tell_log(self, server: UpstreamServer, message: dict[str, Any], process: MCPClient | None) -> Iterator[None]:
         for audience in list(self._audiences):
             identity = "" if audience.owner is None else audience.owner.name
             if audience.sees(server.name) and (process is None or server.is_process_of(process, audience, identity)):

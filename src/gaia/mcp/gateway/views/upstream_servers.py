@@ -21,7 +21,7 @@ from gaia.mcp.gateway.messages import LOG_LEVELS, severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.upstream.upstream import Upstream
-from gaia.mcp.gateway.views.known_list import KnownList
+from gaia.mcp.gateway.views.cached_list import CachedList
 from gaia.mcp.supervision.events import (
     Event,
     PromptsChanged,
@@ -45,7 +45,7 @@ _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
 """The states of a server that has not joined the others and may do so any moment."""
 
 
-class KnownServer:
+class UpstreamServer:
     """One server. Belongs to the gateway's event loop."""
 
     def __init__(
@@ -70,14 +70,14 @@ class KnownServer:
         self._owners = owners
         features = client._engine.features
 
-        def known(capability: Kind, key: str, listing: Callable[[], Any]) -> KnownList:
-            return KnownList(client, capability, key, listing, functools.partial(on_listed, name, capability))
+        def known(capability: Kind, key: str, listing: Callable[[], Any]) -> CachedList:
+            return CachedList(client, capability, key, listing, functools.partial(on_listed, name, capability))
 
         self.prompts = known("prompts", "name", features.list_prompts)
         self.resources = known("resources", "uri", features.list_resources)
         self.templates = known("resources", "uriTemplate", features.list_resource_templates)
         self.has_settled = False
-        """Whether its first start has succeeded or failed, or took too long; see `KnownServers.settled`."""
+        """Whether its first start has succeeded or failed, or took too long; see `UpstreamServers.settled`."""
         self._log_level: int | None = None
         """The least severe that any client wanted, as its severity."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,7 +159,7 @@ class KnownServer:
         return self.instances.close()
 
 
-class KnownServers:
+class UpstreamServers:
     """All servers of a manager, in its order. Belongs to the gateway's event loop."""
 
     def __init__(self, manager: MCPClientManager, seal: StateSeal | None = None) -> None:
@@ -177,7 +177,7 @@ class KnownServers:
         """Told of resources that have changed in a process that is not shared, and of what it logs."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Told the server's name and the kind of list that has become another one."""
-        self._servers: dict[str, KnownServer] = {}
+        self._servers: dict[str, UpstreamServer] = {}
         self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle, self._most_handles)
         self._inbox: LoopWork | None = None
         """Of the loop, from the start on."""
@@ -227,7 +227,7 @@ class KnownServers:
         """End the instances whose handles were not used for long."""
         self._owners.expire()
 
-    def get(self, name: str) -> KnownServer | None:
+    def get(self, name: str) -> UpstreamServer | None:
         """A server that was started, whether it is ready or not."""
         client = self.manager._engine.client_of(name)
         known = self._servers.get(name)
@@ -239,7 +239,7 @@ class KnownServers:
             instances = InstancePool(
                 self.manager, client, self._upstream_of, self._instance_happened, identity_of, self._most_instances
             )
-            known = KnownServer(name, client, self._upstream_of, self._listed, instances, self._owners)
+            known = UpstreamServer(name, client, self._upstream_of, self._listed, instances, self._owners)
             self._servers[name] = known
         return known
 
@@ -259,7 +259,7 @@ class KnownServers:
             self._version += 1
         return self._version
 
-    def settled(self, server: KnownServer) -> bool:
+    def settled(self, server: UpstreamServer) -> bool:
         """Whether the first start of a server has succeeded or failed."""
         if not server.has_settled:
             joined = self.manager.get_client(server.name) is server.client
@@ -280,7 +280,7 @@ class KnownServers:
         catalogs = {server.name: server.client._engine.tool_calls.catalog for server in self.of(self.names())}
         return {name: [tool.name for tool in one.tools] if one.listed else None for name, one in catalogs.items()}
 
-    def of(self, names: Iterable[str]) -> list[KnownServer]:
+    def of(self, names: Iterable[str]) -> list[UpstreamServer]:
         return [known for name in names if (known := self.get(name)) is not None]
 
     def when(self, condition: Callable[[], bool], act: Callable[[], None], seconds: float) -> None:
