@@ -88,7 +88,7 @@ async def request(client: ClientRequests, exchange: RequestExchange) -> Outcome:
             exchange.end()
     if exchange.error is not None:
         raise exchange.error
-    return exchange.result
+    return exchange.result or {}
 
 
 class _AwaitedRequest(SubmittedRequest):

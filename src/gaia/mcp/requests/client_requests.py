@@ -102,7 +102,7 @@ class ClientRequests:
         finally:
             if exchange.observation is not None:
                 exchange.end(failure)
-        return exchange.result
+        return exchange.result or {}
 
     def _call_with_progress(
         self, exchange: RequestExchange, on_progress: OnProgress

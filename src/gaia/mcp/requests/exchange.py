@@ -131,7 +131,7 @@ class RequestExchange(msgspec.Struct, eq=False):
 
     required: InputRequired | None = None
     """What the server requires before the next round."""
-    result: Outcome = {}
+    result: Outcome | None = None
     raw: bytes = b""
     facts: ResultFacts = NO_FACTS
     """What the result in `raw` says of itself."""
@@ -174,7 +174,10 @@ class RequestExchange(msgspec.Struct, eq=False):
                 return CHECK
             if check is not None and not check.fails_call:
                 check.note(result)
-        return CHECK if check is not None and check.fails_call else self._done()
+        if check is not None and check.fails_call:
+            return CHECK
+        self.is_over = True
+        return DONE
 
     def _require_input(self, result: Outcome | bytes) -> Step:
         self._rounds += 1
@@ -202,10 +205,10 @@ class RequestExchange(msgspec.Struct, eq=False):
     def checked(self) -> Step:
         """Compare the result with what the tool has promised, or put it into the cache."""
         if self._keep is not None:
-            self._keep(self.result)
+            self._keep(self.result or {})
         elif self.check is not None:
             try:
-                problem = self.check.problem(self.result if self.owner is None else orjson.loads(self.raw))
+                problem = self.check.problem((self.result or {}) if self.owner is None else orjson.loads(self.raw))
             except ValueError as error:
                 problem = InvalidResponse(f"the result cannot be compared with the tool's outputSchema: {error}")
             if problem is not None:
@@ -222,7 +225,7 @@ class RequestExchange(msgspec.Struct, eq=False):
             error.__cause__ = cause
         error.delivery = "unknown" if self._rounds else delivery_of(self.params, error)
         self.error = error
-        self.result, self.raw = {}, b""
+        self.result, self.raw = None, b""
         return self._done()
 
     def _done(self) -> Step:
@@ -234,7 +237,7 @@ class RequestExchange(msgspec.Struct, eq=False):
         observation, self.observation = self.observation, None
         if observation is None:
             return
-        result: Mapping[str, Any] = self.result
+        result: Mapping[str, Any] = self.result or {}
         if self.owner is not None:
             result = {"isError": self.facts.is_error}
             if self.error is None and observation.records:

@@ -225,7 +225,7 @@ class FutureRequest(SubmittedRequest):
                 # Before the future's callbacks.
                 future.lane.post(exchange.end)
         finally:
-            future._complete(exchange.error, exchange.result)
+            future._complete(exchange.error, exchange.result or {})
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         on_progress = self.exchange.options.on_progress
