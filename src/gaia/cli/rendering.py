@@ -1,4 +1,4 @@
-"""Tables, and the steps of the demo. What may come from a server is cleaned text and never markup."""
+"""Tables, and the steps of the demo. Text from servers is cleaned, and is never markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.status import ServerStatus
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
-"""All other states, such as starting, are yellow."""
+"""Colours of states. All others, such as starting, are yellow."""
 
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
 
@@ -26,11 +26,11 @@ _DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
 _NOTHING = "-"
 
 _SPARKS = 12
-"""Columns of a sparkline."""
+"""Width of a sparkline in columns."""
 
 
 def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One line for each server: name, state, number of tools, source file."""
+    """A table of servers: name, state, number of tools, source file."""
     table = plain_table("name", "state", "tools", "source", right=("tools",))
     for row in rows:
         table.add_row(
@@ -43,7 +43,7 @@ def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def difference_text(lines: Iterable[str]) -> Text:
-    """The lines of a diff, coloured by their first character."""
+    """A diff, with lines coloured by their first character."""
     from rich.text import Text
 
     return Text("\n").join(text(line, _DIFFERENCE_STYLES.get(line[:1], "")) for line in lines)
@@ -56,11 +56,13 @@ def status_table(
     live: bool = False,
     ascii_only: bool = False,
 ) -> Table:
-    """One line for each server: how it is, what it does, how fast it is, what went wrong last.
+    """A table of servers: state, activity, latency and last error.
 
-    In `width` columns there is always room for what went wrong: figures that do not fit beside it are left out. With
-    the status come the last round trips. For a `live` display they are drawn, each server keeps to one line, and what
-    does not fit is cut off.
+    The last error always has room within `width` columns; figures that do not fit beside it are left out. `looks` has
+    the
+    last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts off
+    what
+    does not fit.
     """
     looks = list(looks)
     rows = [_cells(status, round_trips, ascii_only=ascii_only) for status, round_trips in looks]

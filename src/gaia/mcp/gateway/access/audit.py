@@ -231,7 +231,7 @@ class Audit:
             self._file.write(lines)
         except OSError as problem:
             error = problem
-        # The loop is closed if the gateway has ended meanwhile.
+        # The loop is closed if the gateway has stopped meanwhile.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_written, lines, error, self._loop.time() - begun)
 
@@ -254,7 +254,7 @@ class Audit:
             self._hand_over()
 
     def _on_stalled(self) -> None:
-        """The disk does not answer: so that answers leave all the same, it counts as failed."""
+        """The disk does not respond. Treat this as a failure, so that answers are no longer held back."""
         self._fail(TimeoutError(0, f"the disk has not answered for {STALLED_SECONDS:g} s"))
         released, self._writing = self._writing or [], []
         for then in released:
@@ -269,10 +269,9 @@ class Audit:
 
 
 def _encoded(entry: AuditEntry) -> bytes:
-    """The line of an entry. Characters beyond ASCII are escaped.
+    """One line of the file. Characters beyond ASCII are escaped.
 
-    Clients choose names. A character that ends a line for some programs, or that turns the direction of text, would
-    have a person see another line than the one that is there.
+    Clients choose names. Unescaped, some characters would end the line or change the direction of text in a viewer.
     """
     line = msgspec.json.encode(entry)
     if not line.isascii() or b"\x7f" in line:
@@ -281,20 +280,20 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 
 def digest_of(arguments: bytes) -> str | None:
-    """What is recorded of a call's arguments: the SHA-256 of their JSON as the client sent it; None for none.
+    """The SHA-256 of a call's arguments, of the JSON bytes that the client sent; None for none.
 
-    It tells whether two calls had the same arguments, and whether arguments that are known are those of a call.
+    It shows whether two calls had equal arguments, and whether given arguments are those of a call.
     """
     return "sha256:" + hashlib.sha256(arguments).hexdigest() if arguments else None
 
 
 def shown_text(text: str) -> str:
-    """What is recorded of a name that a client has sent: its beginning."""
+    """A name from a client, cut to `_MAX_TEXT` characters."""
     return text[:_MAX_TEXT]
 
 
 def shown_uri(uri: str) -> str:
-    """A resource's URI without what may be secret: user, password, query and fragment."""
+    """A resource's URI without the parts that may be secret: user, password, query and fragment."""
     try:
         parts = urlsplit(uri)
     except ValueError:
