@@ -68,7 +68,7 @@ def status_table(
     rows = [_cells(status, round_trips, ascii_only=ascii_only) for status, round_trips in looks]
     left_out = set() if live else {"round trips"}
     if all(status.placement is None for status, _ in looks):
-        # Most programs place no server.
+        # Most programs place no servers on a cluster.
         left_out.add("node")
     needed = {name: 2 + max(len(name), *(row[name].cell_len for row in rows)) if rows else 0 for name in _COLUMNS}
     room = width - min(needed["last error"], _MIN_ERROR)
@@ -93,10 +93,10 @@ _FIGURES = ("generation", "restarts", "in flight", "queued", "p50", "p95")
 _COLUMNS = ("name", "state", "node", *_FIGURES, "round trips", "last error")
 
 _DISPENSABLE = ("round trips", "p50", "queued", "generation", "in flight", "node", "p95", "restarts")
-"""What is left out of a narrow terminal, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 _MIN_ERROR = 30
-"""Columns for the last error, if there is one as long."""
+"""Width kept for the last error, if it is that long."""
 
 
 def _cells(status: ServerStatus, round_trips: Sequence[float | None], *, ascii_only: bool) -> dict[str, Text]:
@@ -113,7 +113,7 @@ def _cells(status: ServerStatus, round_trips: Sequence[float | None], *, ascii_o
 
 
 def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
-    """The last values as a row of bars, the highest of them full; a cross for each that is missing."""
+    """The last values as a row of bars, the highest bar full. A missing value is a cross."""
     bars, cross = ("_.-=*#", "x") if ascii_only else ("▁▂▃▄▅▆▇█", "✗")
     shown = values[-_SPARKS:]
     most = max((value for value in shown if value is not None), default=0.0)
@@ -124,7 +124,7 @@ def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> st
 
 
 def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
-    """One line for each step of a test: verdict, name, time, what was found."""
+    """A table of a test's steps: verdict, name, time, findings."""
     table = plain_table("", "step", "time", "", right=("time",))
     for step in steps:
         verdict = text("✓", "green") if step["ok"] else text("✗", "red")
@@ -133,7 +133,7 @@ def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def check_table(checks: Sequence[Check]) -> Table:
-    """One line for each check of an examination, and its remedy below it: verdict, name, time, what was found."""
+    """A table of an examination's checks: verdict, name, time, findings, and the remedy below."""
     from gaia.mcp.doctor.examination import NOT_REACHED
 
     table = plain_table("", "check", "time", "", right=("time",))
@@ -156,7 +156,7 @@ def check_table(checks: Sequence[Check]) -> Table:
 
 
 def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
-    """For each row its name, the latencies p50, p95, p99 and the longest, in seconds; and calls per second."""
+    """A table of latencies (p50, p95, p99 and the longest, in seconds) and calls per second."""
     columns = ("p50", "p95", "p99", "longest", "calls/s")
     table = plain_table("", *columns, right=columns)
     for name, latencies, rate in rows:
@@ -166,7 +166,7 @@ def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of up to `width` columns, to an eighth of a column; a share above 0 has at least that."""
+    """A bar of up to `width` columns, in steps of an eighth. A share above 0 has at least one eighth."""
     eighths = max(round(share * width * 8), 1) if share > 0 else 0
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -184,12 +184,12 @@ def microseconds(seconds: float) -> str:
 
 
 def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines, whose long words are folded."""
+    """A table without lines. Long words are folded."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        # Long words, such as paths, are broken and never cut off.
+        # Folding breaks long words, such as paths, and never cuts them.
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
 
@@ -203,7 +203,7 @@ def _state_of(row: Mapping[str, Any]) -> str:
 
 
 def _node_of(status: ServerStatus) -> str:
-    """Where it runs; with replicas, on how many nodes."""
+    """The server's node; for several replicas, the number of nodes."""
     nodes = {one.placement.node_id: one.placement.node for one in status.replicas if one.placement is not None}
     if len(nodes) > 1:
         return f"{len(status.replicas)} replicas on {len(nodes)} nodes"
@@ -222,12 +222,12 @@ _GONE_SECONDS = 5.0
 
 
 class Step(NamedTuple):
-    """One thing that was shown, and whether it went as it should."""
+    """One step of the demo, and whether it succeeded."""
 
     name: str
     ok: bool
     lines: list[str]
-    """For people. The first is the step's title."""
+    """For people. The first line is the step's title."""
     facts: dict[str, Any]
     """For programs."""
 
@@ -240,13 +240,13 @@ def show_step(step: Step) -> None:
     mark = terminal.text("✓" if step.ok else "✗", "bold green" if step.ok else "bold red")
     terminal.show(Text.assemble(mark, " ", terminal.text(title, "bold")))
     for line in rest:
-        # Padding, so that what does not fit in one line is indented too.
+        # Padding also indents lines that wrap.
         shown = Padding(terminal.text(line, "dim" if line.startswith("span ") else ""), (0, 0, 0, 4), expand=False)
         terminal.show(shown)
 
 
 def nothing_left(started: set[Any]) -> Step:
-    """Whether every process that ever ran for the demo is gone: the servers of each generation, and their guard."""
+    """Whether all processes that ran for the demo have ended: servers of all generations, and their guard."""
     import psutil
 
     _, alive = psutil.wait_procs(started, timeout=_GONE_SECONDS)

@@ -151,5 +151,5 @@ def challenge(**fields: str | None) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Without what ends a quoted string, or the header."""
+    """`value` without characters that would end the quoted string or the header."""
     return "".join(letter for letter in value if letter.isprintable() and letter.isascii() and letter not in '"\\')
