@@ -47,8 +47,7 @@ class Refused(NamedTuple):
 
 
 class Guard:
-    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), bodies other than JSON (415) or too large
-    ones.
+    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), and bodies not in JSON (415) or too large.
 
     The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding. Bodies
     must

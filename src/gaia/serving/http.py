@@ -193,7 +193,7 @@ def _listen(options: HttpOptions) -> socket.socket:
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """A factory of uvloop's event loops, which need two thirds of the time for a call; None if uvloop is not installed."""
+    """A factory of uvloop's event loops, which need two thirds of the time for a call; None without uvloop."""
     try:
         import uvloop
     except ImportError:
