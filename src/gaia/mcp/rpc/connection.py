@@ -1,9 +1,9 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
 A connection goes from CREATED to READY to CLOSED once; if another connection takes its place, it goes from READY
-through DRAINING to CLOSED. Any thread may submit a call. The channel's threads deliver answers; over HTTP the callers' threads
-do so too. The table of calls in flight needs no lock: each of its operations is one atomic dict operation, and a call
-belongs to the thread that pops it.
+through DRAINING to CLOSED. Any thread may submit a call. The channel's threads deliver answers; over HTTP the callers'
+threads do so too. The table of calls in flight needs no lock: each of its operations is one atomic dict operation, and
+a call belongs to the thread that pops it.
 """
 
 from __future__ import annotations
