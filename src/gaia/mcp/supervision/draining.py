@@ -1,6 +1,6 @@
 """Old processes of a server that was replaced, or is stopped. Each finishes its calls; then its process group is ended.
 
-A lost server is usually ended before the next one is started. If a stand-by takes over at once, both happen in parallel.
+A lost server is usually ended before the next one is started. If a stand-by takes over at once, both happen at once.
 """
 
 from __future__ import annotations
