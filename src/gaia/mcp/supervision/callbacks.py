@@ -1,8 +1,8 @@
 """The threads for user code: listeners, callbacks of futures, and progress callbacks of calls that no thread waits for.
 
-Tasks of one lane run in order, one at a time; a busy lane occupies one thread. The lanes of one server form a group with
-its own limit of threads, so that user code that never returns affects only its own server. No thread of a supervisor or
-a connection ever runs user code or waits for it.
+Tasks of one lane run in order, one at a time; a busy lane occupies one thread. The lanes of one server form a group
+with its own limit of threads, so that user code that never returns affects only its own server. No thread of a
+supervisor or a connection ever runs user code or waits for it.
 """
 
 from __future__ import annotations

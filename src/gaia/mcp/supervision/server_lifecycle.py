@@ -1,8 +1,8 @@
 """The steps in the life of one server: it is started, made ready, replaced, stopped when idle, and lost.
 
 The methods below are in this order. `follow_up.py` does what follows a loss; `Stopping` in `draining.py` ends the
-server for good. The supervisor's event loop calls each method. If a method raises, the supervisor calls `recover`; if that
-raises too, `abandon`.
+server for good. The supervisor's event loop calls each method. If a method raises, the supervisor calls `recover`; if
+that raises too, `abandon`.
 """
 
 from __future__ import annotations

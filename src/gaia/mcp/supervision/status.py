@@ -43,7 +43,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """The host name of its node."""
     node_id: str | None = None
-    """What the cluster calls the node."""
+    """The cluster's name for the node."""
     actor: str | None = None
     """The cluster's name for the actor that hosts the server."""
     host_pid: int

@@ -1,9 +1,9 @@
 """The supervisor: one thread with an event loop that keeps one server alive.
 
-It starts the server, runs the handshake, notices the end, waits out the backoff, starts the server again, checks it when
-it is idle, and finally stops it; `ServerLifecycle` has these steps. It never waits for an answer of the server, nor for
-its end: other threads post to its event loop. Callers' threads only use the call queue, the ready connection, and the
-event loop's queue.
+It starts the server, runs the handshake, notices the end, waits out the backoff, starts the server again, checks it
+when it is idle, and finally stops it; `ServerLifecycle` has these steps. It never waits for an answer of the server,
+nor for its end: other threads post to its event loop. Callers' threads only use the call queue, the ready connection,
+and the event loop's queue.
 
 A supervisor lives once, from `start` to `stop`; the next connect makes a new supervisor.
 
