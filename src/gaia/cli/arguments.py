@@ -70,10 +70,7 @@ def assignments(words: list[str]) -> Assignments:
 
 
 def _read(source: str, key: str | None = None) -> str:
-    """The text of the file `source`, or of standard input for a dash.
-
-    `key` is the argument whose value is read, if any.
-    """
+    """The text of the file `source`, or of standard input for a dash. `key` is the argument that it is for, if any."""
     try:
         if source == "-":
             if sys.stdin is None or sys.stdin.isatty():

@@ -32,7 +32,6 @@ _EXAMPLE = """Example: gaia mcp bench --server time --tool get_current_time --ar
 
 class _Report(NamedTuple):
     alone: Calls
-    """Calls one after the other."""
     crowd: Calls | None
     """Calls by several callers at once; None for one caller."""
     overhead: Overhead | None
@@ -106,9 +105,9 @@ def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, C
 
 
 def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: float | None) -> Callable[[], object]:
-    """A function that calls the tool, and raises CommandFailed if the call fails.
+    """A function that calls the tool once.
 
-    Failed calls would distort the figures.
+    It raises CommandFailed for a failed call, which would distort the figures.
     """
 
     def call() -> None:
@@ -229,10 +228,7 @@ def one_by_one(call: Callable[[], object], most: int, seconds: float = math.inf)
 
 
 def together(call: Callable[[], object], callers: int, most: int, seconds: float) -> Calls:
-    """Do the same in `callers` threads, each with an equal share of `most`.
-
-    Raises the error of the first call that failed.
-    """
+    """Do the same in `callers` threads, which share `most` equally. Raises the error of the first call that failed."""
     share = max(1, most // callers)
     done: list[Calls] = []
     failures: list[BaseException] = []
@@ -281,8 +277,6 @@ def _edges(low: float, high: float, every: int) -> list[float]:
 
 
 class Latency(NamedTuple):
-    """Figures in seconds."""
-
     median: float
     p99: float
 

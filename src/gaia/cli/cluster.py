@@ -36,10 +36,7 @@ _ID_LENGTH = 8
 
 @contextlib.contextmanager
 def cluster_at(address: str | None, options: Options) -> Iterator[RayView]:
-    """Join the cluster at `address`, or at ``RAY_ADDRESS``.
-
-    Raises CommandFailed if there is none, or if Ray is missing.
-    """
+    """Join the cluster at `address`, or at ``RAY_ADDRESS``. Raises CommandFailed if that or Ray is missing."""
     from gaia.mcp.errors import StartFailed
     from gaia.runtime.extras import missing
 

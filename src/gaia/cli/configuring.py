@@ -93,10 +93,7 @@ def _is_command_line(program: str) -> bool:
 
 
 def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
-    """A ``gaia mcp add`` for the user to copy, with `command` after ``--``.
-
-    Its first word may be a quoted command line.
-    """
+    """A ``gaia mcp add`` for the user to copy, with `command` after ``--``. Its first word may be a quoted line."""
     with contextlib.suppress(ValueError):
         command = [*shlex.split(command[0]), *command[1:]]
     file = ctx.ensure_object(Options).config_file
@@ -274,7 +271,6 @@ def _refuse(value: object, option: str, other: str) -> None:
 
 
 def _present(**keys: Any) -> dict[str, Any]:
-    """The options that were given."""
     return {key: value for key, value in keys.items() if value not in (None, {}, [])}
 
 

@@ -289,10 +289,9 @@ class GatewaySources:
     """The configuration files of a running gateway: reads the servers and the clients, at first and after changes."""
 
     def __init__(self, options: Options, config: MCPConfig, clients_file: Path | None, *, is_local: bool) -> None:
-        """`is_local` says that only this machine can reach the gateway.
+        """`is_local`: only this machine can reach the gateway.
 
-        Raises ConfigError for an unusable clients file, and `UnsafeOptions` if other machines could call without a
-        token.
+        Raises ConfigError for the clients file, and `UnsafeOptions`.
         """
         self._options = options
         self._clients_file = clients_file

@@ -19,8 +19,6 @@ _ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.server
 
 
 class Program(enum.Enum):
-    """Programs whose configuration can be imported."""
-
     CLAUDE_DESKTOP = "claude-desktop"
     CLAUDE_CODE = "claude-code"
     VSCODE = "vscode"

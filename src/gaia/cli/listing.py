@@ -146,10 +146,7 @@ def say_that_there_are_none(servers: MCPConfig, options: Options, console: Conso
 
 
 def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, options: Options) -> list[dict[str, Any]]:
-    """Start all servers, and wait until each has answered, at most `timeout` seconds.
-
-    `spent` seconds have passed already.
-    """
+    """Start all servers and wait until each has answered, up to `timeout` seconds, of which `spent` have passed."""
     settled: dict[str, ServerStatus] = {}
     started = time.monotonic()
     deadline = started + max(timeout - spent, _MIN_SECONDS)

@@ -98,7 +98,6 @@ def _not_a_gateway(url: str, why: str) -> CommandFailed:
 
 
 def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
-    """The rows for the table of `gaia mcp list`."""
     return [
         {
             "name": server.name,
@@ -113,7 +112,6 @@ def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
 
 
 def summary_of(status: GatewayStatus) -> str:
-    """One line about the gateway itself."""
     name = f"Gateway {one_line(status.name)}: " if status.name else ""
     running = sum(session.running for session in status.sessions)
     words = [

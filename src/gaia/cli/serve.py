@@ -1,7 +1,4 @@
-"""`gaia mcp serve` and `gaia mcp bridge`: serve agents as MCP servers.
-
-`gaia api serve`: serves agents behind OpenAI's API.
-"""
+"""`gaia mcp serve`, `gaia mcp bridge` and `gaia api serve`: serve agents over MCP or OpenAI's API."""
 
 from __future__ import annotations
 

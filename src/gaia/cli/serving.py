@@ -105,7 +105,6 @@ def refuse_options(names: Set[str], options: Options, why: str, hint: str) -> No
 
 
 def load(target: str, base: type[AgentT]) -> AgentT:
-    """Load the agent that the command line names."""
     from gaia.serving.loading import AgentNotLoaded, load_agent
 
     try:

@@ -35,7 +35,6 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """The console on standard error, for errors, hints and progress."""
     return _console(stderr=True)
 
 

@@ -80,8 +80,6 @@ def watch(
 
 
 class _Look(NamedTuple):
-    """The status of all servers at one moment."""
-
     document: dict[str, Any]
     """For programs."""
     servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]

@@ -219,10 +219,7 @@ def _not_connected(asked: PageRequest) -> Response:
 
 
 def _look_at(change: asyncio.Future[object]) -> None:
-    """Retrieve the exception, so that asyncio does not warn.
-
-    The server's status shows an error that comes after the answer.
-    """
+    """Retrieve the exception, so that asyncio does not warn. The server's status shows it."""
     if not change.cancelled():
         change.exception()
 

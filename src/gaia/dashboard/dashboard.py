@@ -90,10 +90,7 @@ class Dashboard:
         return self.url
 
     def run(self, started: Callable[[str], None]) -> None:
-        """Serve in this thread, which must be the main one, until SIGINT or SIGTERM.
-
-        `started` is called with the URL.
-        """
+        """Serve in this thread, the main one, until SIGINT or SIGTERM. `started` is called with the URL."""
         from gaia.serving.http import run_http
 
         self.watch()

@@ -129,7 +129,6 @@ class SpanStore(SpanProcessor):
                 del self._traces[trace_id]
 
     def _forget(self, spans: deque[dict[str, Any]]) -> None:
-        """Forget the oldest span of a trace."""
         self._size -= value_size(spans.popleft())
         self._count -= 1
 
@@ -142,7 +141,6 @@ class SpanStore(SpanProcessor):
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
-    """The row of the call table for a tool call's span."""
     attributes = record["attributes"]
     running, failed = record["seconds"] is None, record["status"] == "error"
     return {

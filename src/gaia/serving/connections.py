@@ -21,8 +21,7 @@ _IDLE_SECONDS = 75.0
 """Seconds for which a connection without any request is kept."""
 
 _RESERVE = 32
-"""Connections beyond the limit, for probes only. If there are more, the oldest is dropped: probes send their request at
-once."""
+"""Connections beyond the limit, for probes only. The oldest of more is dropped: probes send their request at once."""
 
 
 class Waiting(Enum):
@@ -169,8 +168,7 @@ class Connections:
             del self.counts[group]
 
     def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        # One timer for all connections: setting one for each step of a request would take longer than reading the
-        # request.
+        # One timer for all: setting one for each step of a request takes longer than reading the request.
         self._timer = loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -101,7 +101,6 @@ class Guard:
         return self.too_large(_declared_length(headers))
 
     def too_large(self, size: int) -> Refused | None:
-        """Why a body of so many bytes is refused; None if it is not."""
         if size <= self._options.max_body:
             return None
         return Refused(413, f"The body is larger than {self._options.max_body} bytes")

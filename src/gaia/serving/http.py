@@ -168,8 +168,7 @@ def run_http(
     with _listen(options) as listener:
         server = _Server(_configuration(app, options, open_paths, direct))
         if started is not None:
-            # Connections are already queued by the operating system. A program that reads the URL may send a signal at
-            # once.
+            # The operating system already queues connections. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
         server.told = told

@@ -47,8 +47,6 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class _Complete(NamedTuple):
-    """One complete request."""
-
     request: HttpRequest
     keeps_alive: bool
     held: list[Callable[[], None]]
@@ -87,8 +85,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._held: list[Callable[[], None]] = []
         """Functions to call at the end of the request that is being read."""
         self._stalled_since: float | None = None
-        """Time since which the client has read nothing of a response that does not fit the buffers; None if it does
-        fit."""
+        """Time since which the client has read nothing of a response that does not fit the buffers; None if it fits."""
         self._written = 0
         """Bytes of responses so far."""
         self._taken = 0
@@ -369,7 +366,6 @@ class HttpProtocol(HttpToolsProtocol):
                     self.flow.pause_reading()
 
     def _request(self, body: bytes) -> HttpRequest:
-        """The request that is being read."""
         method = self.parser.get_method().decode("ascii")
         return HttpRequest(method, self._path, dict(self._head), body, self._address)
 
@@ -463,7 +459,6 @@ class HttpProtocol(HttpToolsProtocol):
             responder.finish(500, JSON, b'{"error":{"message":"internal error"}}')
 
     def answered(self, *, keeps_alive: bool) -> None:
-        """Go on after a complete response."""
         self.responder = None
         self.server_state.total_requests += 1
         if not keeps_alive:

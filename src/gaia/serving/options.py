@@ -36,15 +36,13 @@ class HttpOptions:
     max_body: int = DEFAULT_MAX_BODY
     """Most bytes of a request's body."""
     max_connections: int = 200
-    """Most connections. With more, connections without a complete request are dropped, first of the client with the
-    most."""
+    """Most connections. With more, connections without a complete request are dropped, of the client with the most."""
     head_timeout: float = 10.0
     """Seconds that a client may take to send the head of a request."""
     body_timeout: float = 60.0
     """Seconds that a client may take to send the body of a request."""
     shutdown_delay: float = 0.0
-    """Seconds for which the server still accepts requests after it is told to end, so that a load balancer can notice.
-    """
+    """Seconds for which the server still accepts requests once told to end: a load balancer can notice."""
     shutdown_grace: float = 5.0
     """Seconds that requests then have to end."""
 

@@ -18,8 +18,6 @@ _JOIN_SECONDS = 2.0
 
 
 class FakeChannel(InMemoryChannel):
-    """One generation of a fake server."""
-
     def __init__(self, state: FakeServerState, listener: ChannelListener, name: str, number: int) -> None:
         """`number` is the number of the start, from 1."""
         super().__init__(listener)

@@ -150,10 +150,7 @@ class FakeSession:
             self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, exception_text(error)))
 
     def _cacheable(self, result: Json) -> Json:
-        """Add the caching members of the stateless era.
-
-        The result may not be kept, because tests change what the server offers.
-        """
+        """Add the caching members of the stateless era: not to be kept, because tests change what there is."""
         return {**result, "ttlMs": 0, "cacheScope": "private"} if self._is_stateless else result
 
     def _check_revision(self, method: str, meta: Json) -> None:

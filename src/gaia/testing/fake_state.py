@@ -91,7 +91,6 @@ class Collection(Generic[ItemT]):
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:
-        """The names, in the order of adding."""
         return iter(self._items)
 
     def __len__(self) -> int:
@@ -178,10 +177,7 @@ class FakeServerState:
             self._faults.clear()
 
     def begin_work(self) -> Callable[[], None]:
-        """Let a fake clock wait for the server until the returned function is called.
-
-        Calling it again does nothing.
-        """
+        """Let a fake clock wait for the server until the returned function is called, which may be repeated."""
         work, first = contextlib.ExitStack(), threading.Lock()
         if isinstance(self.clock, FakeClock):
             work.enter_context(self.clock.hold())

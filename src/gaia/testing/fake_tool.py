@@ -65,10 +65,7 @@ class FakeTool:
         return cls(tool)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
-        """The result of one call, on the thread of the caller.
-
-        Raises `JsonRpcError`, and exceptions that are no `Exception`.
-        """
+        """The result of one call, on the thread of the caller. Raises `JsonRpcError`, and what is no `Exception`."""
         try:
             return _result_of(self._function(arguments, context))
         except (JsonRpcError, MCPCapabilityMissing, MCPRequestCancelled):

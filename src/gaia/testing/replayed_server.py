@@ -52,8 +52,6 @@ class _Played:
 
 
 class _PlayedStart:
-    """One start of the cassette."""
-
     def __init__(self, start: Start) -> None:
         self.failed = start.failed
         self.end = start.end
@@ -120,8 +118,7 @@ class ReplayedServer(InProcessServer):
                 # Listings may be requested more often than they were recorded.
                 found = next((one for one in reversed(start.exchanges) if one.matches(method, params)), None)
             if found is None and not is_greeting(method):
-                # A call from another thread may have come before the server ended in the recording, and comes later
-                # here.
+                # A call of another thread may come later here than in the recording, after the server has ended.
                 found = _next(others, method, params)
             if found is not None:
                 found.asked = True
@@ -136,7 +133,6 @@ class ReplayedServer(InProcessServer):
             return start.is_over()
 
     def mismatch(self, method: str, params: dict[str, Any]) -> str:
-        """The message for a request without a recorded exchange left."""
         return not_recorded(
             self.place, method, params, [one.exchange for start in self._starts for one in start.exchanges]
         )
@@ -150,8 +146,7 @@ def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> 
 
 
 _Script = Generator[str, dict[str, Any], str | None]
-"""The next messages of the server. It yields the id of each request whose answer it waits for, and is sent the answer.
-"""
+"""The next messages of the server. It yields the id of each request whose answer it needs, and gets the answer."""
 
 
 class _ReplayChannel(InMemoryChannel):
@@ -249,7 +244,6 @@ class _ReplayChannel(InMemoryChannel):
             self._greet()
 
     def _greet(self) -> None:
-        """Send the messages that came before the first call."""
         if not self._greeted:
             self._greeted = True
             self._advance(self._steps(self._start.meanwhile, None))

@@ -74,7 +74,6 @@ class Recording:
         self.stopped = False
         """Whether recording has stopped."""
         self.starts: dict[str, list[StartRecorder]] = {}
-        """By server, in the order of the starts."""
 
     def begin(self, server: str) -> StartRecorder:
         """Record a server that is about to start."""
@@ -89,10 +88,7 @@ class Recording:
             self.stopped = True
 
     def is_settled(self, ready: set[str]) -> bool:
-        """Whether each server in `ready` has a recorder that saw it ready and not lost since.
-
-        Its state may lag behind.
-        """
+        """Whether each server in `ready` has a recorder that saw it ready and not lost since."""
         with self.lock:
             known = [starts for name, starts in self.starts.items() if name in ready]
             return all(any(start.is_ready for start in starts) for starts in known)

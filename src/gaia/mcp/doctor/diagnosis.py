@@ -138,10 +138,7 @@ def _by_hand(entry: Mapping[str, Any]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """`word` quoted for a shell, which expands ``${NAME}`` as gaia-mcp does.
-
-    Defaults of variables could be shell code.
-    """
+    """`word` quoted for a shell, which expands ``${NAME}`` as gaia-mcp does. Defaults could be shell code."""
     parts = re.split(_VARIABLE, word)
     if len(parts) == 1:
         return shlex.quote(word)

@@ -141,8 +141,7 @@ def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str,
 
     def give_up() -> None:
         late.set()
-        # Wakes the reading thread. The method of the plain socket, because that of a TLS socket waits for the other
-        # side.
+        # Wakes the reading thread. The plain socket's method: that of a TLS socket waits for the other side.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(opened, socket.SHUT_RDWR)
 

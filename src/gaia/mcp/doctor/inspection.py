@@ -69,7 +69,6 @@ class Inspection:
 
     @property
     def ping(self) -> float | None:
-        """The median."""
         return statistics.median(self.pings) if self.pings else None
 
 

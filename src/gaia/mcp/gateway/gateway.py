@@ -206,10 +206,7 @@ class Gateway:
         self._end_refused_streams(access)
 
     def _end_refused_streams(self, access: Access) -> None:
-        """End streams whose tokens are no longer accepted.
-
-        Sessions continue, because each of their requests has a token.
-        """
+        """End streams whose tokens are no longer accepted. Sessions continue: each of their requests has a token."""
 
         def is_refused(owner: Principal | None) -> bool:
             return owner is None or not access.admits(owner)

@@ -28,10 +28,7 @@ _LONG = 8 * 1024
 
 
 def may_have(encoded: bytes, name: bytes) -> bool:
-    """Whether encoded JSON may have a member of this name, given in quotation marks.
-
-    The name may be written with escapes.
-    """
+    """Whether JSON may have a member of this name, given in quotation marks. It may be written with escapes."""
     # Decoding a long text takes less time than searching it.
     return len(encoded) >= _LONG or name in encoded or b"\\u00" in encoded
 
@@ -91,10 +88,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_message(body: bytes) -> ClientMessage:
-    """Decode a message.
-
-    Raises `RequestRefused` for anything else, also for a batch, which current revisions do not have.
-    """
+    """Decode a message. Raises `RequestRefused` for anything else, such as batches of old revisions."""
     try:
         if not body.isascii():
             # Values that are passed on as bytes are not decoded later, so check their UTF-8 here.

@@ -46,8 +46,7 @@ class Service:
         # Opened here, because the HTTP server would end the process for an error during the start.
         self._gateway.open_audit()
         with contextlib.suppress(ValueError):
-            # Ignore SIGHUP until `_begin`: the files are read during the start anyway, and the signal would end the
-            # process.
+            # Ignore SIGHUP until `_begin`. The files are just being read, and the signal would end the process.
             signal.signal(signal.SIGHUP, lambda *_: None)
         # The additional time lets open calls end with an error, before connections are cut.
         self._grace = options.shutdown_grace
@@ -88,8 +87,7 @@ class Service:
             self._end()
 
     def _begin(self) -> None:
-        # Exclude the objects of the start from garbage collection. Scanning them again would take a tenth of the time
-        # of all calls.
+        # Exclude the objects of the start from garbage collection. Scanning them takes a tenth of all calls' time.
         gc.freeze()
         loop = asyncio.get_running_loop()
         self._reloader = Reloader(self._sources, loop, began=self._manager.reloading, ended=self.reloaded)

@@ -51,8 +51,6 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
 
 class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A profile in the file."""
-
     servers: list[str] | None = None
     enabled_tools: list[str] | None = None
     disabled_tools: list[str] = msgspec.field(default_factory=list)
@@ -169,8 +167,7 @@ def _checked(file: Path, data: bytes) -> ClientsFile:
         )
     anonymous = None if document.anonymous is None else profiles[document.anonymous]
     if document.clients is None and document.issuers is None and anonymous is None:
-        # The file has profiles and limits only, so everybody may do everything. An empty object of clients lets nobody
-        # in.
+        # A file with profiles and limits only: everybody may do everything. An empty `clients` lets nobody in.
         anonymous = EVERYTHING
     return ClientsFile(
         clients=clients,

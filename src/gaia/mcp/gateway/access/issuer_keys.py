@@ -135,10 +135,7 @@ class IssuerKeys:
     """The cached keys of one issuer. For one event loop. Times are readings of its clock, in seconds."""
 
     def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
-        """`fetch` starts to fetch the keys without blocking the loop.
-
-        It calls its argument with the result, on the loop.
-        """
+        """`fetch` fetches the keys without blocking the loop, and calls its argument with the result, on the loop."""
         self._issuer = issuer
         """The issuer's name, for messages."""
         self._fetch = fetch

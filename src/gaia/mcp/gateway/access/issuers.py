@@ -46,10 +46,7 @@ def claimed_issuer(token: str) -> str | None:
 
 
 def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
-    """The ``kid`` in the token's header; None if there is none.
-
-    Raises `BadToken` if the type or algorithm is not accepted.
-    """
+    """The ``kid`` in the token's header, if any. Raises `BadToken` for a type or algorithm that is not accepted."""
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.InvalidTokenError, RecursionError):

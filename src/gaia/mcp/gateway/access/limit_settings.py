@@ -115,8 +115,7 @@ def _camel(name: str) -> str:
 ASYMMETRIC_ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Algorithms of RFC 7518 and RFC 8037. Algorithms with a shared secret are not permitted: the verifier could make
-tokens."""
+"""Algorithms of RFC 7518 and RFC 8037. None with a shared secret: the verifier could make tokens."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -139,10 +138,7 @@ class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An authorization server whose access tokens (JWT, RFC 9068) are accepted.
-
-    Raises ValueError for unusable values.
-    """
+    """An authorization server whose access tokens (JWT, RFC 9068) are accepted. Raises ValueError."""
 
     issuer: str
     """The claim ``iss`` of its tokens, and the base of the address of its metadata."""

@@ -21,8 +21,7 @@ from gaia.mcp.gateway.access.principal import Principal, metric_name
 from gaia.mcp.tools.tool_filter import ToolFilter
 
 _MAX_PLANS = 4096
-"""Most plans that are kept. Idle ones are dropped and made again: the number of clients with issuers' tokens is
-unbounded."""
+"""Most plans that are kept. Idle ones are made again when needed: the number of clients is unbounded."""
 
 _MAX_GROUPS = 1_000
 """Most names of limits in metrics. Further limits are counted as "others"."""
@@ -296,10 +295,7 @@ class Limits:
     # Gates.
 
     def _open(self) -> None:
-        """Let calls pass the gates in `_to_open`.
-
-        These calls may end others, whose gates are appended: no recursion.
-        """
+        """Let calls pass the gates in `_to_open`. Gates of calls that end meanwhile are appended: no recursion."""
         if self._is_opening:
             return
         self._is_opening = True

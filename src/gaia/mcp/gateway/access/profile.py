@@ -62,10 +62,7 @@ class Profile:
         )
 
     def allows_resource(self, server: str, uri: str) -> bool:
-        """Whether a resource may be listed, read and watched.
-
-        A filter denies a URI that servers could read in several ways.
-        """
+        """Whether a resource may be listed, read and watched. A filter denies an ambiguous URI."""
         return (
             self.allows_server(server)
             and allows_uri(self.resources, server, uri)

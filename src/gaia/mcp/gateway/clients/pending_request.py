@@ -149,12 +149,10 @@ class PendingRequest:
         self.begun = 0.0
         """When it was relayed; a reading of the monotonic clock."""
         self.admission: Admission | None = None
-        """Its admission by the limits."""
         self.call: OngoingCall | None = None
         """The running request to the server."""
         self.on_cancelled: Callable[[bool], None] | None = None
-        """Called if the client cancels a request that was relayed or admitted. The argument says whether the server may
-        have it."""
+        """Called if the client cancels a relayed request. The argument says whether the server may have it."""
         self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -177,10 +175,7 @@ class PendingRequest:
         return value
 
     def forwarded(self, **changed: Any) -> dict[str, Any]:
-        """The params for a server.
-
-        They have the `changed` members, other known members unchanged, and the part of ``_meta`` for servers.
-        """
+        """The params for a server: known members, `changed` or as they came, and the servers' part of ``_meta``."""
         given = self.params
         params: dict[str, Any] = {
             key: fragment(given[key]) for key in _FORWARDED[self.method] if key in given and key not in changed
@@ -262,7 +257,6 @@ class PendingRequest:
         return self._progress_token is not None
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification that belongs to this request."""
         if not self.is_answered:
             self.reply.send(encode_notification(method, params))
 
@@ -292,10 +286,7 @@ def _is_for_servers(key: str) -> bool:
 
 
 def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:
-    """Wrap `act` for a callback. If it raises, the request is answered with the error.
-
-    Once answered, nothing is called.
-    """
+    """Wrap `act` for a callback: its error is the answer, and it is not called for an answered request."""
 
     def guarded() -> None:
         if request.is_answered:

@@ -179,7 +179,6 @@ class Sessions:
         self._changes = changes
         self._clock = clock
         self.most = most
-        """Most sessions."""
         self._prefix = prefix
         self._is_closed = False
         self._idle_seconds = idle_seconds
@@ -225,7 +224,6 @@ class Sessions:
         return None
 
     def close(self) -> None:
-        """Open no further sessions."""
         self._is_closed = True
 
     def __iter__(self) -> Iterator[Session]:
@@ -264,8 +262,7 @@ class Sessions:
         long_ago = self._clock() - self._idle_seconds
         for session in list(self._sessions.values()):
             if session.requests or session.lasts:
-                # The idle time begins when the last call ends. Open streams do not count: proxies keep those of dead
-                # clients.
+                # The idle time begins after the last call. Streams do not count: proxies keep those of dead clients.
                 self._use(session)
             elif session.used_at <= long_ago:
                 self.end(session)

@@ -73,10 +73,7 @@ class _RequestRefused(Exception):
 async def serve_request(
     endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, max_body: int, body_seconds: float
 ) -> None:
-    """Answer one request of the type ``http``.
-
-    Limits its body to `max_body` bytes, and to `body_seconds` for its arrival.
-    """
+    """Answer one request of the type ``http``, whose body has `max_body` bytes at most and comes in `body_seconds`."""
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     address: str | None = scope["client"][0] if scope.get("client") else None
@@ -132,10 +129,7 @@ async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> N
 
 
 async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
-    """Read the body.
-
-    Raises `_ClientGone`, and `_RequestRefused` if it is longer than `most` or large and `refusal` objects.
-    """
+    """The body. Raises `_ClientGone`, and `_RequestRefused` if it is longer than `most`, or large and refused."""
     body: bytes | bytearray = b""
     is_large = False
     while True:

@@ -153,8 +153,7 @@ class Endpoint:
             params = message.params or {}
             meta: dict[str, Any] = member(params, "_meta", dict) or {}
             session: Session | None = None
-            # `HttpReply` sends these headers with the answer. `_end_unopened` removes the session if `initialize`
-            # fails.
+            # `HttpReply` sends these with the answer. `_end_unopened` removes the session if `initialize` fails.
             headers: list[tuple[bytes, bytes]] = []
             if is_stateless(http.headers, meta):
                 if message.method is None:

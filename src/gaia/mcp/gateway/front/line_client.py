@@ -55,11 +55,9 @@ class LineClient:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are no open requests."""
         return not self._requests and (self._session is None or not self._session.requests)
 
     def received(self, line: bytes) -> None:
-        """Handle one message. Its answer comes now or later."""
         message: ClientMessage | None = None
         try:
             message = decode_message(line)

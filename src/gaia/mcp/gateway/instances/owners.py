@@ -177,8 +177,6 @@ class OwnedRequest(Protocol):
 
 
 class _Client(NamedTuple):
-    """A client as an owner."""
-
     identity: str
 
 
@@ -233,5 +231,4 @@ class InstanceOwners:
         return _Client(identity) if instances == "per-client" else session
 
     def expire(self) -> None:
-        """End handles that were not used for long."""
         self._handles.expire()

@@ -89,10 +89,7 @@ def read_resource(request: PendingRequest) -> None:
 def _read(
     request: PendingRequest, uri: str, servers: list[UpstreamServer], first: tuple[str, MCPError] | None = None
 ) -> None:
-    """Ask the first of `servers`, and the next one if it does not know the resource.
-
-    `first` is the first error so far.
-    """
+    """Ask the first of `servers`, and the next if it does not know the resource. `first` is the first error."""
     if not servers:
         error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         record_unknown(request, shown_uri(uri), "not_found", lambda: fail(request, "", error))

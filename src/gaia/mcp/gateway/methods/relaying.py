@@ -66,8 +66,7 @@ _HOST_DETAILS = {
     "needs_authorization": "the gateway has to log in at it",
     "http": "the HTTP request to it failed",
 }
-"""Replacement texts for errors whose messages name programs, folders or URLs, or quote a server. Named clients get
-them."""
+"""Replacements for errors whose messages name programs, folders or URLs, or quote a server. For named clients."""
 
 _DELIVERY = {
     "not_sent": "the server has not received it",
@@ -131,8 +130,6 @@ def relay(
 
 
 class _Ending(NamedTuple):
-    """What to do when the call ends."""
-
     server: str
     handle: Handle | None
     """A new handle, which is added to the result."""
@@ -170,7 +167,6 @@ def _answer(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
 
 
 def _cancelled(request: PendingRequest, was_sent: bool) -> None:
-    """Record that the client cancelled the request."""
     admission = request.admission
     if admission is not None:
         admission.end()

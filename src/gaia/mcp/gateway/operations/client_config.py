@@ -31,10 +31,7 @@ FILES = {
 
 
 def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str:
-    """The configuration for a gateway over HTTP.
-
-    It never contains the token: the client reads its environment or asks.
-    """
+    """The configuration for a gateway over HTTP. It never contains the token, which the client has or asks for."""
     match program:
         case ClientProgram.CODEX:
             token = f"bearer_token_env_var = {json.dumps(TOKEN_VARIABLE)}\n" if with_token else ""

@@ -48,7 +48,6 @@ class OperationPages:
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
     def answer(self, request: HttpRequest, responder: Responder) -> None:
-        """Answer a request for one of the pages."""
         path = request.path
         if request.method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])

@@ -28,10 +28,7 @@ class ClientSide(Protocol):
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the client speaks the stateless era.
-
-        Then it is not asked, but sends its request again with answers.
-        """
+        """Whether the client speaks the stateless era. Then it is not asked, but repeats its request with answers."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

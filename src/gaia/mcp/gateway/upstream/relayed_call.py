@@ -45,10 +45,7 @@ class _Question:
 
 
 class RelayedCall(SubmittedRequest):
-    """Belongs to the gateway's event loop, except for the methods of `RequestOwner`.
-
-    The client answers the questions.
-    """
+    """Belongs to the gateway's event loop, except for the methods of `RequestOwner`. The client answers questions."""
 
     __slots__ = (
         "_asked_count",
@@ -83,16 +80,14 @@ class RelayedCall(SubmittedRequest):
         exchange.owner = self
         self.loop = self._work = upstream.work
         self.client = client
-        """The request that gets the answer. A later request of the same client replaces it when it continues a parked
-        call."""
+        """The request that gets the answer. The client's next request replaces it when it continues a parked call."""
         self._upstream = upstream
         self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
         """None while the call is parked, and once it is over."""
         self._questions: dict[str, _Question] = {}
-        """Unanswered questions of a server of the handshake era; or all questions of the round, by the server's keys.
-        """
+        """Unanswered questions of a server of the handshake era; or those of the round, by the server's keys."""
         self._asked_count = 0
         self._missing_capability: str | None = None
         """The capability that the server asked for and the client has not declared."""
@@ -362,8 +357,7 @@ class RelayedCall(SubmittedRequest):
         try:
             responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
         except ValueError:
-            # For example a number that is too large. The questions then count as not answered, so that the call
-            # continues.
+            # For example a number that is too large. The questions then count as not answered.
             responses = None
         for key, question in list(self._questions.items()):
             given = responses.get(key) if isinstance(responses, dict) else None
@@ -381,10 +375,7 @@ def _missing(text: str) -> InputMissing:
 
 
 class EndingOnError:
-    """A block that passes a request on.
-
-    If it raises, `on_end` gets the error, because nothing else would end the request.
-    """
+    """A block that passes a request on. If it raises, `on_end` gets the error; nothing else would end the request."""
 
     __slots__ = ("_on_end",)
 

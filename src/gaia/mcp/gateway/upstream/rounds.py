@@ -71,7 +71,6 @@ class Rounds:
         """By a random name, which the client's sealed state contains."""
 
     def __len__(self) -> int:
-        """The number of parked calls."""
         return len(self._parked)
 
     def close(self) -> None:
@@ -82,10 +81,7 @@ class Rounds:
     # Servers of the stateless era.
 
     def sealed(self, result: bytes, client: ClientSide, binding: bytes) -> bytes:
-        """Seal the state in a result that requires input, for a client of the stateless era.
-
-        Raises `InvalidResponse`.
-        """
+        """Seal the state in a result that requires input, for a stateless client. Raises `InvalidResponse`."""
         check_offered(InputRequired.from_result(orjson.loads(result)), client)
         members: dict[str, Any] = dict(_members.decode(result))
         if "requestState" in members:

@@ -1,7 +1,4 @@
-"""`CachedList`: the resources, templates or prompts of one server, as last listed.
-
-It stays available during a restart.
-"""
+"""`CachedList`: resources, templates or prompts of one server, as last listed; also during a restart."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class CachedList:
         listing: Callable[[], Exchange[list[Item]]],
         on_listed: Callable[[bool], None],
     ) -> None:
-        """`key` is the naming member of an item: ``name``, ``uri``.
+        """`key` is the member with an item's name, such as ``uri``.
 
         ``on_listed(was_known)`` is called after each change.
         """

@@ -161,10 +161,7 @@ class Notifier:
             self._logged(event, process)
 
     def _logged(self, event: ServerLog, process: MCPClient | None) -> None:
-        """Pass on a log message to audiences that see the server.
-
-        For a process that is not shared, only to its users.
-        """
+        """Pass on a log message to audiences that see the server. If the process is not shared, only to its users."""
         server = self._servers.get(event.server)
         if server is None or server.logs_by_request:
             return

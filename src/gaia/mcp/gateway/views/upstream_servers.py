@@ -167,7 +167,6 @@ class UpstreamServers:
         self.manager = manager
         self._rounds = Rounds(seal)
         self.checks = Checks()
-        """The checks that every call passes."""
         self._version = 0
         self._routes: object = None
         """The manager's routes at the current version. A change replaces the whole object."""

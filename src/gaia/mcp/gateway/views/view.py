@@ -53,21 +53,18 @@ class View:
 
     @property
     def checks(self) -> Checks:
-        """The checks that every call passes."""
         return self._servers.checks
 
     def sees(self, server: str) -> bool:
-        """Whether anything of a server may be seen."""
         return (self.server is None or self.server == server) and self.profile.allows_server(server)
 
     def sees_resource(self, server: str, uri: str) -> bool:
-        """Whether a resource may be seen."""
         return self.sees(server) and self.profile.allows_resource(server, uri)
 
     def when_opening(self, act: Callable[[], None]) -> None:
         """Call `act` like `when_settled`, but after fewer seconds.
 
-        Lists wait for servers that have not settled by then.
+        Lists wait for servers that are not settled by then.
         """
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
 
@@ -115,10 +112,7 @@ class View:
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
     def _find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
-        """Find a tool of a server that has not joined the manager's routes.
-
-        The call waits, or fails with the reason.
-        """
+        """Find a tool of a server that has not joined the routes. The call waits, or fails with the reason."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"
             own = name.removeprefix(prefix)
@@ -245,10 +239,7 @@ _RESERVED = ":/?#[]@!$&'()*+,;="
 
 
 def matches(template: str, uri: str) -> bool:
-    """Whether the fixed parts of a template are in a URI, in order.
-
-    Takes linear time, because servers write templates.
-    """
+    """Whether a URI has the fixed parts of a template in order. Linear time, because servers write templates."""
     parts = _EXPRESSION.split(template)
     return template == uri or (len(parts) > 1 and consists_of(uri, parts))
 
