@@ -146,6 +146,14 @@ class _ReportingRequest(_AwaitedRequest):
 
     async def until_end(self) -> None:
         """Report in this task what the lane has, until the request has ended."""
+        try:
+            await self._report()
+        except BaseException:
+            # The task waits no more: `_release` ends the observation.
+            self._waiter.cancel()
+            raise
+
+    async def _report(self) -> None:
         while True:
             # What was reported before the end is in the lane then.
             is_over = self._waiter.done()

@@ -118,7 +118,12 @@ class CallQueue:
             if error is not None:
                 call.finish(error=error)
                 return True
+            if call.ended:
+                return True
             self._backlog.append(call)
+            if call.ended and self._take_out(call):
+                # It was given up just before, and must not start a server.
+                return True
             # The supervisor sets `ready`, or the state, and then takes what is in the backlog. So either it finds our
             # call there, or we see what it has set.
             if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
