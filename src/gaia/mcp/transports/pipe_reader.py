@@ -4,8 +4,8 @@ A task continues sooner if its own loop reads, because no other thread has to be
 
 1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
 2. Meanwhile the thread watches. It takes the reading back when a request comes from a thread or another loop, which
-   must not wait for this loop, and when the loop leaves output unread because it is blocked or has ended. While no answer is
-   awaited, the thread sleeps. (Until then, a blocked loop delays messages that the server sends by itself.)
+   must not wait for this loop, and when the loop leaves output unread because it is blocked or has ended. While no
+   answer is awaited, the thread sleeps. (Until then, a blocked loop delays messages that the server sends by itself.)
 3. The thread then reads for a second before a loop reads again; each time that this happens, for twice as long.
 """
 
