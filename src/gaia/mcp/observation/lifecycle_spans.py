@@ -43,7 +43,7 @@ _FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
 
 
 class LifecycleSpans:
-    """Records for one supervisor, or for the driver's side of a placed server. Belongs to its thread, but `requested`.
+    """Records for one supervisor, or for the driver's side of a placed server. `requested` is for any thread.
 
     During a start or restart, its span is the current one in the supervisor's thread, which does nothing else:
     messages, processes and log events of that time belong to it.

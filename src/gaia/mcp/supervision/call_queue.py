@@ -1,6 +1,6 @@
 """The way in for calls: a call goes to the ready connection, into the backlog, or back to the caller with the reason.
 
-The backlog outlives connections. Callers' threads and the supervisor share this object and no other.
+The backlog outlives connections. Callers' threads and the supervisor share this object.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class CallQueue:
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        # This error is used only if the call still waits in the same place when it ends.
+        # Only the text depends on this check: the call may leave the backlog between the check and its end.
         late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
         if not self._give_up(call, late, "timeout"):
             return False

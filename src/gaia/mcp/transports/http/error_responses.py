@@ -49,7 +49,7 @@ def is_forgotten(response: Response, session_id: str | None, error: ErrorRespons
 
 
 def wants_login(response: Response) -> bool:
-    """Whether the response may be another one after a login."""
+    """Whether another login may lead to another response."""
     status = response.status
     return status == HTTPStatus.UNAUTHORIZED or (
         status == HTTPStatus.FORBIDDEN and "www-authenticate" in response.headers

@@ -113,7 +113,7 @@ class ServerStream(_Stream):
         return not self._closing
 
     def _is_offered(self, response: Response) -> bool:
-        """Whether the server offers the stream. Other errors, such as those of a proxy, may pass."""
+        """Whether the server offers the stream. Other error statuses, such as a proxy's, may be temporary."""
         if response.status not in _NOT_OFFERED:
             return True
         # A server without GET may answer the very first request with 404.
