@@ -30,7 +30,6 @@ T = TypeVar("T")
 async def call_tool(
     tool_calls: ToolCalls, tool_name: str, arguments: dict[str, Any] | None, options: CallOptions
 ) -> ToolResult:
-    """Like `ToolCalls.call`."""
     if tool_calls.waits_in_caller:
         return await in_thread(tool_calls.call, tool_name, arguments, options)
     try:

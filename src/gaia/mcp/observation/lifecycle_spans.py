@@ -81,7 +81,6 @@ class LifecycleSpans:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a start or restart is in progress."""
         return self._episode is not None
 
     @contextmanager
@@ -97,7 +96,6 @@ class LifecycleSpans:
     # Starting.
 
     def opening(self, generation: int) -> None:
-        """The server is about to be started."""
         self._open("spawn", generation)
 
     def hosted(self, generation: int) -> None:
@@ -111,7 +109,6 @@ class LifecycleSpans:
         self._begin_step(step, {names.GENERATION: generation})
 
     def spawned(self, pid: int | None) -> None:
-        """The server runs, and the handshake begins."""
         if self._step is not None:
             _set_present(self._step.span, {names.PID: pid})
         self._end_step()
@@ -192,11 +189,9 @@ class LifecycleSpans:
             self._count_session(uptime, None)
 
     def backing_off(self, delay: float) -> None:
-        """The server is started again in `delay` seconds."""
         self._begin_step("backoff", {names.DELAY: delay})
 
     def gave_up(self, message: str) -> None:
-        """The server is not started again, or not soon."""
         self._end_step()
         if self._episode is not None:
             _set_error(self._episode.span, "gave_up", message)
@@ -259,7 +254,6 @@ class LifecycleSpans:
         return _Step(span, trace.set_span_in_context(span, parent))
 
     def _enter(self, context: Context | None) -> None:
-        """Make `context` the current one of the supervisor's thread."""
         if not self._has_thread:
             return
         self._leave()
@@ -312,18 +306,15 @@ class StandbySpans(_SpanBeside):
     """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread."""
 
     def opening(self, generation: int) -> None:
-        """A stand-by is about to be started."""
         self._begin("standby", {names.GENERATION: generation}, Context())
 
     def spawned(self, pid: int | None) -> Context | None:
-        """The stand-by runs. Returns the context of its handshake."""
         if self._span is None:
             return None
         _set_present(self._span, {names.PID: pid})
         return trace.set_span_in_context(self._span, Context())
 
     def failed(self, message: str) -> None:
-        """The stand-by could not be started, or was lost."""
         metrics.instruments.standby_failures.add(1, self._labels)
         self._fail("standby_failed", message)
 
@@ -339,14 +330,12 @@ class ReplacementSpans(_SpanBeside):
         self._begin("recycle", {names.REASON: reason}, Context() if asked_in is None else asked_in)
 
     def replaced(self, generation: int, pid: int | None) -> None:
-        """New calls go to the fresh process."""
         assert self._span is not None, "it has begun"
         metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
         _set_present(self._span, {names.GENERATION: generation, names.PID: pid})
         self.ended()
 
     def failed(self, message: str) -> None:
-        """The old process goes on, or is being stopped."""
         self._fail("not_replaced", message)
 
 
@@ -371,7 +360,6 @@ def _end_span(span: Span, executor: Executor) -> None:
 
 
 def _set_present(span: Span, attributes: Mapping[str, Any]) -> None:
-    """Set the attributes that are not None."""
     span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 
 

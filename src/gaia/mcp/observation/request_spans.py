@@ -75,7 +75,6 @@ class Observer:
 
     @property
     def common(self) -> dict[str, Any]:
-        """The attributes of everything that is recorded about this server."""
         common: dict[str, Any] = {**self.network, names.SERVER_NAME: self.server}
         if self._protocol_version is not None:
             common[names.PROTOCOL_VERSION] = self._protocol_version
@@ -140,11 +139,9 @@ class Observer:
         return ServerSpan(method, attributes, details, (params or {}).get("_meta"), executor=executor)
 
     def refused(self, error: MCPError) -> None:
-        """A call was refused before it was made."""
         metrics.instruments.refused.add(1, {names.SERVER_NAME: self.server, names.ERROR_TYPE: error.error_type})
 
     def noise_received(self, size: int) -> None:
-        """The server wrote `size` bytes that are not a message."""
         metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
 
     def masked(self, text: str) -> str:
@@ -199,7 +196,6 @@ class Observation:
         self._started = time.perf_counter()
 
     def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
-        """The span records; `params` are those of the request."""
         self.records = True
         details = self._details(params)
         if span.is_ours and not spans.running_readers:
@@ -209,7 +205,6 @@ class Observation:
             span.set_attributes(details)
 
     def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes that differ between requests of one kind."""
         details: dict[str, Any] = {}
         observer, method, target = self._observer, self._description.method, self._description.target
         if (session := observer.session_id()) is not None:
@@ -266,7 +261,6 @@ class Observation:
                 self.span.add_event("gaia.mcp.call.round_trip", ids)
 
     def queued(self) -> None:
-        """The request waits for its server to be ready."""
         if self.span is not None:
             self.span.add_event("gaia.mcp.call.queued", {})
 
@@ -282,7 +276,6 @@ class Observation:
         self._note({names.REQUEST_ID: str(call_id)})
 
     def resumed(self) -> None:
-        """The request goes to the next connection."""
         self._moved("resumed", {})
 
     def progressed(self, params: Mapping[str, Any]) -> None:
@@ -296,7 +289,6 @@ class Observation:
         self._note(found)
 
     def _note(self, attributes: Attributes) -> None:
-        """Add attributes to the span, now or at its end."""
         if not self.records or self.span is None:
             return
         with self._observer.noting:

@@ -90,7 +90,6 @@ class CallQueue:
         self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
-        """The number of calls that wait."""
         return sum(not call.ended for call in list(self._backlog))
 
     @property
@@ -282,7 +281,6 @@ class CallQueue:
         self._draining = (*self._draining, connection)
 
     def drained(self, connection: Connection) -> None:
-        """`connection` has no more calls."""
         self._draining = tuple(other for other in self._draining if other is not connection)
 
     def suspend(self) -> None:
@@ -339,7 +337,6 @@ class CallQueue:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
-        """In a forked child: refuse all calls."""
         self.ready = self._connection = None
         self._draining = ()
         self._backlog = deque()

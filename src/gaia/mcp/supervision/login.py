@@ -69,7 +69,6 @@ class Logins:
             self._authorization.reopen()
 
     def ask(self) -> None:
-        """Ask the person to log in."""
         authorization = self._authorization
         assert authorization is not None, "that is what `may_ask` is for"
         self._in_a_row += 1
@@ -81,7 +80,6 @@ class Logins:
             self._on_done(MCPError(f"no thread for the login: {error}"))
 
     def over(self) -> None:
-        """The login under way has ended, with or without success."""
         self._thread = None
 
     def forget(self) -> None:

@@ -57,7 +57,6 @@ class Recycling:
         self._next_memory_look: float | None = None
 
     def adopt(self, limits: RecyclingLimits, settling_seconds: float) -> None:
-        """Use other limits for the next process."""
         self._limits, self._settling_seconds = limits, settling_seconds
 
     def begin(self, generation: Generation) -> None:

@@ -97,12 +97,10 @@ class Spare:
         self._not_before = max(self._not_before, moment)
 
     def rest(self) -> None:
-        """Start no spare until `want`."""
         self._wanted = False
         self._loop.timers.cancel(Timer.STANDBY)
 
     def end(self) -> None:
-        """End the present spare, and start none until `want`."""
         self.rest()
         if self.generation is not None:
             self._drop()
@@ -276,7 +274,6 @@ class Replacements:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a replacement was requested and is not done yet."""
         return self._wanted is not None
 
     def ask(
@@ -344,7 +341,6 @@ class Replacements:
         self.done(None)
 
     def failed(self, error: MCPError) -> None:
-        """The spare could not be started, or was lost."""
         wanted = self._wanted
         if wanted is None:
             return

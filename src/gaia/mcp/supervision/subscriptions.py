@@ -97,7 +97,6 @@ class SubscriptionStream:
     """Whether a lost request is renewed at once: once between two calls of `keep`."""
 
     def keep(self) -> None:
-        """Make the request, if none is open."""
         # A server that has not acknowledged the new request by now never will.
         self._give_up_replaced()
         self._may_renew = True

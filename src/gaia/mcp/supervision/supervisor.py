@@ -154,7 +154,6 @@ class Supervisor:
         _flush()
 
     def request_stop(self, drain: float = 0.0) -> None:
-        """Like `stop`, without waiting."""
         self._told_to_stop = True
         self._lifecycle.requested()
         self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
@@ -219,7 +218,6 @@ class Supervisor:
             connection.notify(method, params)
 
     def subscriptions_changed(self) -> None:
-        """The client now wants other notifications or log messages."""
         self._loop.post(self._lifecycle.subscriptions_changed)
 
     def list_again(self) -> None:

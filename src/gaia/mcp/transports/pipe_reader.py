@@ -154,7 +154,6 @@ class PipeReader:
         loop.post(lambda: self._begin(loop))
 
     def _watch(self, loop: LoopWork) -> None:
-        """Return when the loop has read to the end, or the thread has taken over."""
         poller = select.poll()
         poller.register(self._descriptor, select.POLLIN)
         unread, seen = 0, self._steps

@@ -31,7 +31,6 @@ def error_in(body: bytes) -> ErrorResponse | None:
 
 
 def code_of(error: ErrorResponse) -> Any:
-    """The code of a JSON-RPC error; None if it has none."""
     return error.error.get("code") if isinstance(error.error, dict) else None
 
 

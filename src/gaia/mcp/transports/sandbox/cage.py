@@ -162,7 +162,6 @@ def _shell(limits: Limits, *commands: str) -> list[str]:
 
 
 def _plan(limits: Limits, domain: dict[str, Any] | None, allowed: bytes, environment: Mapping[str, str]) -> str:
-    """The plan for the launcher."""
     plan = {
         "limits": limits.of_process,
         "landlock": domain,

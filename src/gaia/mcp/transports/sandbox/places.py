@@ -202,7 +202,6 @@ def _is_of_programs_only(directory: str) -> bool:
 
 
 def _interpreters(script: str, search_path: str) -> list[str]:
-    """The programs in a script's first line."""
     try:
         with open(script, "rb") as stream:
             line = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
