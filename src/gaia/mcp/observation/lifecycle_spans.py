@@ -285,7 +285,6 @@ class _SpanBeside:
         self._labels = {names.SERVER_NAME: observer.server}
         self._executor = executor
         self._span: Span | None = None
-        """The span in progress."""
 
     def _begin(self, what: str, attributes: dict[str, Any], parent: Context) -> None:
         self._span = _start_span(self._observer, what, attributes, parent)

@@ -404,7 +404,7 @@ def error_of_waited(
         error = call.owner.refusal(tool)
     if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
         return error
-    # It was said of an older definition of the tool.
+    # The server may have said it of an older definition of the tool.
     call.repeatable = False
     if not call.repeated:
         return None

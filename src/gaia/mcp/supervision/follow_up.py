@@ -214,7 +214,6 @@ class Trial:
         self._connection: Connection | None = None
         """The connection of the server; None while no trial is under way."""
         self._call: Call | None = None
-        """The call that the server has now."""
 
     @property
     def is_under_way(self) -> bool:

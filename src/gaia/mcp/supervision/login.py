@@ -37,7 +37,6 @@ class Logins:
         self._authorization = authorization
         self._on_done = on_done
         self._thread: threading.Thread | None = None
-        """The thread of the login under way."""
         self._in_a_row = 0
         """Logins since the server was last ready: a person must not be asked for ever."""
 

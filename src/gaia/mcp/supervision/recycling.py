@@ -51,7 +51,6 @@ class Recycling:
         self._replace = replace
         self._watched: Generation | None = None
         self._due: RecyclingReason | None = None
-        """The limit that the process has reached."""
         self._lifetime_ends: float | None = None
         """This and the next are readings of the clock."""
         self._next_memory_look: float | None = None

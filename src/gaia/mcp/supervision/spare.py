@@ -264,7 +264,6 @@ class Replacements:
         self._draining = draining
         self._make_ready = make_ready
         self._wanted: _Replacement | None = None
-        """The replacement that was requested and is not done yet."""
         self._spans = ReplacementSpans(self._context.observer, self._context.executor)
 
     @property

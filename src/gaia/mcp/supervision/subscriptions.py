@@ -87,11 +87,9 @@ class SubscriptionStream:
     run_exchange: RunExchange
     subscriptions: Subscriptions
     _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
-    """The open request."""
     _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
     """The request before it, which reports changes until the server has acknowledged the new one."""
     _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    """The resources of the open request."""
     _refused = False
     _may_renew = True
     """Whether a lost request is renewed at once: once between two calls of `keep`."""

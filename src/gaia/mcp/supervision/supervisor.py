@@ -60,7 +60,6 @@ class Supervisor:
         self._loop = EventLoop(context.clock)
         self._over = False
         self._settled = Latch()
-        """Opened when the first start has succeeded or failed."""
         self._all_done = Latch()
         """Opened when the thread has done everything. Several threads may wait for it, and one thread twice, if a
         signal handler interrupts its wait; `Thread.join` does not allow that."""

@@ -80,7 +80,6 @@ class PipeReader:
         self._turn = threading.Lock()
         """Held while the loop reads and takes lines. The reading thread or loop owns the members below."""
         self._rest: Iterator[Line] = iter(())
-        """The lines left of the last chunk."""
         self._is_over = False
         self._is_paused = False
         """Whether later turns of the loop take the rest before the loop reads on."""

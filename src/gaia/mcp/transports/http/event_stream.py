@@ -144,7 +144,6 @@ class _Lines:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        """The parts of the unfinished line."""
         self.pending = 0
         """The length of these parts in bytes."""
         self._after_cr = False
