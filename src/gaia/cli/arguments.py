@@ -27,8 +27,7 @@ class Assignments(dict[str, str]):
         """The arguments for a tool with this ``inputSchema``.
 
         A value is parsed as JSON, unless the schema says that the parameter is a string or may be one. A value that is
-        not JSON
-        is a string.
+        not JSON is a string.
         """
         from gaia.mcp.tools.tool import gaia_parameters
 

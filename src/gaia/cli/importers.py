@@ -245,8 +245,7 @@ class _Variables:
 
 
 # A parser for JSON with comments and trailing commas. The available libraries are either JSON5 parsers, which accept
-# much
-# more than these files may contain, or unmaintained.
+# much more than these files may contain, or unmaintained.
 
 # An unclosed string ends with its line and an unclosed comment with the text, so that matching stays linear.
 _STRING = r'"(?:[^"\\\n]|\\.)*+"?'
@@ -261,8 +260,7 @@ def loads_with_comments(text: str) -> Any:
     Raises json.JSONDecodeError, whose line and column refer to `text`.
     """
     # Each removed character becomes a blank, so that positions stay the same. Comments go first: one may stand between
-    # a
-    # comma and its bracket.
+    # a comma and its bracket.
     return json.loads(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
 
 

@@ -95,8 +95,7 @@ class Options:
 
             self.trace = trace
             # The SDK sends the remaining spans at the exit of the interpreter. Without a limit, the command would wait
-            # there for a
-            # collector that is not running.
+            # there for a collector that is not running.
             timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
             telemetry.configure(trace, export_timeout=timeout)
 
@@ -120,8 +119,7 @@ class Options:
         """Read the configured servers, and print warnings about likely mistakes.
 
         Raises ConfigError for a file that cannot be parsed, and for a named file that does not exist, unless this
-        command may
-        `create` it. Commands that start servers use `gaia.cli.trusting.load_to_start`.
+        command may `create` it. Commands that start servers use `gaia.cli.trusting.load_to_start`.
         """
         from gaia.mcp.client.config import MCPConfig
 

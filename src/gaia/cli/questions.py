@@ -85,10 +85,8 @@ class Questions:
         """The result of ``request(timeout)``, during which the server may ask questions.
 
         Without a person to ask, this thread calls `request`. Otherwise the request has `timeout`, or else `limit`
-        seconds,
-        which start again after each question. `quiet` is entered while the person is asked. Raises what the request
-        raises, and
-        CallTimeout if its time has passed.
+        seconds, which start again after each question. `quiet` is entered while the person is asked. Raises what the
+        request raises, and CallTimeout if its time has passed.
         """
         if not self.are_asked:
             return request(timeout)

@@ -59,10 +59,8 @@ def status_table(
     """A table of servers: state, activity, latency and last error.
 
     The last error always has room within `width` columns; figures that do not fit beside it are left out. `looks` has
-    the
-    last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts off
-    what
-    does not fit.
+    the last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts
+    off what does not fit.
     """
     looks = list(looks)
     rows = [_cells(status, round_trips, ascii_only=ascii_only) for status, round_trips in looks]

@@ -1,4 +1,7 @@
-"""`gaia mcp serve` and `gaia mcp bridge`: agents as MCP servers."""
+"""`gaia mcp serve` and `gaia mcp bridge`: serve agents as MCP servers.
+
+`gaia api serve`: serves agents behind OpenAI's API.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class Transport(StrEnum):
-    """How clients reach the agent."""
-
     STDIO = "stdio"
     HTTP = "http"
 
@@ -72,7 +73,7 @@ def bridge(
 def load_mcp_agent(target: str) -> MCPAgent:
     from gaia.agents.base import MCPAgent
 
-    # Abstract for those who write agents; here it only says what is accepted.
+    # Abstract for authors of agents; here it only says what is accepted.
     return load(target, MCPAgent)  # type: ignore[type-abstract]
 
 

@@ -42,8 +42,7 @@ class Connection(Protocol):
     waiting: Waiting
     group: Hashable
     """The owner of the connection: the client's name once `Connections.identify` was called; before, the address, or
-    None
-    behind a proxy."""
+    None behind a proxy."""
 
     @property
     def unread(self) -> int:
@@ -99,8 +98,7 @@ class Connections:
         False if there is no room, because all connections have complete requests; it is then in the reserve.
 
         To make room, a connection without a complete request is dropped, of the group with the most connections.
-        Connections of
-        one address that no client was identified for may take a quarter of the places.
+        Connections of one address that no client was identified for may take a quarter of the places.
         """
         if connection.group is not None and self.counts[connection.group] >= max(1, self._most // 4):
             same = (each for each in self.open if each.group == connection.group)

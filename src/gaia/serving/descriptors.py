@@ -10,8 +10,7 @@ def take_descriptors() -> tuple[int, int]:
     """Private copies of descriptors 0 and 1, which children do not inherit.
 
     Descriptor 1 then leads to standard error, and descriptor 0 to nothing. So prints and reads of the program, of C
-    libraries
-    and of child processes cannot disturb the protocol.
+    libraries and of child processes cannot disturb the protocol.
     """
     sys.stdout.flush()
     incoming, outgoing = os.dup(0), os.dup(1)

@@ -47,12 +47,10 @@ class Refused(NamedTuple):
 
 
 class Guard:
-    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), bodies other than JSON (415) or too large
-    ones.
+    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), and bodies not in JSON (415) or too large.
 
     The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding. Bodies
-    must
-    be JSON, because a browser sends other types, such as text/plain, without asking the server first.
+    must be JSON, because a browser sends other types, such as text/plain, without asking the server first.
 
     The guard itself answers ``/health``, which needs no token; neither do `open_paths`.
     """
@@ -225,8 +223,8 @@ class ClientAddress:
         Names of `headers` are in lower case.
 
         Each proxy appends the address of its own client. So the client is the last address that is no trusted proxy;
-        anybody
-        may have written the entries before it. If an entry is no address, the proxy that wrote it counts as the client.
+        anybody may have written the entries before it. If an entry is no address, the proxy that wrote it counts as the
+        client.
         """
         client = peer
         given = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")

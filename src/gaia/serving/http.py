@@ -159,8 +159,8 @@ def run_http(
     `open_paths` need no token.
 
     Requests that `direct` takes do not go through `app`, but pass the same checks; ``uvloop`` is used if it is
-    installed.
-    With `direct`, connections are accepted until the open requests have ended. Then `stopping` is called again.
+    installed. With `direct`, connections are accepted until the open requests have ended. Then `stopping` is called
+    again.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
@@ -186,14 +186,13 @@ def _listen(options: HttpOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.create_server((options.host.strip("[]"), options.port), family=family)
     # Accepted connections inherit the option. asyncio sets it only on sockets it made itself. Without it, each response
-    # on a
-    # kept-alive connection waits some 40 ms for the client's acknowledgement of its headers.
+    # on a kept-alive connection waits some 40 ms for the client's acknowledgement of its headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """A factory of uvloop's event loops, which need two thirds of the time for a call; None if uvloop is not installed."""
+    """A factory of uvloop's event loops, which need two thirds of the time for a call; None without uvloop."""
     try:
         import uvloop
     except ImportError:

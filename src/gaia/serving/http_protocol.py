@@ -34,8 +34,7 @@ _MAX_AT_ONCE = 4
 
 _PIECE = 4096
 """Bytes that are parsed before the next check for waiting requests. The loop reads far more at once, with perhaps
-thousands
-of requests in it."""
+thousands of requests in it."""
 
 _LARGE = 64 * 1024
 """Bytes. After a waiting request with a larger body, no further requests are read."""
@@ -183,8 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
                 # The client offers another protocol, as Java's clients offer HTTP/2. The parser would read the body as
-                # the first bytes of
-                # that protocol.
+                # the first bytes of that protocol.
                 if self.parser.get_method() == b"CONNECT":
                     raise httptools.HttpParserError from None
                 rest = rest[upgrade.args[0] :]
@@ -390,8 +388,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Whether the next request may be answered now.
 
         Not while an earlier response is open, nor while its own has no room, nor after `_MAX_AT_ONCE` requests in this
-        turn of
-        the loop: then `go_on` continues.
+        turn of the loop: then `go_on` continues.
         """
         if self._answered_at_once >= _MAX_AT_ONCE:
             return False

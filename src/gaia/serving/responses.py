@@ -13,8 +13,7 @@ from gaia.serving.guards import Headers, Refused
 
 UNCHECKED_BYTES = 64 * 1024
 """Bytes of a body that are read unchecked. Before more is read, `RequestHandler.refusal` says whether the client may
-send
-it. Otherwise all connections together could fill hundreds of megabytes without a token."""
+send it. Otherwise all connections together could fill hundreds of megabytes without a token."""
 
 JSON: Headers = [(b"content-type", b"application/json")]
 

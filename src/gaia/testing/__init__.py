@@ -9,8 +9,8 @@ from gaia.testing import FakeServer
 
 server = FakeServer("time", tools=[now])
 with MCPClientManager({"time": server}) as manager:
-        server.crash()
-        manager.call_tool("mcp_time_now")
+    server.crash()
+    manager.call_tool("mcp_time_now")
 ```
 
 A name is loaded on first use.

@@ -46,8 +46,7 @@ class Step(_Part):
     """Whether it belongs to the client's `subscriptions/listen`."""
     answer: dict[str, Any] | None = None
     """The client's answer to a request: ``{"result": …}`` or ``{"error": …}``. None without an answer, and for answers
-    that
-    depend on the machine."""
+    that depend on the machine."""
 
 
 class Failure(_Part):
@@ -226,9 +225,8 @@ def stable_start(
     """One start of a server for a cassette. `exchanges` are in the order of the requests.
 
     `greeting` are the server's messages before the first call. `ending` is how it ended, if it ended by itself. None if
-    the
-    server ended before any request, or if the client stopped it during the greeting: another recording may have no such
-    start.
+    the server ended before any request, or if the client stopped it during the greeting: another recording may have no
+    such start.
     """
     kept = [_masked(exchange, redact) for exchange in exchanges if not _is_by_chance(exchange)]
     if not kept or (ending is None and not _is_open(kept)):
@@ -245,8 +243,7 @@ def _is_by_chance(exchange: RecordedExchange) -> bool:
     """Whether another recording of the same calls may lack this exchange.
 
     That is a probe that a server of the handshake era refuses: a client that was ready before skips it. It is also a
-    listing
-    that was open at the end.
+    listing that was open at the end.
     """
     if exchange.request == "server/discover":
         return exchange.result is None

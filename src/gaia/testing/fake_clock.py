@@ -25,8 +25,7 @@ class FakeClock:
     """Seconds that pass when a test says so: `advance` lets some pass, and `advance_until` as many as it takes.
 
     A `FakeServer` and its clients use it. A thread that waits for an answer, a deadline or the end of a backoff waits
-    until
-    another thread lets the time pass. All methods may be called from any thread.
+    until another thread lets the time pass. All methods may be called from any thread.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
@@ -81,11 +80,9 @@ class FakeClock:
         """Let time pass until `condition` holds: from one moment that a thread waits for to the next one.
 
         Time passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
-        none
-        holds the time (`hold`). `condition` is called in this thread. Raises AssertionError if it does not hold after
-        `limit`
-        seconds. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the event loop to
-        the task.
+        none holds the time (`hold`). `condition` is called in this thread. Raises AssertionError if it does not hold
+        after `limit` seconds. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the
+        event loop to the task.
         """
         started, end = time.monotonic(), self._now + limit
         while not condition():
@@ -103,7 +100,7 @@ class FakeClock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """In this block `advance_until` lets no time pass, because its thread does something and does not wait."""
+        """In this block `advance_until` lets no time pass, because the thread is working and not waiting."""
         with self._changed:
             self._holds += 1
         try:
@@ -124,7 +121,7 @@ class FakeClock:
                 raise AssertionError(f"no thread waits until {deadline}, but until {list(self._waiters.values())}")
 
     def advance_to_next_deadline(self) -> float:
-        """Wait until a thread waits for a moment to come, and let it come. Returns how many seconds passed."""
+        """Wait until a thread waits for a deadline, and let the time pass up to it. Returns the seconds that passed."""
         started = time.monotonic()
         with self._changed:
             while not (deadlines := [deadline for deadline in self._waiters.values() if deadline is not None]):
@@ -135,7 +132,7 @@ class FakeClock:
         return seconds
 
     def deadlines(self) -> list[float | None]:
-        """What threads wait for at this moment; None is a wait without a deadline."""
+        """The deadlines of all waiting threads; None is a wait without a deadline."""
         with self._changed:
             return list(self._waiters.values())
 
@@ -162,7 +159,7 @@ def _same(one: float | None, other: float | None) -> bool:
 
 
 def blocked_loop(method: str) -> str:
-    """What the error of a wait ends with that has blocked the event loop of this thread; empty if there is none."""
+    """The end of an error message if the caller has blocked an event loop of this thread; empty otherwise."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

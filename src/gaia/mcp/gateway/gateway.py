@@ -49,8 +49,7 @@ class Gateway:
     """An ASGI application that offers the tools, resources and prompts of several MCP servers to MCP clients.
 
     ``/mcp`` offers everything, with names such as ``files_read``. ``/mcp/files`` offers the server ``files`` alone,
-    under
-    its own names. Clients of both eras are answered.
+    under its own names. Clients of both eras are answered.
 
     Everything runs on the event loop that runs `start`. `async with` starts and stops it, and so does an ASGI server
     through ``lifespan``.
@@ -72,18 +71,15 @@ class Gateway:
         """`servers` is a manager, which its owner connects and disconnects, or the configuration for a manager.
 
         Sessions of clients of the handshake era end when they were not used for `session_idle_timeout` seconds. With
-        more than
-        `max_sessions`, those that were idle longest end. Responses that were silent for `keep_alive_interval` seconds
-        carry a
-        comment, which keeps proxies from closing them.
+        more than `max_sessions`, those that were idle longest end. Responses that were silent for `keep_alive_interval`
+        seconds carry a comment, which keeps proxies from closing them.
 
         `name` distinguishes gateways behind one load balancer, which finds it in the ids of sessions:
-        ``<name>.<random>``. It
-        consists of letters, digits, ``-`` and ``_``.
+        ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
 
         `clients` is the clients file, or its contents: the clients that may use the gateway, each with its token and
-        its
-        profile. Without it each request may do everything, and no other machine should be able to reach the gateway.
+        its profile. Without it each request may do everything, and no other machine should be able to reach the
+        gateway.
 
         `audit` is the file that gets a line for each call.
 
@@ -189,8 +185,7 @@ class Gateway:
         """Use other clients, profiles and limits. On the loop, after `start`.
 
         Sessions and subscriptions end if their client no longer exists, or may see something else now. A gateway that
-        was made
-        without clients ignores the change.
+        was made without clients ignores the change.
         """
         if self.access is None:
             return

@@ -21,8 +21,7 @@ logger = get_logger(__name__)
 
 _USUAL = frozenset({"no_token", "unknown_session"})
 """Reasons that are counted, but not logged: the first request of a client before its login, and a session that has
-ended,
-are no attacks."""
+ended, are no attacks."""
 
 _SECONDS = 60.0
 
@@ -162,8 +161,7 @@ class CallCounts:
     """Counts ended calls. Belongs to the gateway's event loop.
 
     `add` runs for every call, so sums are computed when they are read. Clients of an issuer count as one, so the number
-    of
-    counts is bounded by the clients, issuers and servers of the configuration.
+    of counts is bounded by the clients, issuers and servers of the configuration.
     """
 
     def __init__(self) -> None:

@@ -119,8 +119,7 @@ def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace
     """Add a client to `file`, creating it if needed. Returns the client's token, which is stored nowhere.
 
     With `replace`, a client of this name gets a new token, and its old one is refused from then on. Raises ConfigError
-    and
-    changes nothing if the name is taken or unusable, the profile does not exist, or the file is unusable.
+    and changes nothing if the name is taken or unusable, the profile does not exist, or the file is unusable.
     """
     _require_name(file, "client", name)
     token = new_token()
@@ -289,8 +288,7 @@ def hash_of(token: str | bytes) -> str:
     """The hash of a token that the file stores.
 
     A plain hash is enough, because 256 random bits cannot be guessed. A slow hash, as for passwords, would cost each
-    request
-    a tenth of a second.
+    request a tenth of a second.
     """
     return "sha256:" + hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()
 

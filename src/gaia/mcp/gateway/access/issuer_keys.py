@@ -34,8 +34,7 @@ def fetch_keys(issuer: IssuerSettings) -> list[dict[str, Any]]:
     """Fetch the public keys of an issuer as JSON objects. Raises `KeysUnavailable`.
 
     Blocks up to `FETCH_SECONDS`, and longer if a name is looked up slowly: the operating system sets that limit. Call
-    it in
-    a thread that nothing waits for. Redirects are not followed, because the configured address decides whose keys
+    it in a thread that nothing waits for. Redirects are not followed, because the configured address decides whose keys
     count.
     """
     deadline = time.monotonic() + FETCH_SECONDS

@@ -132,10 +132,9 @@ class Limits:
         """Call `go` or `refuse` once, now or later, unless the admission is ended before.
 
         `tool` is the tool's own name; None for requests that are no tool calls. `server` is None for requests that no
-        server
-        gets: only the client's limits apply. `refuse` gets an error with ``delivery: "not_sent"``. Neither function may
-        raise.
-        `Admission.end` must be called after `go`, and also when the client goes away while the call waits.
+        server gets: only the client's limits apply. `refuse` gets an error with ``delivery: "not_sent"``. Neither
+        function may raise. `Admission.end` must be called after `go`, and also when the client goes away while the call
+        waits.
         """
         now = self._scheduler.time()
         admission = Admission(self, (principal, server, tool), go, refuse, now)

@@ -18,13 +18,11 @@ class Principal:
 
     name: str
     """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics
-    show only
-    the issuer of the latter, to keep the number of values small."""
+    show only the issuer of the latter, to keep the number of values small."""
     profile: Profile = field(default=EVERYTHING, compare=False)
     grant: object = field(default=None, compare=False, repr=False)
     """The proof that its token was accepted, for `Access.admits`: the token's hash in the clients file, or the settings
-    of its
-    issuer. None without a token."""
+    of its issuer. None without a token."""
     expires: float | None = field(default=None, compare=False)
     """Time when an issuer's token expires, in seconds since the epoch."""
 

@@ -17,8 +17,7 @@ class Profile:
     """A named subset of what a gateway offers. Immutable; thread-safe.
 
     For its clients, anything else does not exist: it is in no list, and using it gets the same error as an unknown
-    name.
-    Lists, calls, resources, prompts and completion all ask the same methods.
+    name. Lists, calls, resources, prompts and completion all ask the same methods.
     """
 
     name: str

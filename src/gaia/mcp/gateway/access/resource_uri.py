@@ -67,10 +67,8 @@ def _form_of(uri: str) -> _Form | None:
     """The canonical form of a URI; None if servers may read the URI in different ways.
 
     The form has no escapes, no userinfo, no default port and no leading slashes. There is none for a malformed URI, nor
-    for
-    one that contains, once decoded, another escape, a backslash, a control or invisible character, or a segment ``.``
-    or
-    ``..``, even in its query or fragment.
+    for one that contains, once decoded, another escape, a backslash, a control or invisible character, or a segment
+    ``.`` or ``..``, even in its query or fragment.
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or _SCHEME.fullmatch(scheme) is None or _REST.fullmatch(rest) is None:

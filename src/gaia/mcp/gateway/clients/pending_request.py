@@ -40,8 +40,7 @@ _FORWARDED: Mapping[str, tuple[str, ...]] = {
     "completion/complete": ("ref", "argument", "context", *_ROUND),
 }
 """The members of params that servers get. Some servers ignore case (as Go's `encoding/json` does): they would read
-``Name``
-as the name, which no profile was checked for."""
+``Name`` as the name, which no profile was checked for."""
 _OWN_META = frozenset({"progresstoken", HANDLE_KEY})
 """In lower case."""
 _TRACE_META = frozenset({"traceparent", "tracestate", "baggage"})

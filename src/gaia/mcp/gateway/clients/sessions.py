@@ -212,8 +212,8 @@ class Sessions:
         """The session to end for a new one; None if there is none.
 
         It is the least recently used idle session of the principal with the most sessions. If that principal has no
-        idle session, the principal with the next highest number follows. The newcomer's own turn is the
-        last one. A principal with more than half of all sessions, all of them in use, loses one to another principal.
+        idle session, the principal with the next highest number follows. The newcomer's own turn is the last one. A
+        principal with more than half of all sessions, all of them in use, loses one to another principal.
         """
         for owner, count in self._counts.most_common():
             own = [session for session in self if session.owner == owner]

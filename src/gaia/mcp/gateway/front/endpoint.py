@@ -98,8 +98,7 @@ class Endpoint:
         """Answer one HTTP request, now or later. `judged` is the result if its token was verified later.
 
         If the client closes the connection first, its request is cancelled. The handshake era does not ask for that,
-        but no
-        answer could reach the client.
+        but no answer could reach the client.
         """
         path, access = request.path, self.access
         if self._pages.has(path):

@@ -19,8 +19,7 @@ _COMMENT = b": keep-alive\n\n"
 
 MAX_UNSENT = 512 * 1024
 """Most unsent bytes on one connection of a slow client. Beyond this, a reply sends only its answer, and a stream ends.
-So
-a client's streams stay within its `unreadBytesPerClient`."""
+So a client's streams stay within its `unreadBytesPerClient`."""
 
 
 class KeepAlive:

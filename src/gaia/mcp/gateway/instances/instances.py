@@ -62,8 +62,7 @@ class InstancePool:
         """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
 
         `on_event` gets the events of each instance, on any thread, so it must be quick. ``identity_of(owner)`` is the
-        name of
-        the owner's client, which may have ``most_each()`` instances (None: half of all).
+        name of the owner's client, which may have ``most_each()`` instances (None: half of all).
         """
         self._manager = manager
         self._shared = shared

@@ -62,8 +62,7 @@ class Handles:
         """With `most` handles, a new one ends the least recently used one of the client with the most handles.
 
         A client with `most_each()` handles loses one of its own for each further one. A handle ends if it was not used
-        for
-        `idle_seconds`. `on_expired` is called with each handle that ends.
+        for `idle_seconds`. `on_expired` is called with each handle that ends.
         """
         self._clock = clock
         self._on_expired = on_expired
@@ -202,8 +201,7 @@ class InstanceOwners:
         """`on_gone` is called with each owner that no longer exists; `Sessions` reports sessions.
 
         `on_unknown` gets requests with a handle that is not their client's, and the message to the client. One client
-        may have
-        ``most_handles_each()`` handles.
+        may have ``most_handles_each()`` handles.
         """
         self._on_unknown = on_unknown
         self._handles = Handles(

@@ -266,8 +266,8 @@ def _delivery(params: Mapping[str, Any], error: MCPError | None) -> str:
 def _trace_id(request: PendingRequest) -> str:
     """The id of the trace for the audit.
 
-    It is the client's trace, which the gateway's spans continue (W3C Trace Context), or the gateway's own one.
-    Without tracing it is random, and serves as the name of the line.
+    It is the client's trace, which the gateway's spans continue (W3C Trace Context), or the gateway's own one. Without
+    tracing it is random, and serves as the name of the line.
     """
     found = _TRACEPARENT.match(str(request.meta.get("traceparent", "")))
     if found is not None:

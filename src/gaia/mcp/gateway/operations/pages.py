@@ -26,8 +26,7 @@ class OperationPages:
     """Belongs to the gateway's event loop.
 
     ``/health`` and ``/ready`` are for probes, which have no token, and name no server. The other pages need a token if
-    the
-    gateway has clients, and show a client what its profile allows.
+    the gateway has clients, and show a client what its profile allows.
     """
 
     def __init__(

@@ -20,8 +20,7 @@ class FileWatch:
     """Compares the metadata of files each time that `look` is called. Not thread-safe.
 
     It polls instead of using file notifications: network file systems send none, and editors and Kubernetes replace
-    files
-    by renaming, which notifications about a file miss.
+    files by renaming, which notifications about a file miss.
     """
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:

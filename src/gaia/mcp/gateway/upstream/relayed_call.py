@@ -72,8 +72,7 @@ class RelayedCall(SubmittedRequest):
         """`params` may have encoded members (`orjson.Fragment`) without line breaks.
 
         `on_end` is called once, possibly during the start of the call, unless the call is cancelled. Raises `MCPError`
-        for a
-        request that may not be passed on.
+        for a request that may not be passed on.
         """
         exchange = upstream.new_exchange(method, params)
         if exchange.observation is not None:

@@ -2,8 +2,7 @@
 
 The ``requestState`` of a result that requires input comes back in the next request, from a client that may have changed
 it or got it from another one (2026-07-28, "Multi Round-Trip Requests"). It is encrypted, and authenticated together
-with
-the request that it belongs to.
+with the request that it belongs to.
 """
 
 from __future__ import annotations
@@ -96,8 +95,7 @@ def binding_of(server: str, identity: str, method: str, params: Mapping[str, Any
     original = {key: value for key, value in params.items() if key not in _NOT_BOUND}
     about, encoded = orjson.dumps([server, identity, method]), orjson.dumps(original)
     # Decoded and sorted, because a client may change the order of members or the escapes. If decoding fails, for
-    # example for a
-    # number that is too large, the bytes must be the same.
+    # example for a number that is too large, the bytes must be the same.
     with contextlib.suppress(ValueError, TypeError):
         encoded = orjson.dumps(orjson.loads(encoded), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(about + encoded).digest()

@@ -20,8 +20,7 @@ from gaia.runtime.untrusted_text import consists_of
 
 _OPENING_SECONDS = 3.0
 """Seconds to wait for the first start of servers when a client opens a session. Clients wait 10 seconds for that and
-for
-the first list: the official SDK for the answer to ``server/discover``, others for both together."""
+for the first list: the official SDK for the answer to ``server/discover``, others for both together."""
 _START_SECONDS = 5.0
 """Seconds to wait for the same servers when a list is requested. The list then leaves out slower servers."""
 _LIST_SECONDS = 5.0
