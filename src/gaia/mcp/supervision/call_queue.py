@@ -1,6 +1,6 @@
 """The way in for calls: a call goes to the ready connection, into the backlog, or back to the caller with the reason.
 
-The backlog outlives connections. Callers' threads and the supervisor share this object and no other.
+The backlog outlives connections. Callers' threads and the supervisor share this object.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class CallQueue:
         self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
-        """The number of calls that wait."""
         return sum(not call.ended for call in list(self._backlog))
 
     @property
@@ -136,7 +135,7 @@ class CallQueue:
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        # This error is used only if the call still waits in the same place when it ends.
+        # Only the text depends on this check: the call may leave the backlog between the check and its end.
         late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
         if not self._give_up(call, late, "timeout"):
             return False
@@ -287,7 +286,6 @@ class CallQueue:
         self._draining = (*self._draining, connection)
 
     def drained(self, connection: Connection) -> None:
-        """`connection` has no more calls."""
         self._draining = tuple(other for other in self._draining if other is not connection)
 
     def suspend(self) -> None:
@@ -344,7 +342,6 @@ class CallQueue:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
-        """In a forked child: refuse all calls."""
         self.ready = self._connection = None
         self._draining = ()
         self._backlog = deque()
@@ -412,7 +409,7 @@ def error_of_waited(
         error = call.owner.refusal(tool)
     if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
         return error
-    # It was said of an older definition of the tool.
+    # The server may have said it of an older definition of the tool.
     call.repeatable = False
     if not call.repeated:
         return None
