@@ -116,7 +116,6 @@ class Caller(Generic[S]):
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
     ) -> Call:
-        """See `NewCall`."""
         supervisor, timeout = self.supervisor, exchange.options.timeout
         call_queue = supervisor.call_queue
         # The connection that takes the call adds the metadata if no connection is ready now.

@@ -138,7 +138,6 @@ class RequestExchange(msgspec.Struct, eq=False):
     error: MCPError | None = None
     is_over: bool = False
     _rounds: int = 0
-    """How often the server has required input."""
     _first_params: dict[str, Any] | None = None
     """The params of the first round; set when a second round is necessary."""
     _keep: Callable[[Outcome], None] | None = None

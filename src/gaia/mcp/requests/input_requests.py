@@ -75,7 +75,6 @@ class InputRequests:
             self._done.acquire()
 
     def expire(self) -> None:
-        """The deadline has passed."""
         self._finish(InputMissing("the server's requests for input were not answered in time"))
 
     def cancel(self, error: CallCancelled) -> bool:

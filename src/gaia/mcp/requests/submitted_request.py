@@ -144,11 +144,9 @@ class SubmittedRequest:
             raise
 
     def input_arrived(self, answers: Mapping[str, Any]) -> None:
-        """Begin the next round."""
         self._do(self.exchange.input_arrived(answers))
 
     def fail(self, error: MCPError) -> None:
-        """End the request between two rounds."""
         self._do(self.exchange.fail(error))
 
     def _do(self, step: Step) -> None:

@@ -26,7 +26,7 @@ import orjson
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
-from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, failure_in, result_bytes
+from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, result_bytes
 from gaia.mcp.protocol.messages import Refusal, encode_request
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.channel import Errand
@@ -45,6 +45,10 @@ OnAnswer = Callable[[dict[str, Any] | None, Refusal | None], object]
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _FAILURE_KEY = FAILURE_KEY.encode()
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+ReadFailure = Callable[["Call", dict[str, Any]], MCPError | None]
+"""The error that a gateway reports in a result; None if the result reports none."""
 
 
 class CallRoute(Protocol):
@@ -191,19 +195,20 @@ class Call(msgspec.Struct, eq=False):
         """End the call and set `error.delivery`. False if the call had already ended; then nothing changes."""
         return end_once(self._outcome, (result, error), self._conclude)
 
-    def finish_raw(self, result: bytes, *, is_stateless: bool) -> None:
+    def finish_raw(self, result: bytes, *, is_stateless: bool, read_failure: ReadFailure | None) -> None:
         """End a call that has an owner with its undecoded result, from a server of the stateless or the other era.
 
-        Only for the thread that has taken the call out of its connection's table.
+        `read_failure` is None unless the server is a gateway. Only for the thread that has taken the call out of its
+        connection's table.
         """
         self.raw = result
         self.facts = facts = facts_of(result)
         failure: MCPError | None = None
         if is_stateless and facts is not NO_FACTS:
             failure = check_result_type(self.method, {"resultType": facts.result_type})
-        if failure is None and facts.is_error is True and _FAILURE_KEY in result:
+        if failure is None and read_failure is not None and facts.is_error is True and _FAILURE_KEY in result:
             with contextlib.suppress(ValueError):
-                failure = failure_in(orjson.loads(result))
+                failure = read_failure(self, orjson.loads(result))
         self.finish(error=failure)
 
     def take_raw(self) -> bytes:

@@ -338,7 +338,8 @@ class Connection:
             self.last_heard = self._clock.monotonic()
             if not self.has_answered:
                 self._note_answer(call)
-            call.finish_raw(result, is_stateless=not self.negotiated.server_may_ask)
+            read_failure = self._failure_in if self.reads_failures else None
+            call.finish_raw(result, is_stateless=not self.negotiated.server_may_ask, read_failure=read_failure)
         except BaseException:
             # See `_answered`.
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))

@@ -42,7 +42,6 @@ class NoiseCounter:
         """Owns the writing of `total`."""
 
     def count(self, size: int, head: bytes) -> None:
-        """Count a line of `size` bytes that begins with `head`."""
         sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
         with self._lock:
             self.total = total = Noise(self.total.lines + 1, self.total.size + size, sample)

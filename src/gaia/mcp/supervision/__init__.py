@@ -10,5 +10,6 @@
   get `events` there. `login` asks a person to log in. `context` holds the settings that all parts share.
 
 Invariants: only the supervisor's thread changes the state. It never waits for a server, for a person or for user code.
-Every exception in a step costs the server at most a restart. A call is never written twice unless it may be repeated.
+An exception in a step costs the server a restart, but does not end the supervision. A call is never written
+twice unless it may be repeated.
 """

@@ -1,6 +1,6 @@
 """The way in for calls: a call goes to the ready connection, into the backlog, or back to the caller with the reason.
 
-The backlog outlives connections. Callers' threads and the supervisor share this object and no other.
+The backlog outlives connections. Callers' threads and the supervisor share this object.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class CallQueue:
         self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
-        """The number of calls that wait."""
         return sum(not call.ended for call in list(self._backlog))
 
     @property
@@ -118,7 +117,12 @@ class CallQueue:
             if error is not None:
                 call.finish(error=error)
                 return True
+            if call.ended:
+                return True
             self._backlog.append(call)
+            if call.ended and self._take_out(call):
+                # It was given up just before, and must not start a server.
+                return True
             # The supervisor sets `ready`, or the state, and then takes the calls out of the backlog. So either it finds
             # this call there, or this thread sees what it has set.
             if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
@@ -131,7 +135,7 @@ class CallQueue:
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        # This error is used only if the call still waits in the same place when it ends.
+        # Only the text depends on this check: the call may leave the backlog between the check and its end.
         late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
         if not self._give_up(call, late, "timeout"):
             return False
@@ -282,7 +286,6 @@ class CallQueue:
         self._draining = (*self._draining, connection)
 
     def drained(self, connection: Connection) -> None:
-        """`connection` has no more calls."""
         self._draining = tuple(other for other in self._draining if other is not connection)
 
     def suspend(self) -> None:
@@ -339,7 +342,6 @@ class CallQueue:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
-        """In a forked child: refuse all calls."""
         self.ready = self._connection = None
         self._draining = ()
         self._backlog = deque()
@@ -407,7 +409,7 @@ def error_of_waited(
         error = call.owner.refusal(tool)
     if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
         return error
-    # It was said of an older definition of the tool.
+    # The server may have said it of an older definition of the tool.
     call.repeatable = False
     if not call.repeated:
         return None

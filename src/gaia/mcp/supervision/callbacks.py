@@ -183,7 +183,6 @@ class CallbackGroup:
     """Lanes that run on a limited number of threads of a pool; further lanes wait. Thread-safe."""
 
     def __init__(self, server: str, run: Callable[[Task], object], limit: int) -> None:
-        """`run` has a thread of the pool run a task."""
         self._server = server
         self._run = run
         self._limit = limit
@@ -229,7 +228,6 @@ class CallbackPool:
     """The threads behind the lanes; they start when needed and end when idle. Thread-safe."""
 
     def __init__(self, name: str, purpose: str = "callbacks") -> None:
-        """`name` and `purpose` are parts of the threads' names."""
         self._threads = DaemonPool(f"mcp-{name}-{purpose}", _MAX_THREADS)
 
     def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:

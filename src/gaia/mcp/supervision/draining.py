@@ -52,7 +52,6 @@ class DrainingConnections:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all generations have ended completely."""
         return not (self._draining or self._ending)
 
     def drain(self, generation: Generation, seconds: float) -> None:
@@ -139,7 +138,6 @@ class DrainingConnections:
         del self._draining[generation]
 
     def wait(self) -> None:
-        """Block until all of them have ended."""
         for generation in list(self._ending):
             generation.stop()
 

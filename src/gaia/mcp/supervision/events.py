@@ -59,7 +59,7 @@ class ServerState(enum.Enum):
     """It requires a login. Calls are refused until there is one."""
 
     FAILED = "failed"
-    """Restarts are suspended, for a time or for good. Calls are refused with the reason."""
+    """It is not started again for now, or not at all. Calls are refused with the reason."""
 
     CLOSED = "closed"
     """Disconnected by the application."""

@@ -156,7 +156,6 @@ class FollowUp:
         self._spans.backing_off(delay)
 
     def fail(self, reason: str, retry_in: float | None = None) -> None:
-        """The server is not started again, or only in `retry_in` seconds."""
         self._condition.move_to(ServerState.FAILED, reason)
         self._spare.end()
         self._replacements.done(ServerUnavailable.of(self._name, reason, retry_in))
@@ -183,7 +182,6 @@ class FollowUp:
             self._not_authorized(reason)
 
     def _logged_in(self, error: MCPError | None) -> None:
-        """A person has logged in, or the login failed."""
         if not self.logins.under_way:
             return
         self.logins.over()
@@ -216,7 +214,6 @@ class Trial:
         self._connection: Connection | None = None
         """The connection of the server; None while no trial is under way."""
         self._call: Call | None = None
-        """The call that the server has now."""
 
     @property
     def is_under_way(self) -> bool:

@@ -155,7 +155,6 @@ class Generation:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server; None if it has no local process."""
         return self._channel.pid
 
     def memory(self) -> int | None:
@@ -196,7 +195,6 @@ class Generation:
 
     @property
     def is_terminated(self) -> bool:
-        """Whether the termination is complete."""
         return self._termination is not None and self._termination.is_done
 
     def lose(self, error: MCPError | None) -> Ending:

@@ -40,7 +40,6 @@ class HealthCheck:
         return now + self.interval
 
     def suspect(self, call: Call) -> None:
-        """`call` timed out."""
         if call.written and not self.run_exchange.connection.has_older_than(call):
             self._ping()
 

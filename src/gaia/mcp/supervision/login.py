@@ -37,7 +37,6 @@ class Logins:
         self._authorization = authorization
         self._on_done = on_done
         self._thread: threading.Thread | None = None
-        """The thread of the login under way."""
         self._in_a_row = 0
         """Logins since the server was last ready: a person must not be asked for ever."""
 
@@ -69,7 +68,6 @@ class Logins:
             self._authorization.reopen()
 
     def ask(self) -> None:
-        """Ask the person to log in."""
         authorization = self._authorization
         assert authorization is not None, "that is what `may_ask` is for"
         self._in_a_row += 1
@@ -81,7 +79,6 @@ class Logins:
             self._on_done(MCPError(f"no thread for the login: {error}"))
 
     def over(self) -> None:
-        """The login under way has ended, with or without success."""
         self._thread = None
 
     def forget(self) -> None:

@@ -142,7 +142,6 @@ class Maintenance:
         self._timers.set(Timer.HEALTH, self._ready.health.tick(), self._tick)
 
     def expired(self, call: Call) -> None:
-        """A call timed out while this connection existed."""
         if self._ready is not None:
             self._ready.health.suspect(call)
 
@@ -172,7 +171,6 @@ class Maintenance:
             self._list_tools()
 
     def subscriptions_changed(self) -> None:
-        """The client now wants other notifications or log messages."""
         if self._ready is not None:
             self._ready.subscription.change()
             self._add_log_level()
@@ -280,7 +278,6 @@ class Notifications:
         """Bytes read so far; only the supervisor's thread changes it."""
 
     def received(self, connection: Connection, notification: Notification) -> None:
-        """For any thread that reads from the server."""
         parsed = parse_notification(notification)
         if isinstance(parsed, ToolListChanged):
             # Not limited: at most one waits, and without it the tools would stay out of date.

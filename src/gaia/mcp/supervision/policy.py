@@ -197,7 +197,6 @@ def load_backoff() -> ModuleType | None:
 
 
 def _backoff(policy: RestartPolicy, rng: random.Random) -> Iterator[float]:
-    """The wait before each restart, in seconds."""
     import tenacity
 
     waits: list[float] = []
@@ -316,7 +315,6 @@ class Recovery:
         self._tracker = RestartTracker(policy, rng)
 
     def ready(self, now: float) -> None:
-        """The server finished its handshake."""
         self.ever_ready = True
         self._tracker.on_ready(now)
 

@@ -51,13 +51,11 @@ class Recycling:
         self._replace = replace
         self._watched: Generation | None = None
         self._due: RecyclingReason | None = None
-        """The limit that the process has reached."""
         self._lifetime_ends: float | None = None
         """This and the next are readings of the clock."""
         self._next_memory_look: float | None = None
 
     def adopt(self, limits: RecyclingLimits, settling_seconds: float) -> None:
-        """Use other limits for the next process."""
         self._limits, self._settling_seconds = limits, settling_seconds
 
     def begin(self, generation: Generation) -> None:

@@ -283,7 +283,6 @@ class ServerLifecycle:
         self._replacements.ask(drain, on_done, "requested", asked_in)
 
     def _recycle(self, reason: RecyclingReason) -> None:
-        """The server has reached a limit."""
         if not self._replacements.is_wanted:
             self._replacements.ask(self._context.drain_timeout, lambda _: None, reason)
 
@@ -379,7 +378,6 @@ class ServerLifecycle:
         self._admit_again()
 
     def subscriptions_changed(self) -> None:
-        """The client now wants other notifications or log messages."""
         if (maintenance := self._maintenance) is not None:
             maintenance.subscriptions_changed()
 
@@ -388,7 +386,6 @@ class ServerLifecycle:
             maintenance.list_again()
 
     def _expired(self, call: Call) -> None:
-        """A call that the server had timed out."""
         if (maintenance := self._maintenance) is not None:
             maintenance.expired(call)
 
@@ -464,7 +461,6 @@ class ServerLifecycle:
     # After the end of its process.
 
     def _terminated(self, generation: Generation, loss: Loss, final: Ending) -> None:
-        """The lost server and all its child processes have ended."""
         if generation is not self.condition.current:
             # `abandon` was called meanwhile.
             return

@@ -84,12 +84,10 @@ class ServerRequest:
             self.watched.release()
 
     def expire(self) -> None:
-        """The deadline has passed without an answer."""
         if self.finish(refusal=Refusal(INTERNAL_ERROR, f"not answered within {self._timeout:g} s")):
             self.scope.cancel()
 
     def withdraw(self) -> None:
-        """Nobody needs the answer any more."""
         if self.finish():
             self.scope.cancel()
 
@@ -206,7 +204,6 @@ class ServerRequests:
             self._held[method].pop(server_request, None)
 
     def withdraw_all(self) -> None:
-        """Nobody needs any answer any more."""
         with self._lock:
             server_requests = list(self._open)
         for server_request in server_requests:
@@ -268,7 +265,6 @@ class ServerRequests:
             return any(asker is connection for asker, _ in self._by_request)
 
     def lost(self, connection: Connection) -> None:
-        """The connection is over: its requests cannot be answered any more."""
         with self._lock:
             server_requests = [
                 server_request for (asker, _), server_request in self._by_request.items() if asker is connection

@@ -97,12 +97,10 @@ class Spare:
         self._not_before = max(self._not_before, moment)
 
     def rest(self) -> None:
-        """Start no spare until `want`."""
         self._wanted = False
         self._loop.timers.cancel(Timer.STANDBY)
 
     def end(self) -> None:
-        """End the present spare, and start none until `want`."""
         self.rest()
         if self.generation is not None:
             self._drop()
@@ -266,7 +264,6 @@ class Replacements:
         self._draining = draining
         self._make_ready = make_ready
         self._wanted: _Replacement | None = None
-        """The replacement that was requested and is not done yet."""
         self._spans = ReplacementSpans(self._context.observer, self._context.executor)
 
     @property
@@ -276,7 +273,6 @@ class Replacements:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a replacement was requested and is not done yet."""
         return self._wanted is not None
 
     def ask(
@@ -344,7 +340,6 @@ class Replacements:
         self.done(None)
 
     def failed(self, error: MCPError) -> None:
-        """The spare could not be started, or was lost."""
         wanted = self._wanted
         if wanted is None:
             return

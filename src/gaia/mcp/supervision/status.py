@@ -222,7 +222,6 @@ class Condition:
 
     @property
     def noise(self) -> Noise:
-        """Over all generations."""
         current = self.current
         return self._earlier_noise if current is None else self._earlier_noise.plus(current.connection.noise)
 
@@ -257,18 +256,15 @@ class Condition:
     # For the supervisor.
 
     def move_to(self, new: ServerState, reason: str | None = None) -> None:
-        """Change the state, and tell the client."""
         old = self._call_queue.move_to(new, reason)
         if old is not new:
             self._context.hooks.happened(StateChanged(self._context.name, old, new, self.generation, reason))
 
     def next_start(self) -> int:
-        """The number for the next start."""
         self.starts += 1
         return self.starts
 
     def terminated(self) -> None:
-        """The current generation has ended completely."""
         generation, self.current = self.current, None
         if generation is not None:
             self.left(generation)
@@ -278,7 +274,6 @@ class Condition:
         self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
 
     def recycled(self, reason: str) -> None:
-        """A fresh process has taken the place of one that was ready."""
         self.recyclings += 1
         self.last_recycling = reason
 

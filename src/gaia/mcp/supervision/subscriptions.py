@@ -87,17 +87,14 @@ class SubscriptionStream:
     run_exchange: RunExchange
     subscriptions: Subscriptions
     _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
-    """The open request."""
     _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
     """The request before it, which reports changes until the server has acknowledged the new one."""
     _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    """The resources of the open request."""
     _refused = False
     _may_renew = True
     """Whether a lost request is renewed at once: once between two calls of `keep`."""
 
     def keep(self) -> None:
-        """Make the request, if none is open."""
         # A server that has not acknowledged the new request by now never will.
         self._give_up_replaced()
         self._may_renew = True

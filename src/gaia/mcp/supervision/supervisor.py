@@ -60,7 +60,6 @@ class Supervisor:
         self._loop = EventLoop(context.clock)
         self._over = False
         self._settled = Latch()
-        """Opened when the first start has succeeded or failed."""
         self._all_done = Latch()
         """Opened when the thread has done everything. Several threads may wait for it, and one thread twice, if a
         signal handler interrupts its wait; `Thread.join` does not allow that."""
@@ -154,7 +153,6 @@ class Supervisor:
         _flush()
 
     def request_stop(self, drain: float = 0.0) -> None:
-        """Like `stop`, without waiting."""
         self._told_to_stop = True
         self._lifecycle.requested()
         self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
@@ -219,7 +217,6 @@ class Supervisor:
             connection.notify(method, params)
 
     def subscriptions_changed(self) -> None:
-        """The client now wants other notifications or log messages."""
         self._loop.post(self._lifecycle.subscriptions_changed)
 
     def list_again(self) -> None:

@@ -7,8 +7,8 @@
   or `direct_process` (with a guard process). `fork_server_process` and `guard_process` are programs of their own.
 - `sandbox` limits what a server may reach and use (Linux). `http` has servers that are reached over HTTP.
 
-Invariants: no caller's thread blocks on a full pipe. A process that a server starts does not outlive the server, and no
-server outlives this program, even if it is killed. What a channel reports comes through `ChannelListener` only.
+Invariants: no caller's thread blocks on a full pipe. A server is ended together with everything it started, also if
+this program is killed (where a fork server or guard can run). A channel reports only through `ChannelListener`.
 """
 
 from gaia.mcp.transports.base import ChannelTransport, MCPTransport

@@ -134,7 +134,6 @@ class HostGuard:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns everything below."""
         self._protected: dict[int, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -80,7 +80,6 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the current fork server."""
         current = self._current
         return None if current is None else current.popen.pid
 
@@ -124,7 +123,6 @@ class ForkServer:
         return self._current
 
     def release(self, process: ForkServerProcess) -> None:
-        """A server of the process has ended."""
         with self._lock:
             process.servers -= 1
             is_held = process is self._current and bool(self._holders)

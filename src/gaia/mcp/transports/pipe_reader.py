@@ -4,8 +4,8 @@ A task continues sooner if its own loop reads, because no other thread has to be
 
 1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
 2. Meanwhile the thread watches. It takes the reading back when a request comes from a thread or another loop, which
-   must not wait for this loop, and when the loop leaves output unread because it is blocked or has ended. While no answer is
-   awaited, the thread sleeps. (Until then, a blocked loop delays messages that the server sends by itself.)
+   must not wait for this loop, and when the loop leaves output unread because it is blocked or has ended. While no
+   answer is awaited, the thread sleeps. (Until then, a blocked loop delays messages that the server sends by itself.)
 3. The thread then reads for a second before a loop reads again; each time that this happens, for twice as long.
 """
 
@@ -80,7 +80,6 @@ class PipeReader:
         self._turn = threading.Lock()
         """Held while the loop reads and takes lines. The reading thread or loop owns the members below."""
         self._rest: Iterator[Line] = iter(())
-        """The lines left of the last chunk."""
         self._is_over = False
         self._is_paused = False
         """Whether later turns of the loop take the rest before the loop reads on."""
@@ -154,7 +153,6 @@ class PipeReader:
         loop.post(lambda: self._begin(loop))
 
     def _watch(self, loop: LoopWork) -> None:
-        """Return when the loop has read to the end, or the thread has taken over."""
         poller = select.poll()
         poller.register(self._descriptor, select.POLLIN)
         unread, seen = 0, self._steps

@@ -4,8 +4,8 @@ A thread appends its message to the outbox. If no other thread is writing, it wr
 switch for a single call; otherwise the writing thread finds the new message when it is done. If the pipe is full, the
 writer thread waits for the server to read and writes the rest.
 
-All waiting messages are sent in one write. Messages that such a write did not begin go back into the outbox: they were
-not sent, and their callers can still take them back.
+Waiting messages are written together, about 256 KiB at a time. Messages that such a write did not begin go back into
+the outbox: they were not sent, and their callers can still take them back.
 
 If tasks of an event loop make several calls in one turn, these are written together at the end of the turn, which wakes
 up the server once. A call that comes alone is written at once.

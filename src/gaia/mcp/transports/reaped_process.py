@@ -175,7 +175,6 @@ class ReapedProcess(ServerProcess):
 
 
 def _request(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """See `fork_server_process.read_request`."""
     arguments = [os.fsencode(argument) for argument in argv]
     names = [os.fsencode(name) for name in environment]
     values = [os.fsencode(value) for value in environment.values()]

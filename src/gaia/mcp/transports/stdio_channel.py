@@ -284,7 +284,6 @@ class StderrTail:
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._cut = False
-        """Whether earlier output was dropped."""
         self._line = b""
         """The last, incomplete line, for the log. Belongs to the thread that reads."""
 
