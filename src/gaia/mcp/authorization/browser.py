@@ -150,8 +150,7 @@ class BrowserLogin:
 async def browser_login(
     open_browser: OpenBrowser, redirect_uri: str | None, port: int = 0
 ) -> AsyncIterator[BrowserLogin]:
-    """A login that is redirected to `redirect_uri`: an http URI to a port of this machine, others to the application.
-    """
+    """A login redirected to `redirect_uri`: an http URI to a port of this machine, others to the application."""
     login = BrowserLogin(open_browser, redirect_uri or "")
     parts = urlsplit(redirect_uri or f"http://{_LOOPBACK}:{port}{_PATH}")
     if parts.scheme != "http":
