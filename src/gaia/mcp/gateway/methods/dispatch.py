@@ -114,7 +114,7 @@ def _take_response(session: Session, message: ClientMessage) -> None:
             session.answered(message.id, msgspec.json.decode(message.result, type=dict), None)
             return
         error = msgspec.json.decode(message.error, type=dict) if message.error else {}
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except msgspec.DecodeError as problem:
         raise RequestRefused(INVALID_REQUEST, f"no response: {problem}", status=400) from None
     code, text = error.get("code"), error.get("message")
     refusal = Refusal(code if isinstance(code, int) else INTERNAL_ERROR, text if isinstance(text, str) else "refused")

@@ -17,7 +17,6 @@ from gaia.mcp.gateway.upstream.sealing import SealBroken
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
-from gaia.mcp.protocol.rounds import InputRequired
 from gaia.mcp.requests.submitted_request import SubmittedRequest
 from gaia.mcp.rpc.call import Call, OnAnswer
 from gaia.runtime.log import exception_text, get_logger, traceback_text
@@ -59,7 +58,6 @@ class RelayedCall(SubmittedRequest):
         "_params",
         "_parked_at",
         "_questions",
-        "_timer",
         "_upstream",
         "_work",
         "client",
@@ -98,8 +96,6 @@ class RelayedCall(SubmittedRequest):
         self._parked_at: float | None = None
         """Start of parking, a reading of the monotonic clock; None if it is not parked. Any thread may read it."""
         self._is_over = False
-        self._timer: asyncio.TimerHandle | None = None
-        """Set while a client of the handshake era is asked what a server of the other era requires."""
         self._binding: bytes | None = None
 
     # For the client's side.
@@ -111,10 +107,6 @@ class RelayedCall(SubmittedRequest):
         self._is_over, self._on_end = True, None
         self.cancel_request(CallCancelled(reason))
         self._drop_questions(reason)
-        if self._timer is not None:
-            # The client is asked, so no round is under way that would end.
-            self._stop_timer()
-            self.fail(CallCancelled(reason))
 
     # Rounds, see `SubmittedRequest`.
 
@@ -199,29 +191,23 @@ class RelayedCall(SubmittedRequest):
             check_offered(required, self.client)
         except InvalidResponse as error:
             self.fail(error)
-        else:
-            self._ask_session(required)
-
-    def _ask_session(self, required: InputRequired) -> None:
-        """Ask a client of the handshake era, and begin the next round when it has answered everything."""
+            return
         answers: dict[str, Any] = {}
-        self._timer = asyncio.get_running_loop().call_later(
-            _QUESTION_SECONDS, self._not_answered, _missing("the client has not answered in time")
+        timer = asyncio.get_running_loop().call_later(
+            _QUESTION_SECONDS, self.fail, _missing("the client has not answered in time")
         )
 
         def next_round() -> None:
-            self._stop_timer()
+            timer.cancel()
             self._questions.clear()
-            try:
-                self.input_arrived(answers)
-            except (ValueError, RecursionError) as error:
-                self.fail(_missing(f"the client's answers cannot be passed on: {error}"))
+            self.input_arrived(answers)
 
         def answered(key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
             if self._is_over or key in answers:
                 return
             if result is None:
-                self._not_answered(_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}"))
+                timer.cancel()
+                self.fail(_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}"))
                 return
             answers[key] = result
             if len(answers) == len(required.requests or {}):
@@ -230,19 +216,9 @@ class RelayedCall(SubmittedRequest):
         for key, request in (required.requests or {}).items():
             self._questions[key] = _Question(request.method, request.params, functools.partial(answered, key))
         for question in list(self._questions.values()):
-            if not question.is_over:
-                self._ask(question)
+            self._ask(question)
         if not required.requests:
             next_round()
-
-    def _not_answered(self, error: InputMissing) -> None:
-        self._stop_timer()
-        self.fail(error)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # A server of the handshake era asks (`RequestOwner`). These methods run on any thread.
 
