@@ -8,5 +8,5 @@
 - `json_file`, `private_files`, `extras`: files of the user, files hidden from sandboxes, and optional packages.
 
 Invariants: engine threads (supervisors, readers, writers) neither run nor wait for code of the application. A lock that
-a signal handler, a finalizer or a forked child may need comes from `locks`. Whoever waits asks a `Clock`.
+a signal handler, a finalizer or a forked child may need comes from `locks`. Code that waits uses a `Clock`.
 """

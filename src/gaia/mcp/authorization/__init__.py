@@ -7,7 +7,7 @@
 - `flows`, `providers` and `browser`: one run of an SDK flow. Importing one of them imports the SDK.
 - `endpoint_policy`: which addresses a login may connect to.
 
-Invariants: one thread at a time asks for a token, and other threads share the result. Secrets and tokens go only to the
-authorization server that they belong to. The SDK is asynchronous and slow to import, so it is imported, and run in its
-own event loop, only to obtain a token; an existing token costs one header.
+Invariants: one thread at a time asks for a token, and other threads share the result. A configured secret goes only to
+the authorization server that it belongs to. The SDK is asynchronous and slow to import, so it is imported, and run in
+its own event loop, only to obtain a token; an existing token costs one header.
 """
