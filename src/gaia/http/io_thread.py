@@ -50,7 +50,7 @@ _EVENTS = {select.POLLIN: selectors.EVENT_READ, select.POLLOUT: selectors.EVENT_
 class Task:
     """One exchange on the I/O thread. Only `interrupt` is for other threads."""
 
-    __slots__ = ("_io", "_on_end", "exchange", "number", "wait")
+    __slots__ = ("_io", "_on_end", "exchange", "is_interrupted", "number", "wait")
 
     def __init__(self, io: IoThread, exchange: Exchange[object], on_end: Callable[[Task], object]) -> None:
         self._io = io
@@ -60,10 +60,12 @@ class Task:
         """What it waits for; None while it runs, and before it has begun."""
         self.number = 0
         """Of the wait: tells a timer whether it is for this one."""
+        self.is_interrupted = False
+        """Whether its next wait raises `Interrupted`."""
 
     def interrupt(self) -> None:
-        """Raise `Interrupted` where the exchange waits. One that has not begun, or does not wait, is not seen."""
-        self._io.post(partial(self._io.resume, self, error=Interrupted()))
+        """Raise `Interrupted` where the exchange waits, or else where it waits next."""
+        self._io.post(partial(self._io.interrupt, self))
 
     def ended(self) -> None:
         """On the I/O thread: the exchange has come to its end."""
@@ -189,6 +191,13 @@ class IoThread:
                 self._selector.unregister(wait.socket)
         self._ready.append((task, value, error))
 
+    def interrupt(self, task: Task) -> None:
+        """The wait of a task raises `Interrupted`. If it is over already, the next one does."""
+        if task.wait is not None:
+            self.resume(task, error=Interrupted())
+        elif not any(one is task and isinstance(error, Interrupted) for one, _, error in self._ready):
+            task.is_interrupted = True
+
     def begin(self, task: Task, first: Wait | None = None) -> None:
         """Drive a task, which waits for `first` if a caller's thread has driven its exchange before."""
         self._tasks.add(task)
@@ -211,6 +220,10 @@ class IoThread:
 
     def _wait(self, task: Task, wait: Wait) -> None:
         task.wait = wait
+        if task.is_interrupted:
+            task.is_interrupted = False
+            self.resume(task, error=Interrupted())
+            return
         try:
             if isinstance(wait, Ready):
                 self._selector.register(wait.socket, _EVENTS[wait.events], task)

@@ -20,7 +20,7 @@ from gaia.http.io_thread import IoThread, Signal, hold_io_thread, release_io_thr
 from gaia.http.request import HttpSettings
 from gaia.http.streams import Stream
 from gaia.http.url import Url
-from gaia.http.waits import IoThreadOnly, Job, Lookup, Sleep, Turn, run, run_here
+from gaia.http.waits import IoThreadOnly, Job, Lookup, Ready, Sleep, Turn, run, run_here
 from tests.unit.http.conftest import PATIENCE, RawServer, Scripted, answering, ok, on_io
 from tests.waiting import wait_until
 
@@ -252,6 +252,47 @@ class TestInterrupt:
         (task if by == "task" else connection).interrupt()
         assert isinstance(outcome.exception(PATIENCE), Interrupted)
         connection.close()
+
+    def test_when_it_is_about_to_go_on(self, io: IoThread) -> None:
+        """It is raised once, in the next wait, and what has arrived before is not lost."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        received: list[bytes] = []
+
+        async def receive() -> None:
+            try:
+                while True:
+                    await Ready(ours)
+                    received.append(ours.recv(100))
+            except Interrupted:
+                await Turn()
+                raise
+
+        def resume_and_interrupt() -> None:
+            theirs.send(b"progress")
+            io.resume(task, True)
+            task.interrupt()
+            task.interrupt()
+
+        with ours, theirs:
+            task, outcome = on_io(io, receive())
+            assert wait_until(lambda: task.wait is not None)
+            io.post(resume_and_interrupt)
+            assert isinstance(outcome.exception(PATIENCE), Interrupted)
+        assert received == [b"progress"]
+
+    def test_twice_counts_once(self, io: IoThread) -> None:
+        async def clean_up() -> str:
+            try:
+                await Sleep(time.monotonic() + PATIENCE)
+            except Interrupted:
+                await Turn()
+            return "cleaned up"
+
+        task, outcome = on_io(io, clean_up())
+        assert wait_until(lambda: task.wait is not None)
+        io.post(lambda: (task.interrupt(), task.interrupt()))
+        assert outcome.result(PATIENCE) == "cleaned up"
 
     def test_one_that_has_ended_is_left_alone(self, io: IoThread) -> None:
         task, outcome = on_io(io, get_nothing())
