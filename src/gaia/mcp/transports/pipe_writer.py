@@ -136,8 +136,9 @@ class PipeWriter:
             return True
         if is_alone or not self._write_inline or (running := loop.loop) is None:
             return False
-        self._turn_of = loop
+        # An exception of a signal handler in between leaves an end too many, which does no harm, not one too few.
         running.call_soon(self._end_turn)
+        self._turn_of = loop
         return True
 
     def _end_turn(self) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -565,6 +566,25 @@ class TestWhatALoopSends:
         assert from_loop.read() == b"a"
         from_loop.turns.end()
         assert from_loop.read() == b"bcd"
+
+    def test_an_exception_of_a_signal_handler_keeps_no_later_call_from_being_written(
+        self, from_loop: FromLoop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert from_loop.send(b"a")
+        with monkeypatch.context() as patched:
+            patched.setattr(from_loop.turns, "call_soon", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                from_loop.send(b"b")
+        assert from_loop.send(b"c")
+        from_loop.turns.end()
+        assert from_loop.read() == b"abc"
+
+    def test_an_end_of_the_turn_too_many_does_no_harm(self, from_loop: FromLoop) -> None:
+        assert from_loop.send(b"a")
+        assert from_loop.send(b"b")
+        from_loop.turns.tasks *= 2
+        from_loop.turns.end()
+        assert from_loop.read() == b"ab"
 
     def test_no_more_waits_than_may(self, from_loop: FromLoop) -> None:
         sent = [from_loop.send(word) for word in (b"a", b"b", b"c", b"d", b"e")]
