@@ -25,6 +25,9 @@ _IDLE_SECONDS = 0.25
 _MAX_TASKS = 32
 """Tasks that run in one turn of the loop."""
 
+_woken: set[LoopWork] = set()
+"""The work of loops that were woken up and have not run their tasks yet. Some may have been closed since."""
+
 _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
 """Runs the tasks of closed loops, such as the ends of spans."""
 
@@ -33,8 +36,8 @@ class LoopWork:
     """The work of one loop. Any thread may call `post` and `run_soon`, which never wait.
 
     The other methods are for the loop's thread. A task must be quick and able to run on another thread, because it does
-    so
-    once the loop is closed.
+    so once the loop is closed. If the loop is closed between its wake-up and its tasks, they run when a task is posted
+    later, to this loop or to another one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.perf_counter) -> None:
@@ -83,7 +86,11 @@ class LoopWork:
             self.post(task)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        for work in [*_woken]:
+            if work.is_closed:
+                work._give_up()
         self._woken = True
+        _woken.add(self)
         try:
             loop.call_soon_threadsafe(self._run)
         except RuntimeError:
@@ -95,6 +102,7 @@ class LoopWork:
             raise
 
     def _run(self) -> None:
+        _woken.discard(self)
         self._woken = False
         tasks = self._tasks
         try:
@@ -110,6 +118,7 @@ class LoopWork:
 
     def _give_up(self) -> None:
         """Run the tasks of a closed loop on another thread."""
+        _woken.discard(self)
         while self._tasks:
             try:
                 task = self._tasks.popleft()

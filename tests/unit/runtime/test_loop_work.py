@@ -136,6 +136,17 @@ class TestAClosedLoop:
         assert wait_until(lambda: len(ran) == 2)
         assert ran == ["before", "after"]
 
+    def test_another_loop_that_is_woken_up_has_them_run(self) -> None:
+        loop, ran = asyncio.new_event_loop(), threading.Event()
+        LoopWork(loop).post(ran.set)
+        loop.close()
+
+        async def main() -> None:
+            running_loop_work().post(lambda: None)
+
+        asyncio.run(main())
+        assert ran.wait(PATIENCE)
+
     def test_one_that_is_closed_in_this_moment_disturbs_no_thread_that_posts(
         self, closed: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
