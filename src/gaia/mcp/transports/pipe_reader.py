@@ -4,8 +4,9 @@ A task continues sooner if its own loop reads, because no other thread has to be
 
 1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
 2. Meanwhile the thread watches. It takes the reading back when a request comes from a thread or another loop, which
-   must not wait for this loop, and when the loop leaves output unread because it is blocked or has ended. While no
-   answer is awaited, the thread sleeps. (Until then, a blocked loop delays messages that the server sends by itself.)
+   must not wait for this loop, when the loop is closed, and when the loop leaves output unread because it is blocked.
+   While no answer is awaited, the thread checks only every five seconds. (For so long, a blocked loop delays messages
+   that the server sends by itself.)
 3. The thread then reads for a second before a loop reads again; each time that this happens, for twice as long.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
+import os
 import queue
 import select
 import threading
@@ -41,6 +43,9 @@ _UNREAD_SECONDS = 0.1
 """Between two checks of the thread. A loop that does nothing between two successive checks, although there is output,
 is blocked."""
 
+_SLEEP_SECONDS = 5.0
+"""Between two checks of the thread while no answer is awaited."""
+
 _MIN_AWAY_SECONDS = 1.0
 _MAX_AWAY_SECONDS = 60.0
 
@@ -48,7 +53,11 @@ Line = bytes | OversizedLine
 
 
 class PipeReader:
-    """Reads one pipe to its end. `run` is for its thread; `requested` and `look` are for any thread."""
+    """Reads one pipe to its end. `run` is for its thread; `requested` and `look` are for any thread.
+
+    A signal handler may interrupt a loop while the loop takes lines. A blocking call that the handler makes then gets
+    no answer before its deadline, because the thread cannot take over until the handler has returned.
+    """
 
     def __init__(
         self,
@@ -77,6 +86,9 @@ class PipeReader:
         """The loop whose task has made the last request; None: a thread has made it. Any thread sets it."""
         self._loop: LoopWork | None = None
         """The loop that reads; None while the thread reads. Only the thread changes it, while it holds the turn."""
+        self._copy: IO[bytes] | None = None
+        """A duplicate of the pipe, which the loop watches. It stays open until the loop has removed it: a blocked loop
+        would otherwise watch a number that the thread has closed and the application uses again."""
         self._turn = threading.Lock()
         """Held while the loop reads and takes lines. The reading thread or loop owns the members below."""
         self._rest: Iterator[Line] = iter(())
@@ -117,6 +129,11 @@ class PipeReader:
             self._is_shared = True
             self._wake.put(None)
 
+    def after_fork(self) -> None:
+        """In a forked child, which has a copy of each descriptor: close that of the loop."""
+        if self._copy is not None:
+            self._copy.close()
+
     # The thread.
 
     def run(self) -> None:
@@ -156,7 +173,7 @@ class PipeReader:
         poller = select.poll()
         poller.register(self._descriptor, select.POLLIN)
         unread, seen = 0, self._steps
-        while unread < 2 and not self._is_shared:
+        while unread < 2 and not self._is_shared and not loop.is_closed:
             with contextlib.suppress(queue.Empty):
                 get_within(self._wake, _UNREAD_SECONDS)
             if self._is_over:
@@ -171,45 +188,58 @@ class PipeReader:
         self._take_over(loop)
 
     def _sleep(self) -> None:
-        """Sleep until a request is sent, the loop needs several turns, or the reading is over."""
+        """Sleep until a request is sent, the loop needs several turns, the reading is over, or some time passed.
+
+        The limit is there because nothing tells the thread that the loop was closed.
+        """
         self.sleeps = True
         if not self._awaits_answers():
-            self._wake.get()
+            with contextlib.suppress(queue.Empty):
+                get_within(self._wake, _SLEEP_SECONDS)
         self.sleeps = False
 
     def _take_over(self, loop: LoopWork) -> None:
         with self._turn:
             self._loop = None
-        loop.post(lambda: self._leave(loop))
+            copy, self._copy = self._copy, None
+        loop.post(lambda: self._leave(loop, copy))
         now = self._now()
         if now - self._given_at > _MAX_AWAY_SECONDS:
             self._away_seconds = _MIN_AWAY_SECONDS
         self._away_until = now + self._away_seconds
         self._away_seconds = min(2 * self._away_seconds, _MAX_AWAY_SECONDS)
 
-    # The loop. If the loop is closed, the first two run on another thread, and do nothing.
+    # The loop. If the loop is closed, the first two run on another thread, and at most close the copy.
 
     def _begin(self, loop: LoopWork) -> None:
-        if self._loop is not loop or not loop.is_current() or self._is_over:
-            return
-        try:
-            # In an empty context, because the answers belong to no single task.
-            contextvars.Context().run(self._add_reader, loop)
-        except NotImplementedError:
-            # The thread will notice that nothing is read.
-            self._loops_can_read = False
+        # The thread takes over, and so closes the pipe, only with the turn.
+        with self._turn:
+            if self._loop is not loop or not loop.is_current() or self._is_over:
+                return
+            try:
+                self._copy = os.fdopen(os.dup(self._descriptor), "rb", buffering=0)
+                # In an empty context, because the answers belong to no single task.
+                contextvars.Context().run(self._add_reader, loop)
+            except (NotImplementedError, OSError):
+                # The thread will notice that nothing is read.
+                self._loops_can_read = False
+                copy, self._copy = self._copy, None
+                if copy is not None:
+                    copy.close()
 
-    def _leave(self, loop: LoopWork) -> None:
-        if loop.is_current():
-            self._remove_reader(loop)
+    def _leave(self, loop: LoopWork, copy: IO[bytes] | None) -> None:
+        if copy is not None:
+            if loop.is_current():
+                self._remove_reader(loop, copy)
+            copy.close()
 
     def _add_reader(self, loop: LoopWork) -> None:
-        if (running := loop.loop) is not None:
-            running.add_reader(self._descriptor, self._step, loop, self._read_chunk)
+        if (running := loop.loop) is not None and self._copy is not None:
+            running.add_reader(self._copy.fileno(), self._step, loop, self._read_chunk)
 
-    def _remove_reader(self, loop: LoopWork) -> None:
-        if (running := loop.loop) is not None:
-            running.remove_reader(self._descriptor)
+    def _remove_reader(self, loop: LoopWork, copy: IO[bytes] | None) -> None:
+        if (running := loop.loop) is not None and copy is not None and not copy.closed:
+            running.remove_reader(copy.fileno())
 
     def _step(self, loop: LoopWork, step: Callable[[LoopWork], None]) -> None:
         # No code of the application runs here, and logging must not wait for the application.
@@ -255,11 +285,14 @@ class PipeReader:
     def _pause(self, loop: LoopWork) -> None:
         if not self._is_paused:
             self._is_paused = True
-            self._remove_reader(loop)
+            self._remove_reader(loop, self._copy)
             self.look()
         loop.add_slice(lambda: self._step(loop, self._take_slice))
 
     def _end(self, loop: LoopWork) -> None:
         self._is_over = True
-        self._remove_reader(loop)
+        # A loop from which the thread has taken over has its own copy closed by `_leave`.
+        if self._loop is loop:
+            copy, self._copy = self._copy, None
+            self._leave(loop, copy)
         self._wake.put(None)

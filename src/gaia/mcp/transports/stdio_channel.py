@@ -149,6 +149,8 @@ class StdioChannel:
         self.is_forked = True
         if self._writer is not None:
             self._writer.after_fork()
+        if self._reader is not None:
+            self._reader.after_fork()
         self._process.after_fork()
 
     def _server_exited(self) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
+import queue
+import socket
 import sys
 import threading
 import time
@@ -81,7 +84,8 @@ class Read:
     async def is_read_by_loop(self) -> None:
         """Have the running loop read."""
         self.request(running_loop_work())
-        for number in itertools.count():
+        # Each line is another one than those before.
+        for number in itertools.count(len(self.lines)):
             if await self.told(b"%d" % number) == threading.get_ident():
                 return
 
@@ -169,7 +173,8 @@ def test_the_thread_sleeps_while_no_answer_is_awaited(monkeypatch: pytest.Monkey
     looks: list[float] = []
 
     def look(source: Any, seconds: float) -> None:
-        looks.append(seconds)
+        if seconds == pipe_reader._UNREAD_SECONDS:
+            looks.append(seconds)
         get_within(source, seconds)
 
     async def use() -> None:
@@ -201,17 +206,109 @@ def test_a_loop_that_is_closed_leaves_the_reading_to_the_thread() -> None:
     read.close()
 
 
+def test_what_a_server_says_by_itself_is_read_when_the_loop_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def look(source: Any, seconds: float) -> None:
+        if seconds == pipe_reader._SLEEP_SECONDS and over.wait(PATIENCE):
+            # They have passed.
+            raise queue.Empty
+        get_within(source, seconds)
+
+    async def use() -> Read:
+        read = Read()
+        await read.is_read_by_loop()
+        await until(lambda: read.reader.sleeps)
+        return read
+
+    monkeypatch.setattr(pipe_reader, "get_within", look)
+    read = asyncio.run(use())
+    read.write(b"later\n")
+    over.set()
+    assert wait_until(lambda: b"later" in read.lines, PATIENCE)
+    assert read.threads[-1] == read.thread.ident
+    read.close()
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The copies of pipes that are made for loops."""
+    made: list[Any] = []
+    opened = os.fdopen
+
+    def open_copy(*arguments: Any, **keywords: Any) -> Any:
+        made.append(opened(*arguments, **keywords))
+        return made[-1]
+
+    monkeypatch.setattr(os, "fdopen", open_copy)
+    return made
+
+
+def test_a_loop_that_was_blocked_at_the_end_leaves_the_number_of_the_pipe_to_others(copies: list[Any]) -> None:
+    async def use() -> None:
+        loop, read = asyncio.get_running_loop(), Read()
+        await read.is_read_by_loop()
+        number = read.pipe.fileno()
+        ours, theirs = socket.socketpair()
+        read.request(None)
+        # This blocks the loop.
+        read.close()
+        os.dup2(ours.fileno(), number)
+        with ours, theirs, socket.socket(fileno=number) as again:
+            again.setblocking(False)
+            receiving = asyncio.ensure_future(loop.sock_recv(again, 10))
+            await until(lambda: copies[-1].closed)
+            theirs.send(b"hello")
+            async with asyncio.timeout(PATIENCE):
+                assert await receiving == b"hello"
+
+    asyncio.run(use())
+    assert [copy.closed for copy in copies] == [True, True], "the pipe, and the copy for the loop"
+
+
+def test_the_copy_for_a_loop_is_closed_when_the_loop_reads_to_the_end_or_is_closed(copies: list[Any]) -> None:
+    async def use(read: Read) -> None:
+        await read.is_read_by_loop()
+
+    async def end() -> None:
+        read = Read()
+        await use(read)
+        await closed(read)
+
+    asyncio.run(end())
+    assert [copy.closed for copy in copies] == [True, True]
+    read = Read()
+    asyncio.run(use(read))
+    read.reader.look()
+    read.close()
+    assert wait_until(lambda: all(copy.closed for copy in copies), PATIENCE)
+
+
+def test_the_thread_reads_when_there_is_no_descriptor_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dup(_: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def use() -> None:
+        read = Read()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "dup", dup)
+            read.request(running_loop_work())
+            for word in (b"one", b"two", b"three"):
+                assert await read.told(word) == read.thread.ident
+        await closed(read)
+
+    asyncio.run(use())
+
+
 def test_another_loop_reads_when_the_requests_come_from_it_alone() -> None:
-    seconds = 0.0
+    seconds = itertools.count(0.0, 100.0)
 
     async def first() -> Read:
-        read = Read(now=lambda: seconds)
+        read = Read(now=lambda: next(seconds))
         await read.is_read_by_loop()
         return read
 
     async def second(read: Read) -> None:
-        nonlocal seconds
-        seconds += 100.0
         await read.is_read_by_loop()
         await closed(read)
 
