@@ -48,7 +48,7 @@ class HttpConnection:
         self._idle_since: float | None = None
         """Since when another request may use `_stream`; None while there is a response on it."""
         self._looked_at = 0.0
-        """When `is_connected` found the connection open; 0 after the next request."""
+        """When `is_connected` found the connection open; 0 if it did not, and after the next request."""
         self._parser = ResponseParser()
         self._deadline: Deadline = None
         self._head_key: tuple[str, Url, Mapping[str, str], bool] | None = None
@@ -58,11 +58,10 @@ class HttpConnection:
     @property
     def is_connected(self) -> bool:
         """Whether a request to the origin of the last one needs no new connection, as far as is known. Never waits."""
-        if self._stream is None or self.is_stale or self._stream.is_readable():
-            # What can be read is data that was not asked for, or the end.
-            return False
-        self._looked_at = monotonic()
-        return True
+        # What can be read is data that was not asked for, or the end.
+        is_open = self._stream is not None and not self.is_stale and not self._stream.is_readable()
+        self._looked_at = monotonic() if is_open else 0.0
+        return is_open
 
     @property
     def is_kept(self) -> bool:
