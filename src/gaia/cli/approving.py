@@ -1,4 +1,4 @@
-"""`gaia mcp approve`: what has changed about a server's tools, prompts and instructions, and the approval of it."""
+"""`gaia mcp approve`: shows how a server's tools, prompts and instructions have changed, and approves the change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def approve(
     from gaia.mcp.tools.pins import compare
 
     servers = load_to_start(options)
-    # Nothing is to be approved by its first use here: that is what is being asked.
+    # With pins switched on, the first connection would approve everything before the user has seen it.
     with connected(name, options, servers, pinTools="off") as client:
         pins = _pins(client)
         listed, problem = {*pins["tools"], *client.denied_tools}, client.last_error
@@ -88,7 +88,7 @@ def approve(
 
 
 def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
-    """What the server says now."""
+    """The pins of everything that the server offers now."""
     from gaia.mcp.tools.pins import pin_of, pins_of_prompts, pins_of_text
 
     return {

@@ -1,7 +1,7 @@
-"""A tool's arguments as they are typed: one JSON object, or words like ``key=value``.
+"""A tool's arguments from the command line: one JSON object, or words like ``key=value``.
 
 A JSON object may be in a file (``@arguments.json``) or on standard input (``-``). So may a value (``text=@note.md``,
-``text=@-``); ``@@`` is for a value that begins with ``@``.
+``text=@-``). A value that begins with ``@`` is written with ``@@``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gaia.cli import terminal, time_limit
 from gaia.cli.terminal import usage_error
 
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
-"""Keywords of a schema that leave open what a value is."""
+"""Keywords of a schema that do not restrict the type of a value."""
 
 
 class Assignments(dict[str, str]):
-    """``key=value`` words, whose values are not understood before the tool's schema is known."""
+    """``key=value`` words. Their values stay text until the tool's schema is known."""
 
     def resolve(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments for a tool with this ``inputSchema``.
 
-        A value is the JSON that it is, unless the schema says that the parameter is a string, or could be one; what is
-        no JSON is a string in any case.
+        A value is parsed as JSON, unless the schema says that the parameter is a string or may be one. A value that is
+        not JSON is a string.
         """
         from gaia.mcp.tools.tool import gaia_parameters
 
@@ -41,7 +41,7 @@ class Assignments(dict[str, str]):
 
 
 def parse(words: list[str]) -> dict[str, Any] | Assignments:
-    """Check the words before a server is started for them, and read what they name. Raises CommandFailed."""
+    """Check the words and read the files they name, before a server is started. Raises CommandFailed."""
     if len(words) == 1:
         (word,) = words
         if word == "-" or word.startswith("@"):
@@ -53,7 +53,7 @@ def parse(words: list[str]) -> dict[str, Any] | Assignments:
 
 
 def assignments(words: list[str]) -> Assignments:
-    """The same where only ``key=value`` is possible."""
+    """Parse the words, if only ``key=value`` is possible. Raises CommandFailed."""
     found = Assignments()
     for word in words:
         key, equals, value = word.partition("=")
@@ -70,11 +70,11 @@ def assignments(words: list[str]) -> Assignments:
 
 
 def _read(source: str, key: str | None = None) -> str:
-    """The text of a file, or of standard input if `source` is a dash. `key`: of which argument it is the value."""
+    """The text of the file `source`, or of standard input for a dash. `key` is the argument that it is for, if any."""
     try:
         if source == "-":
             if sys.stdin is None or sys.stdin.isatty():
-                # A command that waits for a person without saying so looks as if it hung.
+                # Without a note the command looks as if it hung.
                 terminal.note("Type the text, then press Ctrl-D:")
             with time_limit.paused():
                 return "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig")
@@ -107,12 +107,12 @@ def _json_or_string(text: str) -> Any:
 
 
 def _no_constant(word: str) -> NoReturn:
-    # Python would read NaN and Infinity, which no server can be sent.
+    # Python would read NaN and Infinity, which JSON does not have.
     raise ValueError(f"{word} is not JSON")
 
 
 def _number(word: str) -> float:
-    # It would read 1e999 as infinity, too.
+    # Python would read 1e999 as infinity.
     value = float(word)
     return value if math.isfinite(value) else _no_constant(word)
 

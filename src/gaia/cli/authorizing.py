@@ -1,4 +1,4 @@
-"""`gaia mcp login` and `gaia mcp logout`: logging in at servers that are reached over HTTP."""
+"""`gaia mcp login` and `gaia mcp logout`: log in and out at servers that are reached over HTTP."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def login(
 
     def show_address(request: AuthorizationRequest) -> None:
         asked.append(request.url)
-        # On standard error, because a program may read the document on standard output.
+        # A program may read the JSON document on standard output.
         terminal.note("Log in at")
         terminal.show("", terminal.text(request.url), "", console=terminal.err())
         if browser:
@@ -57,7 +57,7 @@ def login(
 
     authorization.on_authorization = show_address
     authorization.login_seconds = timeout
-    # The server may leave requests unanswered before the person is asked.
+    # Otherwise unanswered requests to the server could use up the time before the person is asked.
     time_limit.begin(timeout if "timeout" in options.given else None, options.started)
     try:
         if scope:

@@ -1,4 +1,4 @@
-"""`gaia mcp bench`: how quick the calls of a tool are."""
+"""`gaia mcp bench`: measures the latency of a tool's calls."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ _EXAMPLE = """Example: gaia mcp bench --server time --tool get_current_time --ar
 
 class _Report(NamedTuple):
     alone: Calls
-    """One call after the other."""
     crowd: Calls | None
-    """By several callers at once."""
+    """Calls by several callers at once; None for one caller."""
     overhead: Overhead | None
-    """Next to a bare pipe."""
+    """The comparison with a bare pipe; None unless the demo server is measured."""
 
 
 @with_options("trust", "config", "as_json", "debug")
@@ -74,7 +73,7 @@ def bench(
     name, tool = server or "demo", tool or "echo"
     time_limit.begin(timeout, options.started)
     with _client(server, options) as (client, raw_call), waiting_for(f"Calling {tool} of {name}", options):
-        # From here on it limits each call.
+        # From here on the timeout limits each call.
         time_limit.end()
         report = _measure(_checked(client, tool, wanted, timeout), raw_call, calls, seconds, callers)
     if options.json:
@@ -91,7 +90,7 @@ def _object(given: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, Callable[[], object] | None]]:
-    """A connected client, and for the demo server the same call without one."""
+    """A connected client; for the demo server also a function that makes the same call over a bare pipe."""
     if server is not None:
         with connected(server, options) as client:
             yield client, None
@@ -106,7 +105,10 @@ def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, C
 
 
 def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: float | None) -> Callable[[], object]:
-    """One call, which raises CommandFailed unless it succeeds: how quick errors are says nothing about the tool."""
+    """A function that calls the tool once.
+
+    It raises CommandFailed for a failed call, which would distort the figures.
+    """
 
     def call() -> None:
         result = client.call_tool(tool, wanted, timeout=timeout)
@@ -180,7 +182,7 @@ def _show(title: str, report: _Report, callers: int) -> None:
 
 
 _STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
-"""Where buckets begin within each power of ten: the preferred numbers R10, which are equally far apart by ratio."""
+"""Lower edges of buckets within a power of ten: the preferred numbers R10, which have nearly equal ratios."""
 
 _MAX_BUCKETS = 20
 
@@ -189,14 +191,13 @@ _CALLS_A_ROUND = 50
 
 
 class Calls(NamedTuple):
-    """Calls that were answered, and how long all of it took. In seconds."""
+    """The latencies of answered calls, and the time they took together. In seconds."""
 
     latencies: list[float]
     seconds: float
 
     @property
     def rate(self) -> float:
-        """Calls per second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:
@@ -206,7 +207,7 @@ class Calls(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """How many of the calls took from `low` to below `high` seconds."""
+    """The number of calls that took from `low` to below `high` seconds."""
 
     low: float
     high: float
@@ -214,7 +215,7 @@ class Bucket(NamedTuple):
 
 
 def one_by_one(call: Callable[[], object], most: int, seconds: float = math.inf) -> Calls:
-    """Call up to `most` times, and begin no call after `seconds`; at least one. Raises whatever a call raises."""
+    """Call up to `most` times, at least once; no call begins after `seconds`. Raises what a call raises."""
     latencies: list[float] = []
     clock = time.perf_counter
     started = now = clock()
@@ -227,7 +228,7 @@ def one_by_one(call: Callable[[], object], most: int, seconds: float = math.inf)
 
 
 def together(call: Callable[[], object], callers: int, most: int, seconds: float) -> Calls:
-    """The same by `callers` threads, each with an equal share of `most`. Raises what the first failed call raised."""
+    """Do the same in `callers` threads, which share `most` equally. Raises the error of the first call that failed."""
     share = max(1, most // callers)
     done: list[Calls] = []
     failures: list[BaseException] = []
@@ -253,9 +254,9 @@ def together(call: Callable[[], object], callers: int, most: int, seconds: float
 
 
 def histogram(latencies: Sequence[float]) -> list[Bucket]:
-    """Buckets of equal ratio from the quickest to the slowest call, empty ones between them included.
+    """At most twenty buckets of equal ratio, from the fastest to the slowest call.
 
-    As fine as fits in twenty.
+    Empty buckets between them are included.
     """
     for every in (1, 2, 5, 10):
         edges = _edges(min(latencies), max(latencies), every)
@@ -276,14 +277,12 @@ def _edges(low: float, high: float, every: int) -> list[float]:
 
 
 class Latency(NamedTuple):
-    """Seconds."""
-
     median: float
     p99: float
 
 
 class Overhead(NamedTuple):
-    """The same call `calls` times each way."""
+    """The latencies of a call that was made `calls` times over a bare pipe and `calls` times through the client."""
 
     calls: int
     raw: Latency
@@ -295,14 +294,14 @@ class Overhead(NamedTuple):
 
     @property
     def added(self) -> float:
-        """Seconds that the median call takes longer."""
+        """Seconds that supervision adds to the median call."""
         return self.managed.median - self.raw.median
 
 
 class RawPipe:
-    """The least that a client can do: write a line, read until the line break, look at nothing.
+    """The smallest possible client: it writes a line and reads up to the next line break, without parsing.
 
-    A context manager that owns a server process of its own.
+    A context manager that owns its server process.
     """
 
     def __init__(self, argv: list[str], tool: str, arguments: dict[str, Any]) -> None:
@@ -312,7 +311,7 @@ class RawPipe:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            # Ctrl-C is for us, as it is with supervised servers.
+            # Ctrl-C must reach only this process, as with supervised servers.
             start_new_session=True,
         )
         assert self._process.stdin is not None
@@ -354,7 +353,7 @@ class RawPipe:
 
 
 def measure(raw_call: Callable[[], object], managed_call: Callable[[], object]) -> Overhead:
-    """Time both, in rounds that alternate, so that noise hits both alike."""
+    """Time both calls in alternating rounds, so that noise affects both alike."""
     one_by_one(raw_call, _CALLS_A_ROUND)
     one_by_one(managed_call, _CALLS_A_ROUND)
     raw: list[float] = []

@@ -1,4 +1,4 @@
-"""`gaia mcp call`: one tool, once."""
+"""`gaia mcp call`: calls one tool once."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _DELIVERY = {
 }
 
 _SANDBOXED = 'It runs in a sandbox: what its "sandbox" does not permit is missing, read-only or refused.'
-"""Errors of a tool that meets them have the words of the server, such as only the path."""
+"""Shown with an error of a tool: the server's message may name only the path that the sandbox refused."""
 
 _ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
-"""Errors that leave no doubt about what happened to the call."""
+"""Types of errors after which the outcome of the call is certain."""
 
 
 @with_options("trust", "config", "timeout", "as_json", "trace", "debug")
@@ -103,18 +103,18 @@ def call(
 
 
 def _schema_of(client: MCPClient, tool: str) -> dict[str, Any]:
-    """What the tool takes; empty if the server does not say. Raises CommandFailed for a name it does not have."""
+    """The tool's ``inputSchema``; empty if it is unknown. Raises CommandFailed if the server has no such tool."""
     tools = {known.name: known for known in client.list_tools()}
     if tool in tools:
         return tools[tool].input_schema
-    # A hidden tool is refused by the client, and a server that cannot list its tools may still know this one.
+    # The client itself refuses a hidden tool. A server that cannot list its tools may still have this one.
     if tools and tool not in client.denied_tools and tool not in client.blocked_tools:
         raise unknown_name("tool", tool, tools, place=f" on server {client.name!r}")
     return {}
 
 
 class _Progress:
-    """What the server reports of a call: a bar on standard error, from the first report on, if that is a terminal."""
+    """A progress bar on standard error. It appears with the first report, if standard error is a terminal."""
 
     def __init__(self, tool: str, options: Options) -> None:
         self.is_shown = terminal.err().is_terminal and not options.json
@@ -147,7 +147,7 @@ class _Progress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Take the bar away while a person types."""
+        """Hide the bar while a person types."""
         with self._lock:
             self._pauses = True
             if self._bar is not None:
@@ -161,7 +161,7 @@ class _Progress:
     def _new_bar(self) -> Progress:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        # Its text comes from the server.
+        # The description is the server's text.
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         bar = Progress(*columns, console=terminal.err(), transient=True)
         bar.add_task(one_line(self._tool), total=None)
@@ -182,7 +182,7 @@ def _show(result: ToolResult) -> None:
         blocks = [json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)]
     for block in blocks:
         if result.is_error:
-            # Next to what this command says itself.
+            # Tool errors go to standard error, below the line that announces them.
             terminal.note(f"  {block}")
         else:
             terminal.show(terminal.text(block))

@@ -1,4 +1,4 @@
-"""`gaia mcp list --ray` and `gaia mcp placement`: servers on a Ray cluster, of all programs."""
+"""`gaia mcp list --ray` and `gaia mcp placement`: the servers that all programs run on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ RayOption = Annotated[
 
 _END_SECONDS = 60.0
 _NO_PLACE = "no place"
-"""In place of the state of a server whose host has not answered: it has none, or it is lost."""
+"""Shown as the state of a server whose host has not answered: it was not placed yet, or it is lost."""
 _ID_LENGTH = 8
-"""Of the names that Ray gives, as far as people need them."""
+"""Characters that are shown of Ray's ids."""
 
 
 @contextlib.contextmanager
 def cluster_at(address: str | None, options: Options) -> Iterator[RayView]:
-    """The cluster at `address`, or at ``RAY_ADDRESS``. Raises CommandFailed if there is none, or without Ray."""
+    """Join the cluster at `address`, or at ``RAY_ADDRESS``. Raises CommandFailed if that or Ray is missing."""
     from gaia.mcp.errors import StartFailed
     from gaia.runtime.extras import missing
 
@@ -61,7 +61,6 @@ def cluster_at(address: str | None, options: Options) -> Iterator[RayView]:
 
 
 def list_placed(address: str, options: Options) -> None:
-    """Print the servers that all programs have placed on the cluster."""
     with cluster_at(address, options) as view:
         hosts = view.hosts()
     if options.json:
@@ -121,7 +120,7 @@ def placement(
 
 
 def _wanted(name: str, options: Options) -> Placement | None:
-    """What the server's entry says; None if there is no such entry, or if it is not to be placed."""
+    """The placement in the server's entry; None if there is no usable entry, or if it has no placement."""
     from gaia.mcp.config.server_config import ServerConfig
 
     servers = options.load_config()
@@ -135,7 +134,7 @@ def _shared_name(name: str, wanted: Placement | None) -> str:
 
 
 def _demand_of(wanted: Placement | None, hosts: Sequence[PlacedHost]) -> dict[str, float]:
-    """What one replica needs of a node."""
+    """The resources that one replica needs on a node."""
     if wanted is not None:
         return wanted.demand
     return next((dict(host.report.resources) for host in hosts if host.report is not None), {})
@@ -148,7 +147,7 @@ def _reason(
     demand: dict[str, float],
     nodes: Sequence[NodeRoom],
 ) -> str | None:
-    """Why it does not run; None if it does."""
+    """The reason why the server does not run; None if it does."""
     from gaia.mcp.cluster.report import shortage
 
     if not hosts:
@@ -224,7 +223,7 @@ def _users_table(hosts: Sequence[PlacedHost]) -> Any:
 
 
 def _nodes_table(nodes: Sequence[NodeRoom], demand: dict[str, float]) -> Any:
-    """What is free of what is needed, or of everything if nothing is."""
+    """A table of nodes with their free resources: those that are needed, or all if nothing is needed."""
     from gaia.mcp.cluster.report import amount_text, node_shortages
 
     table = plain_table("node", "free", "too little" if demand else "")

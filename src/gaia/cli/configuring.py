@@ -1,4 +1,4 @@
-"""`gaia mcp add`, `remove`, `enable` and `disable`: what is in the configuration files. No server is started here."""
+"""`gaia mcp add`, `remove`, `enable` and `disable`: edit the configuration files. No server is started."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SCHEME = re.compile(r"\w+://")
 
 
 class AddCommand(TyperCommand):
-    """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word.
+    """Remembers whether the command line had a ``--``, which the parser removes. Words after it are taken literally.
 
-    An option that does not exist most likely belongs to the server's command, and is answered with how to write that;
-    so is a whole command line in the place of the program, which is not split if other words follow.
+    An unknown option most likely belongs to the server's command: the error says how to write that. The same goes for a
+    whole command line in the place of the program, which is not split if other words follow.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -67,7 +67,7 @@ class AddCommand(TyperCommand):
             if parameter.param_type_name == "option"
             for option in parameter.opts
         }
-        # Where the words begin that are no options, and no values of options.
+        # The positions of the first two words that are neither options nor values of options.
         words: list[int] = []
         position = 0
         while position < len(given) and len(words) < 2:
@@ -87,13 +87,13 @@ class AddCommand(TyperCommand):
 
 
 def _is_command_line(program: str) -> bool:
-    """Whether this names no program, but looks like one with its arguments, such as ``uvx mcp-server-time``."""
+    """Whether `program` looks like a program with its arguments, such as ``uvx mcp-server-time``, and is no program."""
     words = program.split()
     return len(words) > 1 and os.sep not in words[0] and shutil.which(program) is None
 
 
 def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
-    """The command line to copy that adds this command word for word. Its first word was perhaps a line in quotes."""
+    """A ``gaia mcp add`` for the user to copy, with `command` after ``--``. Its first word may be a quoted line."""
     with contextlib.suppress(ValueError):
         command = [*shlex.split(command[0]), *command[1:]]
     file = ctx.ensure_object(Options).config_file
@@ -168,10 +168,10 @@ def add(
         )
     servers.add_server(name, entry)
     if replaced:
-        # What has this name now is another server, whose tools have not been approved.
+        # The name now belongs to another server. Its tools have not been approved.
         servers.pins_of(name).forget()
     if (doubt := _doubt(server)) is not None:
-        # It may be installed later, or be there where the server is used.
+        # Only a warning: the program may be installed later, or exist on the machine where the server is used.
         terminal.note(f"Warning: {doubt}", "yellow")
     if options.json:
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
@@ -260,7 +260,7 @@ def _set_disabled(name: str, options: Options, *, disabled: bool) -> None:
 
 
 def _address(command: list[str], *, verbatim: bool) -> str | None:
-    """The only word of a command, if it is no command but a URL."""
+    """The URL, if it is the only word of the command."""
     is_url = len(command) == 1 and not verbatim and command[0].startswith(("http://", "https://"))
     return command[0] if is_url else None
 
@@ -271,12 +271,11 @@ def _refuse(value: object, option: str, other: str) -> None:
 
 
 def _present(**keys: Any) -> dict[str, Any]:
-    """The keys that were asked for."""
     return {key: value for key, value in keys.items() if value not in (None, {}, [])}
 
 
 def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, verbatim: bool) -> dict[str, Any]:
-    """The JSON object of a server that is started, with the keys that were asked for."""
+    """The configuration entry of a server that is started as a process."""
     from gaia.mcp.transports.command import split_command
 
     if not command:
@@ -286,13 +285,13 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
     if variables:
         entry["env"] = variables
     if cwd is not None:
-        # The server may be used from anywhere, so a path relative to here would be another one there.
+        # A relative path would mean another folder when the server is used from elsewhere.
         entry["cwd"] = os.path.abspath(os.path.expanduser(cwd))
     return entry
 
 
 def _doubt(server: ServerConfig) -> str | None:
-    """Why this server cannot be started or reached as things are here; None if nothing is known against it."""
+    """A reason why this server cannot be started or reached on this machine now; None if none is known."""
     from gaia.mcp.errors import MCPError
     from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
     from gaia.runtime.extras import missing
@@ -323,6 +322,6 @@ def _headers(lines: list[str] | None) -> dict[str, str]:
 def _pairs(words: list[str] | None, separator: str, option: str, form: str) -> list[tuple[str, str]]:
     pairs = [word.partition(separator) for word in words or ()]
     if not all(name.strip() and found for name, found, _ in pairs):
-        # The text itself is left out: it may be a secret whose name was forgotten.
+        # The message leaves out the text: it may be a secret without its name.
         raise typer.BadParameter(f"expected {form}", param_hint=option)
     return [(name, value) for name, _, value in pairs]

@@ -1,4 +1,4 @@
-"""`gaia mcp dashboard`: a local web page about all servers."""
+"""`gaia mcp dashboard`: serves a local web page about all servers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def dashboard(
     servers = load_to_start(options)
 
     def run() -> None:
-        # The page shows every event; standard error goes on showing problems only.
+        # The page shows every event. Standard error shows problems only.
         for handler in logging.getLogger("gaia").handlers:
             handler.setLevel(logging.DEBUG if options.debug else logging.WARNING)
         from gaia.dashboard import Dashboard
@@ -76,7 +76,7 @@ def dashboard(
 
         with MCPClientManager(servers, debug=options.debug) as manager:
             page = Dashboard(manager, http, log_level=logging.DEBUG)
-            # Before the servers are started, so that nothing of it is missed.
+            # Watch before the servers start, so that the page misses nothing.
             page.watch()
             manager.load_from_config(timeout=0)
             with contextlib.ExitStack() as shown:
@@ -107,7 +107,7 @@ def _show_gateway(url: str, token: str | None, http: HttpOptions, open_page: boo
 
 
 def _tell(url: str, open_page: bool, shown: contextlib.ExitStack) -> None:
-    """Say where the page is. On a terminal this stays the last line, below all that is logged, until `shown` ends."""
+    """Print the page's URL. On a terminal it stays the last line, below the log, until `shown` is closed."""
     console = terminal.err()
     if console.is_terminal and not console.is_dumb_terminal:
         shown.enter_context(_last_line(console, f"Dashboard: {url}\nCtrl-C stops it and all servers."))
@@ -123,7 +123,7 @@ def _tell(url: str, open_page: bool, shown: contextlib.ExitStack) -> None:
 def _last_line(console: Console, text: str) -> Iterator[None]:
     from rich.live import Live
 
-    # Not drawn anew by the clock: only when something else is written on standard error, which comes above it.
+    # The live display is redrawn only when something is written to standard error, which then appears above it.
     with Live(terminal.text(text), console=console, auto_refresh=False, redirect_stdout=False):
         handlers = [handler for handler in logging.getLogger("gaia").handlers if isinstance(handler, StreamHandler)]
         streams = [handler.setStream(sys.stderr) for handler in handlers]

@@ -1,4 +1,4 @@
-"""`gaia mcp demo`: supervision at work on the small server that comes with the package."""
+"""`gaia mcp demo`: shows supervision on the small server that comes with the package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SERVER = "demo"
 _CALL_SECONDS = 10.0
 _EVENT_SECONDS = 5.0
 _MAX_OVERHEAD = 0.050
-"""Seconds that supervision may add to the median call."""
+"""Most seconds that supervision may add to the median call."""
 
 
 @with_options("as_json", "trace", "debug")
@@ -87,44 +87,44 @@ def demo(
 
 
 def _tour() -> Generator[Step | str, None, None]:
-    """The demo, step by step. All processes that it starts have ended when it has, also when it is closed early."""
+    """Yield the demo's steps. When the generator ends or is closed, all processes it started have ended."""
     import psutil
 
     from gaia.cli.bench import RawPipe
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
 
-    # As a file it needs no search path, which a server does not inherit.
+    # Run as a file, the server needs no module search path, which servers do not inherit.
     argv = [sys.executable, "-I", str(demo_server.__file__)]
     started: set[psutil.Process] = set()
     with MCPClientManager({}) as manager, RawPipe(argv, "echo", {"text": "hello"}) as raw:
         guide = _Guide(manager, raw)
         for step in guide.steps({"command": argv[0], "args": argv[1:]}):
-            # Each generation of the server has a process of its own; the guard and the raw pipe are here too.
+            # Each generation of the server has its own process. The guard and the raw pipe are children too.
             started.update(psutil.Process().children(recursive=True))
             yield step
     yield nothing_left(started)
 
 
 class _Guide:
-    """Takes the steps that need the server."""
+    """Runs the steps that need the server."""
 
     def __init__(self, manager: MCPClientManager, raw: RawPipe) -> None:
         self._manager = manager
         self._raw = raw
         self._spans: InMemorySpanExporter | None = None
-        """Where the spans of the calls go; None as long as they are not recorded."""
+        """Records the spans of the calls; None until recording is switched on."""
         self._events: TimedQueue[Event] = TimedQueue()
         manager.subscribe(self._events.put)
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
-        """Every step, until an unexpected error, which is then a step of its own."""
+        """Yield every step. An unexpected error becomes the last step."""
         from gaia.telemetry.configuration import sdk_missing
 
         try:
             yield self._start(config)
             yield self._list_tools()
-            # Before tracing is switched on, which it is once and for all: without it is how most programs run.
+            # Tracing cannot be switched off again. Most programs run without it, so measure that first.
             yield self._overhead("overhead", "What supervision adds to a call, untraced")
             if (missing := sdk_missing()) is None:
                 self._spans = _recorded_spans()
@@ -192,7 +192,7 @@ class _Guide:
         return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
 
     def _has_one(self, spans: list[dict[str, Any]]) -> bool:
-        """Whether a call has its one span; none where no spans are recorded."""
+        """Whether the call recorded exactly one span, or none if recording is off."""
         return len(spans) == (self._spans is not None)
 
     def _crash(self) -> Step:
@@ -223,7 +223,7 @@ class _Guide:
         return Step("restart", ok, lines, {**step.facts, **facts})
 
     def _restarted(self) -> Restarted | None:
-        """The event, which listeners get on a thread of their own; None if it does not come."""
+        """The `Restarted` event; None if it does not come in time. The client delivers events on its own thread."""
         from gaia.mcp.supervision.events import Restarted
 
         deadline = time.monotonic() + _EVENT_SECONDS
@@ -247,7 +247,7 @@ def _text_of(result: ToolResult) -> str:
 
 
 def _recorded_spans() -> InMemorySpanExporter:
-    """Where the spans of this process go from now on."""
+    """Record all spans of this process from now on."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -259,10 +259,10 @@ def _recorded_spans() -> InMemorySpanExporter:
 
 
 def take_calls(spans: InMemorySpanExporter | None) -> list[dict[str, Any]]:
-    """The spans of the tool calls that have ended since the last time, as JSON values."""
+    """The spans of the tool calls that ended since the last call of this function, as JSON values."""
     if spans is None:
         return []
-    # The spans of handshakes and of the restart end on other threads, at times that no step waits for.
+    # Spans of handshakes and of the restart end on other threads at any time, so they are left out.
     ended = [span for span in spans.get_finished_spans() if span.name.startswith("tools/call")]
     spans.clear()
     return [

@@ -1,4 +1,4 @@
-"""`gaia mcp demo --ray`: a server on a cluster of three nodes, one of which is lost."""
+"""`gaia mcp demo --ray`: a server on a Ray cluster of three nodes, one of which is killed."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 _SERVER = "demo"
 _RESOURCE = "demo"
 _START_SECONDS = 60.0
-"""For placement, the actor's process, and the server."""
+"""Time for the placement, the actor's process and the server."""
 _CALL_SECONDS = 60.0
-"""For a call that waits until Ray has noticed the loss of a node, and has placed the server again."""
+"""A call waits until Ray has noticed the loss of a node and has placed the server again."""
 
 _SLEEP_SECONDS = 5.0
-"""Of the call that is under way: longer than it takes until the node is really gone."""
+"""Duration of the call in flight: longer than Ray takes to remove the node."""
 _LOOK_SECONDS = 0.01
 
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
-"""Of one node: the least that Ray takes, and a little."""
+"""Bytes for one node: slightly more than Ray's minimum."""
 
 _QUICK_CHECKS = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
-"""For the nodes' signs of life. Ray's own figures are for networks that lose packets."""
+"""Health checks of the nodes. Ray's defaults are made for unreliable networks."""
 
 
 def cluster_tour() -> Generator[Step | str, None, None]:
-    """The demo, step by step, with what takes some time announced as text.
+    """Yield the demo's steps, and a line of text before each step that takes long.
 
-    All processes that it starts have ended when it has, also when it is closed early.
+    When the generator ends or is closed, all processes it started have ended.
     """
     import psutil
 
     started: set[psutil.Process] = set()
     with _Cluster() as cluster:
         for step in _steps(cluster):
-            # Those of a node that is lost later are among them.
+            # The processes of the node that is lost later are included.
             started.update(psutil.Process().children(recursive=True))
             yield step
         yield "Stopping the cluster …"
@@ -55,13 +55,13 @@ def cluster_tour() -> Generator[Step | str, None, None]:
 
 
 def _steps(cluster: _Cluster) -> Iterator[Step | str]:
-    """Every step, until an unexpected error, which is then a step of its own."""
+    """Yield every step. An unexpected error becomes the last step."""
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
 
     entry = {
         "command": sys.executable,
-        # As a file it needs no search path, which a server does not inherit.
+        # Run as a file, the server needs no module search path, which servers do not inherit.
         "args": ["-I", str(demo_server.__file__)],
         "placement": {"engine": "ray", "resources": {_RESOURCE: 1}},
         "timeout": _START_SECONDS,
@@ -104,7 +104,7 @@ def _call(manager: MCPClientManager, name: str, title: str, text: str) -> Step:
 
 
 def _lose(cluster: _Cluster, manager: MCPClientManager, place: PlacementStatus | None) -> Iterator[Step]:
-    """Lose the node while a call is under way."""
+    """Kill the server's node while a call is in flight."""
     if place is None or place.node_id is None:
         yield Step("lose", False, ["Lose its node", "it has no node"], {})
         return
@@ -146,14 +146,14 @@ def _outcome(name: str, title: str, future: CallFuture) -> Step:
 
 
 class _Cluster:
-    """Three nodes on this machine, and this program as a driver of theirs; all of it is gone when it is left."""
+    """A Ray cluster of three nodes on this machine, with this process as its driver. Leaving it removes everything."""
 
     def __enter__(self) -> _Cluster:
         self._cluster: Any = None
         self._nodes: list[Any] = []
-        # The paths of sockets must be short, which those of temporary files are not everywhere.
+        # Paths of sockets must be short. The default folder for temporary files is long on some systems.
         folder = self._folder = tempfile.mkdtemp(prefix="gaia-ray-", dir="/tmp" if os.path.isdir("/tmp") else None)  # noqa: S108
-        # No cluster of the user's is joined, or forgotten.
+        # Do not join or change a cluster of the user's.
         variables = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
         self._before = {name: os.environ.get(name) for name in ("RAY_ADDRESS", *variables)}
         os.environ.pop("RAY_ADDRESS", None)
@@ -166,7 +166,7 @@ class _Cluster:
 
         from gaia.mcp.cluster.ray_cluster import join
 
-        # What happens to nodes is this demo's to tell.
+        # The demo itself reports what happens to nodes.
         logging.getLogger("ray").setLevel(logging.CRITICAL)
         began = time.perf_counter()
         head = {"num_cpus": 0, "include_dashboard": False, "_system_config": _QUICK_CHECKS}
@@ -189,7 +189,7 @@ class _Cluster:
         return Step("cluster", len(nodes) == 3, lines, {"seconds": seconds, "nodes": nodes, "ray": ray.__version__})
 
     def lose(self, node_id: str) -> None:
-        """Kill all processes of Ray's on a node, as a machine that loses its power."""
+        """Kill all Ray processes of a node, like a power failure."""
         node = next(node for node in self._nodes if node.node_id == node_id)
         self._nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)

@@ -1,6 +1,7 @@
-"""What a server offers, as people read it: tools, resources and prompts. All of it is the server's text.
+"""Lays out tools, resources and prompts of a server for people. All of the text comes from the server.
 
-Long texts are folded at the terminal's width. An overview has the beginning of each, and says how to see the rest.
+Long texts are wrapped at the terminal's width. An overview shows the beginning of each text, with an ellipsis for the
+rest.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from gaia.mcp.tools.tool import MCPTool
 
 _BEGINNING = 300
-"""Characters of a description in an overview."""
+"""Most characters of a description in an overview."""
 
 _VALUE = 60
-"""Characters of a default or of the values to choose from in an overview."""
+"""Most characters of a default value or a list of choices in an overview."""
 
 
 def tool_sections(tools: Iterable[tuple[MCPTool, bool]]) -> RenderableType:
-    """For each tool its name, what it does, and its parameters. Those with True are marked as blocked."""
+    """Name, description and parameters of each tool. A tool that comes with True is marked as blocked."""
     from rich.console import Group
 
     shown: list[RenderableType] = []
@@ -39,7 +40,7 @@ def tool_sections(tools: Iterable[tuple[MCPTool, bool]]) -> RenderableType:
 
 
 def tool_details(tool: MCPTool, *, blocked: bool) -> RenderableType:
-    """All that the server says of a tool."""
+    """Everything that the server says about a tool."""
     from rich.console import Group
 
     shown: list[RenderableType] = [_name(tool, blocked=blocked)]
@@ -55,7 +56,7 @@ def tool_details(tool: MCPTool, *, blocked: bool) -> RenderableType:
 
 
 def resource_table(resources: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """One line for each resource or template of resources."""
+    """A table with one line for each resource or resource template."""
     table = plain_table("uri", "name", "type", "description")
     for resource in resources:
         uri = resource.get("uri", resource.get("uriTemplate"))
@@ -65,7 +66,7 @@ def resource_table(resources: Iterable[Mapping[str, Any]]) -> RenderableType:
 
 
 def prompt_sections(prompts: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """For each prompt its name, what it is for, and its arguments."""
+    """Name, description and arguments of each prompt."""
     from rich.console import Group
 
     shown: list[RenderableType] = []
@@ -87,7 +88,7 @@ def _name(tool: MCPTool, *, blocked: bool) -> RenderableType:
 
 
 def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
-    """Name, type, whether it is required or what its default is, and description."""
+    """A table of the tool's parameters: name, type, requirement or default, description."""
     from gaia.mcp.tools.tool import gaia_parameters
 
     properties = tool.input_schema.get("properties")
@@ -108,7 +109,7 @@ def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
 
 
 def _rows(rows: Iterable[Iterable[object]]) -> list[RenderableType]:
-    """A table without a header, indented; nothing for no rows."""
+    """An indented table without a header; empty for no rows."""
     from rich.padding import Padding
 
     found = [[text(one_line(cell or "")) for cell in row] for row in rows]
@@ -128,12 +129,12 @@ def _indented(words: str) -> list[RenderableType]:
 
 
 def _gap(shown: list[RenderableType]) -> list[RenderableType]:
-    """An empty line, unless nothing stands above it."""
+    """An empty line, unless it would be the first one."""
     return [text("")] if shown else []
 
 
 def _beginning(description: object) -> str:
-    """The first paragraph, on one line and not too long; an ellipsis stands for the rest."""
+    """The first paragraph on one line, cut to `_BEGINNING` characters. An ellipsis marks omitted text."""
     whole = clean(description if isinstance(description, str) else "").strip()
     first = one_line(whole.partition("\n\n")[0])
     if len(first) > _BEGINNING:
@@ -150,7 +151,7 @@ def _cut(written: str, *, limit: bool) -> str:
 
 
 def readable(block: Any) -> str:
-    """One content block (specification, "Tool Result") as text; what is no text is named."""
+    """One content block (specification, "Tool Result") as text. Binary content is described in brackets."""
     match block:
         case {"type": "text", "text": text}:
             return str(text)
@@ -167,7 +168,7 @@ def readable(block: Any) -> str:
 
 
 def readable_resource(content: Any) -> str:
-    """One item of the contents of a resource as text; bytes are named."""
+    """One item of a resource's contents as text. Binary content is described in brackets."""
     match content:
         case {"text": text}:
             return str(text)
@@ -178,6 +179,6 @@ def readable_resource(content: Any) -> str:
 
 
 def _bytes(kind: str, base64: str, media_type: Any) -> str:
-    # Four characters are three bytes, and each = at the end is a byte less.
+    # Four characters encode three bytes; each = at the end stands for one byte less.
     size = len(base64) * 3 // 4 - base64[-2:].count("=")
     return f"[{kind}, {media_type or 'of unknown type'}, {size} bytes]"

@@ -1,4 +1,4 @@
-"""`gaia mcp doctor` and `gaia mcp test-client`: why a server does not work, and what to do about it."""
+"""`gaia mcp doctor` and `gaia mcp test-client`: find out why a server does not work, and suggest a remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMMARIES = {
 }
 
 _CHECKS_OF_STEPS = {"spawn": "start", "handshake": "handshake", "list": "tools", "ping": "latency"}
-"""The doctor's name of each step of `test_client`."""
+"""Maps each step of `test_client` to the doctor's name for it."""
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
@@ -106,7 +106,7 @@ def test_client(options: Options, name: ServerName) -> None:
         document = {"server": name, "ok": failed is None, "steps": steps, "error": error, "hint": hint}
         terminal.print_json(document | {"warnings": warnings})
     else:
-        # An error may have many lines; it follows below the table.
+        # An error may have many lines, so it is printed below the table.
         terminal.show(step_table([step if step["ok"] else step | {"detail": "failed"} for step in steps]))
         for warning in warnings:
             terminal.say(f"Note: {warning}", "yellow")
@@ -121,7 +121,7 @@ def test_client(options: Options, name: ServerName) -> None:
 
 
 def _steps(seen: Inspection) -> list[dict[str, Any]]:
-    """The steps that the inspection got to: name, whether it succeeded, seconds, and what was found."""
+    """The steps that the inspection reached: name, success, seconds and findings."""
     status = seen.status
     denied = f", {len(seen.denied)} more denied by filters" if seen.denied else ""
     process = "nothing to start: it is reached over HTTP" if seen.pid is None else f"pid {seen.pid}"
@@ -145,7 +145,7 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
 
 
 def _warnings(name: str, entry: dict[str, Any], seen: Inspection, options: Options) -> list[str]:
-    """What does no harm yet, and is most likely not what was meant."""
+    """Findings that do no harm yet, but are most likely mistakes."""
     from gaia.mcp.client.server_transport import secret_in_arguments
     from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys
 

@@ -1,4 +1,4 @@
-"""`gaia mcp gateway`: all configured servers behind one endpoint; and its clients."""
+"""`gaia mcp gateway`: serves all configured servers at one endpoint, and manages its clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8765
 _MODULES = ("uvicorn", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
-"""Of the extra, but for uvloop, which uvicorn can do without."""
+"""Modules of the extra. uvloop is not required: uvicorn runs without it."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 
 app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
@@ -86,14 +86,14 @@ def gateway_http_options(
         ),
     ] = 0.0,
 ) -> HttpOptions:
-    """What the command line says about the HTTP server."""
+    """The options of the HTTP server from the command line."""
     return HttpOptions(
         host,
         port,
         None,
         tuple(allow_host or ()),
         tuple(allow_origin or ()),
-        # Whether other machines may call is decided by --clients.
+        # The check of --clients decides whether other machines may call, see `GatewaySources`.
         allow_anonymous=True,
         trusted_proxies=tuple(trusted_proxy or ()),
         max_body=max_body,
@@ -164,13 +164,13 @@ def gateway(
                 if any("command" in server for server in config.get_servers().values()):
                     from gaia.mcp.transports.fork_server import fork_server
 
-                    # It starts while the gateway is imported.
+                    # The fork server starts while the gateway is imported.
                     fork_server.prepare(sources)
                     held.callback(fork_server.let_go, sources)
                 if not config.get_entries():
                     from gaia.cli.listing import say_that_there_are_none
 
-                    # They may be added while the gateway runs.
+                    # Servers may be added while the gateway runs.
                     say_that_there_are_none(config, options, console=terminal.err())
                 if stdio:
                     serve = _over_stdio(sources, http, audit)
@@ -183,7 +183,7 @@ def gateway(
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Without garbage collection. It would take a seventh of the time of importing, which leaves next to no garbage."""
+    """Pause garbage collection. It takes a seventh of the import time and finds almost no garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -236,14 +236,14 @@ def _print_client_config(
             config += ["--audit", str(audit.absolute())]
         sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
         return
-    # An address that means all of this machine's is none that a client can connect to.
+    # A client cannot connect to an address that stands for all interfaces.
     host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
     named = http.allow_hosts[0] if http.allow_hosts else f"[{host}]" if ":" in host else host
     sys.stdout.write(config_for_url(program, f"http://{named}:{http.port}/mcp", with_token=with_token))
 
 
 def _program() -> str:
-    """The command `gaia` of this environment, which is seldom on the PATH of a client that a desktop has started."""
+    """The path of this environment's `gaia`: the PATH of a client that a desktop started seldom contains it."""
     script = Path(sys.executable).with_name("gaia")
     return str(script) if script.is_file() else "gaia"
 
@@ -282,16 +282,16 @@ app.callback(**help_of(gateway))(gateway)
 add_command(app, "add-client", add_client)
 
 _APPLY_SECONDS = 60.0
-"""For servers to be replaced, before the files are looked at again; the change goes on in the background."""
+"""Time for servers to be replaced before the files are checked again. The change continues in the background."""
 
 
 class GatewaySources:
-    """The files that a gateway runs with, and how they are read again: the servers and the clients."""
+    """The configuration files of a running gateway: reads the servers and the clients, at first and after changes."""
 
     def __init__(self, options: Options, config: MCPConfig, clients_file: Path | None, *, is_local: bool) -> None:
-        """`is_local` says that only this machine can reach the gateway.
+        """`is_local`: only this machine can reach the gateway.
 
-        Raises ConfigError for a file of clients that cannot be used, and `UnsafeOptions`.
+        Raises ConfigError for the clients file, and `UnsafeOptions`.
         """
         self._options = options
         self._clients_file = clients_file
@@ -300,7 +300,7 @@ class GatewaySources:
         self.clients = self._read_clients()
 
     def of(self, gateway: Gateway) -> list[Source]:
-        """What is read again while `gateway` runs."""
+        """The sources that `gateway` reloads while it runs."""
         from gaia.mcp.gateway.operations.reloader import Source
 
         sources = [Source(lambda: _files_of(self.config), lambda: self._load_servers(gateway))]
@@ -347,7 +347,7 @@ class GatewaySources:
 
 
 def _files_of(config: MCPConfig) -> list[Path]:
-    """Those that were read, and those that would be if they were there."""
+    """The files that were read, and the default files that would be read if they existed."""
     report = config.load_report
     found = [config.config_file, *(report[key]["path"] for key in ("global", "local") if key in report)]
     return list(dict.fromkeys(Path(file) for file in found if file is not None))

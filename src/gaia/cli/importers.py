@@ -1,4 +1,4 @@
-"""Where other programs keep their MCP servers, and how their entries read in our format."""
+"""Finds the MCP servers of other programs, and translates their entries into our format."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from typing import Any
 from gaia.mcp.errors import ConfigError
 
 _ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",))
-"""Where servers stand in a file that the user names, whichever program it belongs to."""
+"""Paths of keys that are tried in a file that the user names, whichever program it belongs to."""
 
 
 class Program(enum.Enum):
-    """The programs whose files can be read."""
-
     CLAUDE_DESKTOP = "claude-desktop"
     CLAUDE_CODE = "claude-code"
     VSCODE = "vscode"
@@ -29,33 +27,33 @@ class Program(enum.Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """A file that may hold servers, at one of several paths of keys within its JSON."""
+    """A file that may contain servers, and the paths of keys in its JSON where they may be."""
 
     file: Path
     sections: tuple[tuple[str, ...], ...] = (("mcpServers",),)
     is_project: bool = False
-    """Whether the file may have come with the current directory, and names commands that the user has never seen."""
+    """Whether the file may have come with the current directory. The user may never have seen its commands."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One server as another program has it, translated."""
+    """One server from another program's file, translated."""
 
     name: str
     file: Path
     entry: dict[str, Any]
     needs: list[str] = field(default_factory=list)
-    """Environment variables that the user has to set: the other program would have asked for a value."""
+    """Environment variables that the user has to set, because the other program would ask for the value."""
     dropped: list[str] = field(default_factory=list)
-    """Keys that mean nothing here."""
+    """Keys that have no meaning here."""
     problem: str | None = None
-    """Why it cannot be used; None if it can."""
+    """The reason why the server cannot be used; None if it can."""
     is_project: bool = False
     """See `Place`."""
 
 
 def places(program: Program) -> list[Place]:
-    """The files of a program that would count in the current directory, the one that counts most first."""
+    """The files that a program would read in the current directory, in order of precedence."""
     home, here = Path.home(), Path.cwd()
     is_project = not _is_same(home, here)
     match program:
@@ -87,14 +85,14 @@ def _is_same(folder: Path, other: Path) -> bool:
 
 
 def any_place(file: Path) -> Place:
-    """A file of any of these programs, or of another one that writes the same format."""
+    """A file that the user names: of any of these programs, or of another one with the same format."""
     return Place(file, _ANY_SECTIONS)
 
 
 def candidates(place: Place) -> list[Candidate] | None:
-    """The servers in a file, translated; None if there is no such file.
+    """The servers in a file, translated; None if the file does not exist.
 
-    Raises ConfigError, naming file, line and column, if it cannot be understood.
+    Raises ConfigError with file, line and column if the file cannot be parsed.
     """
     try:
         text = place.file.read_bytes().decode("utf-8-sig")
@@ -120,7 +118,7 @@ def candidates(place: Place) -> list[Candidate] | None:
 
 
 def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
-    """The servers at this path of keys, if there are any. Raises ConfigError for what is there and is no object."""
+    """The servers at this path of keys; empty if there are none. Raises ConfigError for a value that is no object."""
     place = ""
     for key in keys:
         if not isinstance(document, dict):
@@ -136,7 +134,7 @@ def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any
 
 
 def _application_folder() -> Path:
-    """Where desktop programs keep their settings on this system."""
+    """The folder for settings of desktop programs on this system."""
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support"
@@ -155,26 +153,26 @@ _KEPT = (
     *("maxLifetime", "maxCalls", "maxMemory", "drainTimeout", "lazy", "idleStop"),
     *("instances", "maxInstances", "placement"),
 )
-"""What we know and what means the same wherever it stands.
+"""Keys that we know and that mean the same in every program.
 
-A "timeout" does not: some give it in milliseconds. Nor does "auth", in which each program writes what it likes.
+"timeout" is left out because some programs give it in milliseconds, and "auth" because each program has its own format.
 """
 
 _URL_KEYS = {"httpUrl": {"type": "http"}, "serverUrl": {}}
-"""What Gemini CLI and Windsurf call the address, and what that means besides."""
+"""The address keys of Gemini CLI and Windsurf, and what each implies."""
 
 _EXPANDED = ("args", "env", "url", "headers", "sandbox")
-"""Keys in which we replace variables when the server is started."""
+"""Keys whose variables are replaced when the server is started."""
 
 _INPUT_PREFIX = "MCP_INPUT_"
-"""An input called "path" must not become the variable PATH."""
+"""The prefix keeps an input called "path" from becoming the variable PATH."""
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = re.compile(rf"{_NAME.pattern}(:-.*)?")
 
 _OTHERS = frozenset({"workspaceFolder", "workspaceFolderBasename", "file", "cwd"})
-"""Words of editors that would be read as names of environment variables."""
+"""Variables of editors that would be read as names of environment variables."""
 
 
 def _translated(name: str, entry: Any, file: Path) -> Candidate:
@@ -205,19 +203,19 @@ def _unexpanded(entry: Mapping[str, Any]) -> str | None:
 
 
 class _Variables:
-    """Translates the variables of one entry, and remembers what the user has to know about it."""
+    """Translates the variables of one entry, and collects what the user has to set."""
 
     def __init__(self, file: Path) -> None:
         self.needs: list[str] = []
         self.problem: str | None = None
         self._known = {"userHome": str(Path.home()), "/": os.sep, "pathSeparator": os.sep}
-        # Only a file in a project's folder says which project is meant.
+        # Only a file in a project's folder says which workspace is meant.
         if file.parent.name in (".vscode", ".cursor") and file.parent.parent != Path.home():
             workspace = file.absolute().parent.parent
             self._known |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
 
     def translate(self, value: Any) -> Any:
-        """`value` with the variables in its strings, and in those it consists of, in our notation."""
+        """`value` with the variables in all its strings, nested ones too, in our notation."""
         if isinstance(value, str):
             return _VARIABLE.sub(self._replacement, value)
         if isinstance(value, list):
@@ -244,10 +242,10 @@ class _Variables:
         return match[0]
 
 
-# JSON as editors write it. The libraries for it are either JSON5, which accepts much more than these files may have, or
-# no longer maintained; the two rules need less code than a dependency needs care.
+# A parser for JSON with comments and trailing commas. The available libraries are either JSON5 parsers, which accept
+# much more than these files may contain, or unmaintained.
 
-# What is not closed ends with its line, or with the text: it is found once, not from each place where it could begin.
+# An unclosed string ends with its line and an unclosed comment with the text, so that matching stays linear.
 _STRING = r'"(?:[^"\\\n]|\\.)*+"?'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
@@ -255,12 +253,12 @@ _VISIBLE = re.compile(r"[^\n]")
 
 
 def loads_with_comments(text: str) -> Any:
-    """The value in `text`, JSON as editors write it: with comments, and with commas after the last item.
+    """Parse JSON that may have comments, and commas after last items, as editors write it.
 
-    Raises json.JSONDecodeError, whose line and column are those of `text`.
+    Raises json.JSONDecodeError, whose line and column refer to `text`.
     """
-    # Each character is replaced by a blank, so that everything else stays where it is. Comments go first: one may stand
-    # between a comma and its bracket.
+    # Each removed character becomes a blank, so that positions stay the same. Comments go first: one may stand between
+    # a comma and its bracket.
     return json.loads(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
 
 

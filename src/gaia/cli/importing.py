@@ -1,4 +1,4 @@
-"""`gaia mcp import`: takes over the servers that other programs are configured with."""
+"""`gaia mcp import`: imports servers from the configuration of other programs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def import_servers(
 
 
 def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate], list[dict[str, Any]], list[str]]:
-    """The servers, the files that were looked for, and what is wrong with those that cannot be read."""
+    """Servers found, files looked for, and error messages for files that cannot be read."""
     found: list[Candidate] = []
     looked_in, broken = [], []
     for place in _places(program, file):
@@ -88,7 +88,7 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
         try:
             here = candidates(place)
         except ConfigError as error:
-            # A file that was asked for by name has to be readable; of all the others each counts for itself.
+            # A file named by the user must be readable. Otherwise a broken file does not stop the others.
             if file is not None:
                 raise
             broken.append(error.message)
@@ -108,9 +108,10 @@ def _places(program: Program | None, file: Path | None) -> list[Place]:
 def _take_over(
     candidate: Candidate, servers: MCPConfig, taken: dict[str, Path], *, force: bool, dry_run: bool
 ) -> dict[str, Any]:
-    """Save one server, unless there is a reason not to; returns what is reported about it.
+    """Save one server, unless there is a reason not to. Returns its row of the report.
 
-    `taken` says which names were dealt with: of several servers with one name the first counts, as in the programs.
+    `taken` has the names that were handled already. Of several servers with one name the first counts, as in the
+    programs.
     """
     from gaia.mcp.config.trust import describe
 
@@ -138,9 +139,9 @@ def _take_over(
 
 
 def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
-    """Whether the person at the terminal wants these servers of the current directory.
+    """Ask the person at the terminal whether to import these servers of the current directory.
 
-    Raises CommandFailed if there is no terminal to ask at.
+    Raises CommandFailed if there is no terminal.
     """
     if options.json or not terminal.can_ask():
         raise usage_error(
@@ -164,7 +165,7 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
         style = _STYLES.get(row["status"], "red" if row["status"] == _PROBLEM else "yellow")
         server = terminal.text(f"{escaped_line(row['name'])}  ({escaped_line(row['source'])})")
         terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
-        # It may come from a project's file, and counts as the user's own from now on.
+        # Show the command: it may come from a project's file, and counts as the user's own from now on.
         for line in row["description"].split("\n"):
             terminal.say(f"    {line}")
         if row["problem"] is not None:

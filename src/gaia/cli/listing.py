@@ -1,4 +1,4 @@
-"""`gaia mcp list` and `gaia mcp tools`: which servers there are, and what they offer."""
+"""`gaia mcp list` and `gaia mcp tools`: list the servers, and the tools of one."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _LIST_SECONDS = 5.0
 _OWN_SECONDS = 0.5
-"""Of these, what the interpreter needs to start, and the command to write its answer."""
+"""Seconds of the timeout that are kept for starting the interpreter and writing the answer."""
 
 _ANSWER_SECONDS = 5.0
-"""What a command with --timeout may take beyond that, to write its answer."""
+"""Seconds that a command with --timeout may take beyond it to write its answer."""
 
 _MIN_SECONDS = 0.1
-"""What the servers get in any case, however long the command took to begin."""
+"""The servers get at least so many seconds, however long the command took to begin."""
 
 _LOOK_SECONDS = 0.05
-"""Between two looks at the servers that are starting."""
+"""Seconds between two checks of the servers that are starting."""
 
 _UNDER_WAY = ("created", "starting", "restarting")
-"""States of a server that has not answered yet."""
+"""States of a server that is not ready and has not failed."""
 
 ListTimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the servers.")
@@ -93,13 +93,13 @@ def list_servers(
     from gaia.mcp.client import MCPClientManager
 
     spent = _OWN_SECONDS + time.monotonic() - options.started
-    # Here a person may be asked, whose time does not count.
+    # This may ask a person. That time does not count.
     servers = load_to_start(options)
     limit = timeout + _ANSWER_SECONDS if "timeout" in options.given else None
     time_limit.begin(limit, time.monotonic())
     manager = MCPClientManager(servers, debug=options.debug)
     try:
-        # The answer does not wait until the servers have been stopped, which some of them delay.
+        # Print the answer before the servers are stopped, which may take long.
         _show(servers, _rows_connected(manager, timeout, spent, options), options)
         sys.stdout.flush()
     finally:
@@ -140,13 +140,13 @@ def _show_rows(rows: list[dict[str, Any]], options: Options) -> None:
 
 
 def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:
-    """For commands about all servers. To standard output unless there is a `console`."""
+    """Say that no servers are configured, and how to add one; on standard output unless a `console` is given."""
     terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
     terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
 
 
 def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, options: Options) -> list[dict[str, Any]]:
-    """Start all servers, and wait until each has answered: `timeout` seconds at most, of which `spent` have passed."""
+    """Start all servers and wait until each has answered, up to `timeout` seconds, of which `spent` have passed."""
     settled: dict[str, ServerStatus] = {}
     started = time.monotonic()
     deadline = started + max(timeout - spent, _MIN_SECONDS)
@@ -157,7 +157,7 @@ def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, opt
             now = time.monotonic()
             statuses = {status.name: status for status in manager.status()}
             joined = manager.list_servers()
-            # The first answer counts: a server that failed may be tried again meanwhile.
+            # Keep the first answer: the manager may be trying a failed server again.
             settled = {name: one for name, one in statuses.items() if _has_answered(one, joined)} | settled
             waited = timeout if now >= deadline else now - started
             waited = round(waited, 1 if timeout < 1 else None)
@@ -172,20 +172,20 @@ def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, opt
 
 
 def _has_answered(status: ServerStatus, joined: list[str]) -> bool:
-    # A server that is ready has to list its tools before it joins the others.
+    # A ready server counts as answered once the manager has listed its tools.
     return status.name in joined if status.state.value == "ready" else status.state.value not in _UNDER_WAY
 
 
 @contextlib.contextmanager
 def _live_table(options: Options) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
-    """Yields a function that shows the rows as they are now; it does nothing where no person looks at a terminal."""
+    """Yield a function that shows the current rows on the terminal; without a terminal it does nothing."""
     console = terminal.out()
     if options.json or options.debug or not console.is_terminal:
         yield lambda _: None
         return
     from rich.live import Live
 
-    # What is shown at the end is printed afterwards: a live display leaves out what is below the screen.
+    # The final table is printed afterwards, because a live display cuts off rows below the screen.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda rows: live.update(server_table(rows), refresh=True)
 
@@ -193,7 +193,7 @@ def _live_table(options: Options) -> Iterator[Callable[[list[dict[str, Any]]], N
 def _row(
     servers: MCPConfig, name: str, status: ServerStatus | None = None, waited: float | None = None
 ) -> dict[str, Any]:
-    """A configured server, whose `status` is None if it is not started. `waited`: for so many seconds."""
+    """The row of a configured server. `status` is None if it was not started; `waited` is in seconds."""
     entry, source = servers.get_server(name), servers.source_of(name)
     row: dict[str, Any] = {
         "name": name,
@@ -256,7 +256,7 @@ def list_tools(
 
 
 def _definition(tool: MCPTool) -> dict[str, Any]:
-    """The tool in the words of the protocol."""
+    """The tool's definition with the protocol's keys."""
     return {
         "name": tool.name,
         "title": tool.title,

@@ -1,7 +1,7 @@
 """The `gaia` command, and the groups `gaia mcp` and `gaia api`.
 
-A command is imported when it is run, or listed with the help: each needs modules of its own, and a server that is
-started with one command would keep the modules of all.
+A command's module is imported when the command runs or when the help lists it. This keeps modules of other commands out
+of the memory of long-running servers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LazyGroup(TyperGroup):
     """A group that imports each of its commands on first use."""
 
     places: ClassVar[Mapping[str, str]]
-    """The subclass says in which module and function each command is, in the order of the help. ``app`` is a group."""
+    """Maps each command to ``module:function``, in the order of the help. ``app`` is a group. Subclasses set it."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**keywords)
@@ -39,7 +39,7 @@ class LazyGroup(TyperGroup):
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands of one group by their names. Each is loaded once."""
+    """The commands of one group by name. Each is imported once."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -64,8 +64,6 @@ class _Commands(Mapping[str, Any]):
 
 
 class McpGroup(LazyGroup):
-    """The commands of ``gaia mcp``."""
-
     places: ClassVar[Mapping[str, str]] = {
         "add": "gaia.cli.configuring:add_app",
         "remove": "gaia.cli.configuring:remove",
@@ -97,7 +95,7 @@ class McpGroup(LazyGroup):
 
 
 class RootGroup(LazyGroup):
-    """Turns what a command raises into an exit status and a sentence."""
+    """Turns errors of commands into an exit status and a message."""
 
     places: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serve:app"}
 
@@ -118,9 +116,9 @@ class RootGroup(LazyGroup):
 
 
 def report(error: CommandFailed | MCPError, options: Options) -> int:
-    """Tell the user why the command failed; returns the exit status."""
+    """Print why the command failed. Returns the exit status."""
     if options.debug:
-        # Messages may repeat what a server has said.
+        # Messages may contain text from a server.
         sys.stderr.write(clean("".join(traceback.format_exception(error))))
     terminal.note(f"Error: {error.message}", "red")
     document: dict[str, Any] = {"error": error.message}
@@ -165,12 +163,11 @@ def gaia(
 
 
 def main() -> None:
-    """The console script."""
     for stream in (sys.stdout, sys.stderr):
-        # A stream that knows fewer characters than we write gets question marks, and the command goes on.
+        # Characters that the stream's encoding lacks become question marks, and the command continues.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # A command says itself what went wrong; --debug shows the log too.
+    # Commands print their own errors. --debug also shows the log.
     logging.getLogger("gaia").addHandler(logging.NullHandler())
     try:
         app(prog_name="gaia")

@@ -1,4 +1,4 @@
-"""The options that commands share; those of `Options` may stand before or after a command's name."""
+"""Options that several commands share. Options in `Options` may stand before or after the name of a command."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ TimeoutOption = Annotated[
 ]
 
 _EXPORT_SECONDS = 2.0
-"""How long sending spans may take, attempts included."""
+"""Seconds that sending spans may take, retries included."""
 
 
 @dataclass
 class Options:
-    """What was asked for at every level: `add` is called for the group and for the command."""
+    """The option values of all levels of the command line. `add` is called for the group and for the command."""
 
     config_file: Path | None = None
     json: bool = False
@@ -55,13 +55,13 @@ class Options:
     trust: bool = False
     trace: str | None = None
     started: float = field(default_factory=time.monotonic)
-    """When the command began: a reading of the monotonic clock."""
+    """Start of the command on the monotonic clock."""
     given: frozenset[str] = frozenset()
-    """The parameters of the command that stand on its command line, which those of the environment do not."""
+    """Parameters that were given on the command line, not by the environment."""
     subcommand: str | None = None
-    """The command of this one that is to be run; None if it is the last one."""
+    """The name of the subcommand to run; None if there is none."""
     verbatim: bool = False
-    """Whether the words of the command stand after ``--``: they are taken as they are."""
+    """Whether the command's words stand after ``--`` and are taken literally."""
 
     def add(
         self,
@@ -73,11 +73,11 @@ class Options:
         timeout: TimeoutOption = None,
         new_config: ConfigOption = None,
     ) -> None:
-        """Add what was asked for at another level. The innermost ``--config`` counts. The `timeout` runs from now on.
+        """Add the options of another level. The innermost ``--config`` counts. The `timeout` starts to run.
 
-        `new_config` is ``--config`` of a command that may make the file.
+        `new_config` is ``--config`` of a command that may create the file.
 
-        Raises ConfigError if spans cannot be sent to where `trace` says.
+        Raises ConfigError if `trace` is no usable destination.
         """
         self.config_file = new_config or config or self.config_file
         self.json |= as_json
@@ -94,32 +94,32 @@ class Options:
             from gaia import telemetry
 
             self.trace = trace
-            # What is still to be sent when the command ends is sent by the SDK, at the exit of the interpreter. Without
-            # a limit, the command would wait there for a collector that is not running.
+            # The SDK sends the remaining spans at the exit of the interpreter. Without a limit, the command would wait
+            # there for a collector that is not running.
             timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
             telemetry.configure(trace, export_timeout=timeout)
 
     def command(self, *words: str) -> str:
-        """A ``gaia mcp`` command for the user to copy, quoted for a shell, with the ``--config`` of this one."""
+        """A ``gaia mcp`` command for the user to copy, quoted for a shell, with this command's ``--config``."""
         config = [] if self.config_file is None else ["--config", str(self.config_file)]
         command, *names = words
-        # A name that begins with a dash would be an option.
+        # A name that begins with a dash would be read as an option.
         end = ["--"] if any(name.startswith("-") for name in names) else []
         return shlex.join(["gaia", "mcp", command, *config, *end, *names])
 
     def require_config(self) -> None:
-        """Raise ConfigError if ``--config`` names a file that does not exist, whether the command reads it or not."""
+        """Raise ConfigError if the file of ``--config`` does not exist, even if the command does not read it."""
         if self.config_file is not None and not self.config_file.exists():
             from gaia.mcp.config.config_files import load_named
 
-            # It has the words for it, and knows which file need not exist.
+            # `load_named` raises the error, and knows which files need not exist.
             load_named(self.config_file, create=False)
 
     def load_config(self, *, create: bool = False) -> MCPConfig:
-        """The configured servers, to read or to change; what is most likely a mistake in them is said to the user.
+        """Read the configured servers, and print warnings about likely mistakes.
 
-        Raises ConfigError for a file that cannot be understood, and for one that was named and does not exist, unless
-        this command may `create` it. What starts servers uses `gaia.cli.trusting.load_to_start`.
+        Raises ConfigError for a file that cannot be parsed, and for a named file that does not exist, unless this
+        command may `create` it. Commands that start servers use `gaia.cli.trusting.load_to_start`.
         """
         from gaia.mcp.client.config import MCPConfig
 
@@ -129,7 +129,7 @@ class Options:
 
 
 def say_warnings(servers: MCPConfig) -> None:
-    """What is most likely a mistake in the files, on standard error: every command that reads them says so."""
+    """Print warnings about likely mistakes in the files on standard error."""
     for warning in servers.warnings:
         terminal.note(f"Warning: {warning}", "yellow")
 
@@ -137,22 +137,21 @@ def say_warnings(servers: MCPConfig) -> None:
 def add_command(
     group: typer.Typer, name: str, command: Callable[..., None], cls: type[TyperCommand] | None = None
 ) -> None:
-    """Add a command to a group."""
     group.command(name, cls=cls, **help_of(command))(command)
 
 
 def help_of(command: Callable[..., None]) -> dict[str, Any]:
-    """The help of a command is its docstring; in the list of commands the first line is shown whole."""
+    """The help of a command is its docstring. The list of commands shows its first line uncut."""
     text = inspect.getdoc(command) or ""
-    # After a line with a backspace alone, the paragraph is shown as it is.
+    # Click does not wrap a paragraph after a line with only a backspace.
     return {"help": text.replace("\n\nExamples:\n", "\n\n\b\nExamples:\n"), "short_help": text.partition("\n")[0]}
 
 
 def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options named in `shared`, which are parameters of `Options.add`, as its parameter `options`.
+    """Give a command the shared options, as its parameter `options`. `shared` names parameters of `Options.add`.
 
-    Each parameter of the command that is named in `parts` is made by that function, whose parameters become options
-    of the command in its place.
+    `parts` maps other parameters of the command to functions that make their values. The parameters of these functions
+    become options of the command.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -178,7 +177,7 @@ def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callabl
         added = [_parameters(Options.add)[name] for name in shared]
         run.__doc__ = command.__doc__
         run.__name__ = command.__name__
-        # What typer reads the command line's options from.
+        # Typer reads the options from the signature.
         context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         taken = [parameter for each in own for parameter in makers.get(each.name, [each])]
         run.__signature__ = inspect.Signature([context, *taken, *added])  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """Questions that a server asks while a command waits for it: the person at the terminal answers, or they are declined.
 
-Only the main thread reads from the terminal, because only there Ctrl-C ends a question. So the request to the server
-runs on a thread of its own meanwhile.
+Only the main thread reads from the terminal, because Ctrl-C interrupts only that thread. The request to the server
+therefore runs on another thread.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 600.0
-"""How long a person may take in all: as long as the client lets a server wait for an answer."""
+"""Seconds a person may take in all: as long as the client lets a server wait for an answer."""
 
 _END_SECONDS = 5.0
-"""How long the thread of a request that was cancelled may take to end."""
+"""Seconds that the thread of a cancelled request may take to end."""
 
 _Question = tuple["ElicitationRequest", "Future[ElicitationAnswer]"]
 
@@ -43,17 +43,18 @@ class Questions:
         self.are_asked = not options.json and terminal.can_ask()
         """Whether there is a person to ask."""
         self.timed_out = False
-        """Whether `run` has ended the request, because its time had passed."""
+        """Whether `run` ended the request because its time had passed."""
         self._waiting: TimedQueue[_Question | None] = TimedQueue()
-        """Questions for the main thread, at most four at once (`ServerRequests`); None when the request has ended."""
+        """Questions for the main thread, at most four at once (`ServerRequests`). None says that the request has ended.
+        """
         self._running = False
         """Whether the main thread takes questions."""
         self._seconds = 0.0
         self._deadline = 0.0
-        """A reading of the monotonic clock. Any thread may set it back."""
+        """A reading of the monotonic clock. Any thread may extend it."""
 
     def on_elicitation(self, request: ElicitationRequest) -> ElicitationAnswer:
-        """Answer a server; runs on a thread of the client."""
+        """Answer a server's question. The client calls it on its own thread."""
         if not self.are_asked:
             terminal.say(
                 f"The server {request.server!r} asked a question, which was declined, because no person at a terminal "
@@ -64,13 +65,13 @@ class Questions:
             return request.decline()
         answer: Future[ElicitationAnswer] = Future()
         self._waiting.put((request, answer))
-        # The main thread clears it and then empties the queue. One of the two sees the other.
+        # The main thread clears `_running` and then empties the queue, so one of the two threads answers the question.
         if not self._running:
             self._leave_unanswered()
         return answer.result(_ANSWER_SECONDS)
 
     def progressed(self) -> None:
-        """The server works on the request, whose time begins anew."""
+        """Restart the request's time limit: the server has reported progress."""
         self._deadline = time.monotonic() + self._seconds
 
     def run(
@@ -81,11 +82,11 @@ class Questions:
         limit: float,
         quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> T:
-        """The result of ``request(timeout)``, which may make the server ask questions.
+        """The result of ``request(timeout)``, during which the server may ask questions.
 
-        Without a person to ask it is called in this thread. With one, it has `timeout`, or else `limit` seconds, which
-        begin anew after each question. `quiet` is entered while the person is asked. Raises what the request raises,
-        and CallTimeout if its time has passed.
+        Without a person to ask, this thread calls `request`. Otherwise the request has `timeout`, or else `limit`
+        seconds, which start again after each question. `quiet` is entered while the person is asked. Raises what the
+        request raises, and CallTimeout if its time has passed.
         """
         if not self.are_asked:
             return request(timeout)
@@ -123,11 +124,11 @@ class Questions:
 
     @property
     def late(self) -> str:
-        """What to say of a request that `run` has ended."""
+        """The message for a request that `run` ended because it took too long."""
         return f"it was not answered within {self._seconds:g} s"
 
     def _serve(self, quiet: Callable[[], contextlib.AbstractContextManager[object]]) -> bool:
-        """Ask the person until the request has ended; False if its time has passed before."""
+        """Ask the person until the request ends. False if its time passes first."""
         while True:
             try:
                 question = get_within(self._waiting, self._deadline - time.monotonic())
@@ -142,13 +143,13 @@ class Questions:
                 with quiet():
                     answer.set_result(fill_in(request))
             finally:
-                # After Ctrl-C, too.
+                # Also after Ctrl-C.
                 if not answer.done():
                     answer.set_result(request.cancel())
             self.progressed()
 
     def _leave_unanswered(self) -> None:
-        """Answer what waits with "cancel": the main thread takes no questions."""
+        """Cancel all waiting questions: the main thread no longer takes any."""
         with contextlib.suppress(queue.Empty):
             while True:
                 question = self._waiting.get_nowait()
@@ -157,13 +158,13 @@ class Questions:
 
 
 _MAX_MESSAGE = 4000
-"""Characters of the server's message."""
+"""Most characters that are shown of the server's message."""
 
 _MAX_NAMED, _MAX_TEXT = 20, 300
-"""Fields that are named before the form; characters of a description, of a title and of a default."""
+"""Most fields that are named before the form; most characters of a description, a title or a default."""
 
 _MAX_CHOICES = 50
-"""Choices that are listed; others are still accepted."""
+"""Most choices that are listed. Others are still accepted."""
 
 _TRUTH = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
@@ -174,9 +175,9 @@ class _Choice(NamedTuple):
 
 
 def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
-    """Ask the person at the terminal: first whether they want to answer, then field by field.
+    """Ask the person at the terminal whether to answer, then field by field.
 
-    What a field does not permit is asked again. The end of the input (Ctrl-D) within the form is "cancel".
+    A field with an invalid value is asked again. End of input (Ctrl-D) within the form is "cancel".
     """
     from gaia.runtime.untrusted_text import escaped
 
@@ -199,12 +200,12 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
         try:
             return request.accept(content)
         except ValueError as error:
-            # What is wrong with the form as a whole.
+            # The form as a whole is invalid.
             terminal.note(str(error), "red")
 
 
 def _answers(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What was typed for each field; None if the person left."""
+    """The typed value of each field; None if the person left the form."""
     required = schema.get("required")
     content: dict[str, Any] = {}
     for name, field in fields.items():
@@ -218,7 +219,7 @@ def _answers(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, 
 
 
 def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, Any]:
-    """Whether the person answered, and the value; None for a field that is left out."""
+    """Whether the person answered, and the value; the value is None for a field that is left out."""
     choices = _choices(field)
     if description := field.get("description"):
         _show(_shortened(description), "dim")
@@ -232,7 +233,7 @@ def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, 
             return False, None
         if not typed.strip():
             if "default" in field or not required:
-                # The default is filled in when the form is sent.
+                # `accept` fills in the default.
                 return True, None
             terminal.note("It has to be answered; Ctrl-D leaves the form.", "red")
             continue
@@ -261,7 +262,7 @@ def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:
 
 
 def _show(line: str, style: str = "") -> None:
-    """Show a line of the server's, indented where it is wrapped too."""
+    """Show a line of the server's text, indented, also where it wraps."""
     from rich.padding import Padding
 
     terminal.show(Padding(terminal.text(line, style), (0, 0, 0, 4), expand=False), console=terminal.err())
@@ -290,7 +291,7 @@ def _choices(field: Mapping[str, Any]) -> list[_Choice]:
 
 
 def _value(typed: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
-    """What was typed as a value of the field. Raises ValueError, for the person, if it is none."""
+    """The field's value from the typed text. Raises ValueError with a message for the person."""
     from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 
     if field.get("type") == "array":
@@ -301,7 +302,7 @@ def _value(typed: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
     try:
         problems = JsonSchema(dict(field)).problems(value)
     except SchemaUnusable:
-        # The server checks it, too.
+        # The server checks the value too.
         problems = []
     if problems:
         raise ValueError("; ".join(problems))
@@ -332,14 +333,14 @@ def _number(word: str) -> Any:
         value = json.loads(word, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         value = None
-    # Python reads 1e999 as infinity, which no server can be sent.
+    # Python reads 1e999 as infinity, which JSON does not have.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
         raise ValueError(f"{word!r} is no number")
     return value
 
 
 def _chosen(word: str, choices: list[_Choice]) -> Any:
-    """By its value, its title, or its number in the list."""
+    """The choice with this value, this title, or this number in the list."""
     for choice in choices:
         if word == str(choice.value):
             return choice.value

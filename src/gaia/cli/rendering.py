@@ -1,4 +1,4 @@
-"""Tables, and the steps of the demo. What may come from a server is cleaned text and never markup."""
+"""Tables, and the steps of the demo. Text from servers is cleaned, and is never markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.status import ServerStatus
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
-"""All other states, such as starting, are yellow."""
+"""Colours of states. All others, such as starting, are yellow."""
 
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
 
@@ -26,11 +26,11 @@ _DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
 _NOTHING = "-"
 
 _SPARKS = 12
-"""Columns of a sparkline."""
+"""Width of a sparkline in columns."""
 
 
 def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One line for each server: name, state, number of tools, source file."""
+    """A table of servers: name, state, number of tools, source file."""
     table = plain_table("name", "state", "tools", "source", right=("tools",))
     for row in rows:
         table.add_row(
@@ -43,7 +43,7 @@ def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def difference_text(lines: Iterable[str]) -> Text:
-    """The lines of a diff, coloured by their first character."""
+    """A diff, with lines coloured by their first character."""
     from rich.text import Text
 
     return Text("\n").join(text(line, _DIFFERENCE_STYLES.get(line[:1], "")) for line in lines)
@@ -56,17 +56,17 @@ def status_table(
     live: bool = False,
     ascii_only: bool = False,
 ) -> Table:
-    """One line for each server: how it is, what it does, how fast it is, what went wrong last.
+    """A table of servers: state, activity, latency and last error.
 
-    In `width` columns there is always room for what went wrong: figures that do not fit beside it are left out. With
-    the status come the last round trips. For a `live` display they are drawn, each server keeps to one line, and what
-    does not fit is cut off.
+    The last error always has room within `width` columns; figures that do not fit beside it are left out. `looks` has
+    the last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts
+    off what does not fit.
     """
     looks = list(looks)
     rows = [_cells(status, round_trips, ascii_only=ascii_only) for status, round_trips in looks]
     left_out = set() if live else {"round trips"}
     if all(status.placement is None for status, _ in looks):
-        # Most programs place no server.
+        # Most programs place no servers on a cluster.
         left_out.add("node")
     needed = {name: 2 + max(len(name), *(row[name].cell_len for row in rows)) if rows else 0 for name in _COLUMNS}
     room = width - min(needed["last error"], _MIN_ERROR)
@@ -91,10 +91,10 @@ _FIGURES = ("generation", "restarts", "in flight", "queued", "p50", "p95")
 _COLUMNS = ("name", "state", "node", *_FIGURES, "round trips", "last error")
 
 _DISPENSABLE = ("round trips", "p50", "queued", "generation", "in flight", "node", "p95", "restarts")
-"""What is left out of a narrow terminal, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 _MIN_ERROR = 30
-"""Columns for the last error, if there is one as long."""
+"""Width kept for the last error, if it is that long."""
 
 
 def _cells(status: ServerStatus, round_trips: Sequence[float | None], *, ascii_only: bool) -> dict[str, Text]:
@@ -111,7 +111,7 @@ def _cells(status: ServerStatus, round_trips: Sequence[float | None], *, ascii_o
 
 
 def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
-    """The last values as a row of bars, the highest of them full; a cross for each that is missing."""
+    """The last values as a row of bars, the highest bar full. A missing value is a cross."""
     bars, cross = ("_.-=*#", "x") if ascii_only else ("▁▂▃▄▅▆▇█", "✗")
     shown = values[-_SPARKS:]
     most = max((value for value in shown if value is not None), default=0.0)
@@ -122,7 +122,7 @@ def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> st
 
 
 def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
-    """One line for each step of a test: verdict, name, time, what was found."""
+    """A table of a test's steps: verdict, name, time, findings."""
     table = plain_table("", "step", "time", "", right=("time",))
     for step in steps:
         verdict = text("✓", "green") if step["ok"] else text("✗", "red")
@@ -131,7 +131,7 @@ def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def check_table(checks: Sequence[Check]) -> Table:
-    """One line for each check of an examination, and its remedy below it: verdict, name, time, what was found."""
+    """A table of an examination's checks: verdict, name, time, findings, and the remedy below."""
     from gaia.mcp.doctor.examination import NOT_REACHED
 
     table = plain_table("", "check", "time", "", right=("time",))
@@ -154,7 +154,7 @@ def check_table(checks: Sequence[Check]) -> Table:
 
 
 def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
-    """For each row its name, the latencies p50, p95, p99 and the longest, in seconds; and calls per second."""
+    """A table of latencies (p50, p95, p99 and the longest, in seconds) and calls per second."""
     columns = ("p50", "p95", "p99", "longest", "calls/s")
     table = plain_table("", *columns, right=columns)
     for name, latencies, rate in rows:
@@ -164,7 +164,7 @@ def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of up to `width` columns, to an eighth of a column; a share above 0 has at least that."""
+    """A bar of up to `width` columns, in steps of an eighth. A share above 0 has at least one eighth."""
     eighths = max(round(share * width * 8), 1) if share > 0 else 0
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -182,12 +182,12 @@ def microseconds(seconds: float) -> str:
 
 
 def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines, whose long words are folded."""
+    """A table without lines. Long words are folded."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        # Long words, such as paths, are broken and never cut off.
+        # Folding breaks long words, such as paths, and never cuts them.
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
 
@@ -201,7 +201,7 @@ def _state_of(row: Mapping[str, Any]) -> str:
 
 
 def _node_of(status: ServerStatus) -> str:
-    """Where it runs; with replicas, on how many nodes."""
+    """The server's node; for several replicas, the number of nodes."""
     nodes = {one.placement.node_id: one.placement.node for one in status.replicas if one.placement is not None}
     if len(nodes) > 1:
         return f"{len(status.replicas)} replicas on {len(nodes)} nodes"
@@ -220,12 +220,12 @@ _GONE_SECONDS = 5.0
 
 
 class Step(NamedTuple):
-    """One thing that was shown, and whether it went as it should."""
+    """One step of the demo, and whether it succeeded."""
 
     name: str
     ok: bool
     lines: list[str]
-    """For people. The first is the step's title."""
+    """For people. The first line is the step's title."""
     facts: dict[str, Any]
     """For programs."""
 
@@ -238,13 +238,13 @@ def show_step(step: Step) -> None:
     mark = terminal.text("✓" if step.ok else "✗", "bold green" if step.ok else "bold red")
     terminal.show(Text.assemble(mark, " ", terminal.text(title, "bold")))
     for line in rest:
-        # Padding, so that what does not fit in one line is indented too.
+        # Padding also indents lines that wrap.
         shown = Padding(terminal.text(line, "dim" if line.startswith("span ") else ""), (0, 0, 0, 4), expand=False)
         terminal.show(shown)
 
 
 def nothing_left(started: set[Any]) -> Step:
-    """Whether every process that ever ran for the demo is gone: the servers of each generation, and their guard."""
+    """Whether all processes that ran for the demo have ended: servers of all generations, and their guard."""
     import psutil
 
     _, alive = psutil.wait_procs(started, timeout=_GONE_SECONDS)

@@ -1,4 +1,4 @@
-"""`gaia mcp resources`, `read`, `prompts` and `prompt`: what a server offers besides tools."""
+"""`gaia mcp resources`, `read`, `prompts` and `prompt`: list and get what a server offers besides tools."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _request(
     params: dict[str, Any],
     check: Callable[[MCPClient], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The result of a request to a server that has `kind`; what the server asks meanwhile is asked at the terminal.
+    """The result of a request to a server that has `kind`. The person at the terminal answers the server's questions.
 
     Raises CommandFailed for a server that offers none of that kind, and what `check` raises.
     """
@@ -105,7 +105,7 @@ def read_resource(
 
 
 def _save(contents: list[Any], file: Path, uri: str) -> int:
-    """Write the one item of the contents to a file; returns its size in bytes."""
+    """Write the only item of the contents to a file. Returns its size in bytes."""
     if len(contents) != 1:
         raise CommandFailed(
             f"{uri} has {len(contents)} contents, and --output saves one",
@@ -187,7 +187,7 @@ def get_prompt(
 
 
 def _check(server: str, prompt: str, given: dict[str, str], prompts: list[dict[str, Any]]) -> None:
-    """Raise CommandFailed for a prompt that does not exist, or without an argument that it requires.
+    """Raise CommandFailed for a prompt that does not exist, or without a required argument.
 
     A server that lists no prompts may still know this one.
     """

@@ -1,4 +1,4 @@
-"""A gateway that runs somewhere, as `gaia mcp list` and `gaia mcp watch` show it."""
+"""Reads the status of a running gateway, for `gaia mcp list` and `gaia mcp watch`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 
 def fetch_status(url: str, token: str | None, seconds: float = _SECONDS) -> GatewayStatus:
-    """What the gateway at `url` says of itself, within so many seconds. Raises CommandFailed.
+    """The status of the gateway at `url`, within so many seconds. Raises CommandFailed.
 
     Redirects are not followed: the token is for this gateway only.
     """
@@ -46,7 +46,7 @@ def fetch_status(url: str, token: str | None, seconds: float = _SECONDS) -> Gate
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             answer.set_exception(error)
 
-    # Looking up a name has no deadline, and a timeout of a socket begins anew with each byte.
+    # A thread, because looking up a name has no deadline, and a socket's timeout starts again with each byte.
     threading.Thread(target=get, name="gaia-status", daemon=True).start()
     try:
         status, body = answer.result(seconds)
@@ -78,7 +78,7 @@ def _get(url: str, token: str | None, seconds: float) -> tuple[int, bytes]:
         raise usage_error(f"{url!r} is no URL of a gateway: {error}") from error
     with contextlib.closing(connection):
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        # The endpoint is at /mcp, perhaps below the path of a proxy or of an application, and /status beside it.
+        # The endpoint is at /mcp, perhaps below the path of a proxy or an application. /status is beside it.
         before, _, _ = parts.path.partition("/mcp")
         try:
             connection.request("GET", f"{before.rstrip('/')}/status", headers=headers)
@@ -98,7 +98,6 @@ def _not_a_gateway(url: str, why: str) -> CommandFailed:
 
 
 def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
-    """For the table of `gaia mcp list`."""
     return [
         {
             "name": server.name,
@@ -113,7 +112,6 @@ def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
 
 
 def summary_of(status: GatewayStatus) -> str:
-    """One line about the gateway itself."""
     name = f"Gateway {one_line(status.name)}: " if status.name else ""
     running = sum(session.running for session in status.sessions)
     words = [

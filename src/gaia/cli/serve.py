@@ -1,4 +1,4 @@
-"""`gaia mcp serve` and `gaia mcp bridge`: agents as MCP servers."""
+"""`gaia mcp serve`, `gaia mcp bridge` and `gaia api serve`: serve agents over MCP or OpenAI's API."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class Transport(StrEnum):
-    """How clients reach the agent."""
-
     STDIO = "stdio"
     HTTP = "http"
 
@@ -72,7 +70,7 @@ def bridge(
 def load_mcp_agent(target: str) -> MCPAgent:
     from gaia.agents.base import MCPAgent
 
-    # Abstract for those who write agents; here it only says what is accepted.
+    # Abstract for authors of agents; here it only says what is accepted.
     return load(target, MCPAgent)  # type: ignore[type-abstract]
 
 

@@ -1,4 +1,4 @@
-"""From the name of a server on the command line to a client that is connected to it."""
+"""Connects to the server that the command line names."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _PLAIN = re.compile(r"[\w][\w.@:+-]*")
 
 
 def files_of(config: MCPConfig) -> str:
-    """The files that were read, to say that something is in none of them."""
+    """The files that were read, for error messages."""
     files = (config.config_file, config.load_report["global"]["path"])
     return " or ".join(str(file) for file in dict.fromkeys(files) if file is not None)
 
 
 def entry_of(config: MCPConfig, name: str) -> Any:
-    """The entry of the server `name`, which may be of any type if it is one of `MCPConfig.problems`.
+    """The entry of the server `name`; of any type if it is one of `MCPConfig.problems`.
 
-    Raises CommandFailed, listing the names that exist.
+    Raises CommandFailed, listing the known names.
     """
     entries = config.get_entries()
     if name not in entries:
@@ -44,11 +44,10 @@ def entry_of(config: MCPConfig, name: str) -> Any:
 def make_client(
     name: str, servers: MCPConfig, options: Options, questions: Questions | None = None, **keys: Any
 ) -> MCPClient:
-    """A client of a configured server that is not connected yet; `keys` count instead of those of its entry.
+    """A client of a configured server, not connected yet. `keys` replace those of the entry.
 
-    `questions` answer what the server asks; without them it cannot ask.
-
-    Raises ConfigError for an entry that cannot be used, and CommandFailed if there is none.
+    `questions` answer the server's questions; without them it cannot ask. Raises ConfigError for an unusable entry, and
+    CommandFailed if there is none.
     """
     from gaia.mcp.client import MCPClient
     from gaia.mcp.errors import ConfigError
@@ -69,7 +68,7 @@ def make_client(
 
 
 def timeout_of(name: str, servers: MCPConfig) -> float:
-    """How long one call of a configured server may take, in seconds."""
+    """The time limit of one call to a configured server, in seconds."""
     from gaia.mcp.config.server_config import ServerConfig
 
     return ServerConfig.from_dict(name, servers.get_server(name)).timeout
@@ -83,13 +82,12 @@ def connected(
     questions: Questions | None = None,
     **keys: Any,
 ) -> Iterator[MCPClient]:
-    """The client of a configured server, connected; on leaving, however that is, the server has been stopped.
+    """A connected client of a configured server. When the block is left, the server is stopped.
 
-    `servers` are loaded if they are not given; `questions` and `keys` are as for `make_client`.
-
-    A server that is named is started even if it is disabled. Raises CommandFailed if it cannot be started.
+    `servers` are loaded if not given; `questions` and `keys` are as for `make_client`. A disabled server is started
+    too. Raises CommandFailed if the server cannot be started.
     """
-    # A command that is over soon needs no process that waits for a loss.
+    # A short command needs no stand-by process.
     client = make_client(name, servers or load_to_start(options), options, questions, standby=False, **keys)
     try:
         try:
@@ -115,7 +113,7 @@ def connected(
 
 @contextlib.contextmanager
 def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal that something goes on; yields a function that tells what it is from then on."""
+    """Show on a terminal that the command is busy. Yields a function that changes the text."""
     console = terminal.err()
     if options.json or options.debug or not console.is_terminal:
         yield lambda _: None
@@ -125,13 +123,13 @@ def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
 
 
 def complete_name(incomplete: str) -> list[str]:
-    """For the shell's completion: the configured servers that begin so."""
+    """Configured servers that begin with this text, for the shell's completion."""
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.errors import ConfigError
 
-    # Completion has nowhere to show an error or a warning; the command itself will.
+    # Completion cannot show errors or warnings; the command itself will.
     with contextlib.suppress(ConfigError):
-        # Shells insert a name as it is, so it must not mean anything to them.
+        # Shells insert a name unquoted, so it must contain no special characters.
         names = [name for name in MCPConfig().get_entries() if _PLAIN.fullmatch(name)]
         return [name for name in names if name.startswith(incomplete)]
     return []

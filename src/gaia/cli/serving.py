@@ -1,4 +1,4 @@
-"""What the commands that serve over HTTP share: their options, loading agents, and failures told in words."""
+"""Shared by the commands that serve over HTTP: options, loading agents, and error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _hosts(given: list[str] | None) -> list[str] | None:
 
 
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
-"""A name, an IPv4 address, or an IPv6 address, in brackets or not."""
+"""A name, an IPv4 address, or an IPv6 address with or without brackets."""
 
 AllowHostOption = Annotated[
     list[str] | None,
@@ -88,24 +88,23 @@ def http_options(
         float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
     ] = HttpOptions.shutdown_grace,
 ) -> HttpOptions:
-    """What the command line says about the HTTP server."""
+    """The options of the HTTP server from the command line."""
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     return HttpOptions(host, port, token, hosts, origins, allow_anonymous, max_body=max_body, shutdown_grace=grace)
 
 
 HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "allow_anonymous", "grace"})
-"""The parameters of `http_options` that mean nothing to a server on standard input and output."""
+"""Parameters of `http_options` without effect for a server on standard input and output."""
 
 
 def refuse_options(names: Set[str], options: Options, why: str, hint: str) -> None:
-    """Raise CommandFailed if parameters of these names stand on the command line, where they have no effect."""
+    """Raise CommandFailed if parameters of these names are on the command line, where they have no effect."""
     if without_effect := sorted(names & options.given):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
         raise usage_error(f"{words}: {why}", hint)
 
 
 def load(target: str, base: type[AgentT]) -> AgentT:
-    """The agent that the command line names."""
     from gaia.serving.loading import AgentNotLoaded, load_agent
 
     try:
@@ -113,14 +112,14 @@ def load(target: str, base: type[AgentT]) -> AgentT:
     except AgentNotLoaded as error:
         raise usage_error(str(error), error_type="agent_not_loaded") from error
     except Exception as error:
-        # Whatever the agent's module and constructor do.
+        # The agent's module and constructor may raise anything.
         raise CommandFailed(
             f"{target} cannot be made: {type(error).__name__}: {error}", hint="--debug says more."
         ) from error
 
 
 def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UNSAFE_HINT) -> None:
-    """Run a server, with the failures that are the user's to mend told in words; `unsafe_hint` for `UnsafeOptions`."""
+    """Run a server, and turn errors that the user can fix into messages; `unsafe_hint` goes with `UnsafeOptions`."""
     import logging
 
     from gaia.runtime import log
@@ -135,25 +134,25 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     except ServingUnavailable as error:
         raise usage_error(str(error), error_type="extra_missing") from error
     except OSError as error:
-        # The error of a name that is not found has a number of another kind.
+        # The error of an unknown name has another kind of number.
         hint = _NO_ADDRESS if isinstance(error, socket.gaierror) else _LISTEN_HINTS.get(error.errno or 0)
         raise CommandFailed(f"cannot listen: {error}", hint=hint, error_type="cannot_listen") from error
 
 
 def announce(what: str) -> Callable[[str], None]:
-    """Says on standard error where the server is; programs wait for this line."""
+    """A function that prints the server's URL on standard error. Programs wait for this line."""
     return lambda url: typer.echo(f"{what}: {url}", err=True)
 
 
 _END_SECONDS = 2.0
-"""At the end of the process, for what is not written yet."""
+"""Seconds at the end of the process for writing the remaining lines."""
 
 
 class HandedOver(logging.Handler):
-    """Writes records to a descriptor on a thread of its own. What does not fit its bounds is dropped and counted.
+    """Writes log records to a descriptor on its own thread. Records beyond its bounds are dropped and counted.
 
-    The reader of a pipe may read no more. A write that waits for it must hold up neither an event loop, nor the
-    handling of signals, nor the end of the process: so no lock is held meanwhile, not even that of a stream.
+    The reader of a pipe may stop reading. A blocked write must not delay an event loop, signal handlers or the end of
+    the process, so no lock is held during a write, not even that of a stream.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -175,7 +174,7 @@ class HandedOver(logging.Handler):
             self._handover.post(lambda: self._write(line), size=len(line))
 
     def wait(self, seconds: float) -> bool:
-        """Return once all that was logged is written; False if it is not after so many seconds."""
+        """Wait until everything logged is written; False if it is not after so many seconds."""
         return self._handover.flush(seconds)
 
     def _write(self, line: bytes) -> None:
@@ -189,14 +188,14 @@ class HandedOver(logging.Handler):
 
 
 def log_without_waiting() -> None:
-    """Send what is logged by everything in this process to standard error, without waiting for its reader."""
+    """Send all log records of this process to standard error, without waiting for its reader."""
     if sys.stderr is not sys.__stderr__ or sys.stderr is None:
-        # It is another stream's, such as that of a test.
+        # Standard error was replaced, for example by a test.
         return
     gaia = logging.getLogger("gaia")
     handler = HandedOver(sys.stderr.fileno())
     handler.setFormatter(next((each.formatter for each in gaia.handlers if each.formatter is not None), None))
-    # With another handler below the root, an event would be there twice.
+    # Another handler below the root would write each event twice.
     gaia.handlers[:] = [logging.NullHandler()]
     logging.root.addHandler(handler)
     atexit.register(_end, handler)

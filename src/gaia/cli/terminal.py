@@ -1,7 +1,7 @@
-"""How commands write: text for people that is safe to show on a terminal, JSON for programs, and how they fail.
+"""Output of commands: cleaned text for people, JSON for programs, and errors.
 
-Names, descriptions, results and errors come from other people's servers. Nothing of that is trusted: terminal sequences
-and control characters are removed, and rich never parses it as markup, because it is always wrapped in `Text`.
+Names, descriptions, results and errors come from servers, which are not trusted. Terminal sequences and control
+characters are removed. The text is always wrapped in `Text`, so that rich never parses it as markup.
 """
 
 from __future__ import annotations
@@ -20,28 +20,26 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNLIMITED = 10_000
-"""Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
+"""Width in columns if the output is no terminal: programs that read a table want no wrapped lines."""
 
 
 def text(untrusted: object, style: str = "") -> Text:
-    """Untrusted text as something that rich shows as it is."""
+    """Untrusted text as an object that rich shows unchanged."""
     from rich.text import Text
 
     return Text(clean(untrusted), style=style)
 
 
 def out() -> Console:
-    """The console on standard output."""
     return _console(stderr=False)
 
 
 def err() -> Console:
-    """The console on standard error: for errors, hints and progress."""
     return _console(stderr=True)
 
 
 def show(*renderables: RenderableType, console: Console | None = None, wrap: bool = True) -> None:
-    """Print what rich can draw; to a pipe without wrapping and without blanks at the ends of lines."""
+    """Print objects of rich. To a pipe, lines are not wrapped and have no trailing blanks."""
     console = out() if console is None else console
     if console.is_terminal:
         console.print(*renderables, soft_wrap=not wrap)
@@ -52,10 +50,10 @@ def show(*renderables: RenderableType, console: Console | None = None, wrap: boo
 
 
 def say(words: object, style: str = "", *, console: Console | None = None) -> None:
-    """`show` a sentence of ours, which may repeat untrusted text: it goes on in indented lines.
+    """Show a sentence of ours, which may quote untrusted text. Continuation lines are indented.
 
-    What is no sentence of ours, such as the result of a tool, is shown as `text`. Where there is a command to copy,
-    only the terminal breaks the line: what is copied from there is still the command.
+    Other text, such as the result of a tool, is shown as `text`. If the sentence contains a command to copy, only the
+    terminal breaks the line, so that the copied command has no line break.
     """
     shown = indented(words)
     show(text(shown, style), console=console, wrap="; run: " not in shown)
@@ -75,7 +73,7 @@ def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "")
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document. All ASCII, so that no terminal acts on it and every stream can carry it."""
+    """Print one JSON document. It is ASCII, so that no terminal interprets it and every encoding has its characters."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -85,9 +83,9 @@ def can_ask() -> bool:
 
 
 def ask(question: str) -> str | None:
-    """Ask on standard error; the line that is typed, or None at the end of the input (Ctrl-D).
+    """Ask on standard error. Returns the typed line, or None at the end of the input (Ctrl-D).
 
-    Blanks before the question stay: they tell a server's question from one of this program.
+    Blanks before the question stay: they distinguish a server's question from one of this program.
     """
     indent = " " * (len(question) - len(question.lstrip(" ")))
     sys.stderr.write(f"{indent}{one_line(question)} ")
@@ -101,7 +99,7 @@ def ask(question: str) -> str | None:
 
 
 def yes(question: str) -> bool:
-    """Ask on standard error. Anything but yes is no, and so is the end of the input."""
+    """Ask on standard error. Anything but yes means no, the end of the input too."""
     return (ask(f"{question} [y/N]") or "").strip().casefold() in {"y", "yes"}
 
 
@@ -110,23 +108,23 @@ def _console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNLIMITED
-    # rich keeps bold and dim under NO_COLOR; without a colour system it writes no sequences at all.
+    # rich keeps bold and dim under NO_COLOR. Without a colour system it writes no sequences at all.
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(stderr=stderr, width=wide, color_system=colours, highlight=False)
 
 
 FAILED = 1
-"""What was asked for was tried and did not succeed: a server failed, a tool reported an error."""
+"""Exit status if the command was tried and failed: a server failed, or a tool reported an error."""
 
 USAGE = 2
-"""It could not even be tried: a wrong command line, an unknown name, an unusable configuration."""
+"""Exit status if the command could not be tried: wrong command line, unknown name, unusable configuration."""
 
 INTERRUPTED = 130
-"""Ctrl-C; the status that shells give for SIGINT."""
+"""Exit status after Ctrl-C, as shells give for SIGINT."""
 
 
 class CommandFailed(Exception):
-    """Ends the command with `message`. `hint` says what to do about it; `facts` are for ``--json``."""
+    """Ends the command with `message`. `hint` is a remedy; `facts` are further members for ``--json``."""
 
     def __init__(self, message: str, *, exit_code: int = FAILED, hint: str | None = None, **facts: Any) -> None:
         super().__init__(message)
@@ -137,12 +135,12 @@ class CommandFailed(Exception):
 
 
 def usage_error(message: str, hint: str | None = None, error_type: str = "usage", **facts: Any) -> CommandFailed:
-    """The failure of a command that could not even be tried; see `USAGE`."""
+    """The error of a command that could not be tried; see `USAGE`."""
     return CommandFailed(message, exit_code=USAGE, hint=hint, error_type=error_type, **facts)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, place: str = "") -> CommandFailed:
-    """The failure for a name that does not exist: says which ones do, and which one was probably meant."""
+    """The error for a name that does not exist, with the known names and the most similar one."""
     names = sorted(known)
     message = f"there is no {kind} named {name!r}{place}"
     import difflib  # only what is misspelt needs it

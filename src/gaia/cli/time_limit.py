@@ -1,7 +1,7 @@
-"""`--timeout`: how long a command may take, from its start to its end.
+"""`--timeout`: the time limit of a command, from its start to its end.
 
-When the time has passed, the main thread raises `OutOfTime`, wherever it waits, just as it raises KeyboardInterrupt at
-Ctrl-C. So there is one limit for everything that a command waits for. Only the main thread may use this module.
+When the time has passed, the main thread raises `OutOfTime` wherever it waits, like KeyboardInterrupt at Ctrl-C. So one
+limit covers everything that a command waits for. Only the main thread may use this module.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from types import FrameType
 from typing import Any
 
 _LATE_SECONDS = 0.1
-"""How long after the limit the main thread is interrupted. What has a deadline of its own, such as a call, says more
-about how it ended, and comes first."""
+"""Seconds after the limit until the main thread is interrupted. An operation with its own deadline, such as a call, has
+a better error message, so its deadline comes first."""
 
 _CLOSE_SECONDS = 0.5
-"""What servers have in any case to end by themselves."""
+"""Least seconds that servers have to end by themselves."""
 
 
 class OutOfTime(BaseException):
-    """The command has taken as long as it may. Not an Exception: code that waits must not go on after it."""
+    """The command has used up its time. Not an Exception, so that waiting code does not catch it and continue."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the command was not done within {seconds:g} s (--timeout)")
@@ -32,13 +32,13 @@ class OutOfTime(BaseException):
 
 
 class _Limit:
-    """The limit of the command that runs, if it has one."""
+    """The limit of the running command. Without one, `seconds` is None."""
 
     seconds: float | None = None
     deadline = 0.0
     """A reading of the monotonic clock."""
     former: tuple[Any, float] = (signal.SIG_DFL, 0.0)
-    """What was to be done about SIGALRM before, and when the next one was to come."""
+    """The former handler of SIGALRM, and the seconds that were left until the next one."""
     is_cut_short = False
     """Whether the end of a server was not waited for."""
 
@@ -54,7 +54,7 @@ def begin(seconds: float | None, started: float) -> None:
 
 
 def end() -> None:
-    """The command has no limit any more."""
+    """Remove the limit."""
     if _Limit.seconds is not None:
         handler, seconds = _Limit.former
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -69,7 +69,7 @@ def remaining() -> float | None:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """A person is asked. Afterwards the command has its whole time again."""
+    """Pause the limit while a person is asked. Afterwards the command has its whole time again."""
     if _Limit.seconds is None:
         yield
         return
@@ -83,9 +83,9 @@ def paused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def closing(*, waits: bool = True) -> Iterator[None]:
-    """Servers are stopped. What has not ended when the time has passed is left to `leave`.
+    """Stop servers within the limit. If the time passes, `leave` ends the process without waiting for them.
 
-    With `waits` False that is done soon, although there is time left.
+    With `waits` False the servers have `_CLOSE_SECONDS` only, even if time is left.
     """
     if _Limit.seconds is None:
         yield
@@ -103,7 +103,7 @@ def closing(*, waits: bool = True) -> Iterator[None]:
 def leave(status: Any) -> None:
     """End the process with this exit status if the end of a server was not waited for; otherwise do nothing.
 
-    The interpreter would wait for that server now. The server's reaper, or the guard process, ends it instead.
+    The interpreter would wait for that server now. The server's reaper or the guard process ends it instead.
     """
     if _Limit.is_cut_short:
         if "opentelemetry.sdk.trace" in sys.modules:

@@ -1,7 +1,7 @@
-"""`gaia mcp trust`, and the question that comes before a project's servers are started for the first time.
+"""`gaia mcp trust`, and the question before a project's servers are started for the first time.
 
-A ``mcp_servers.json`` in the current directory names commands. It may be part of anything that was downloaded, so no
-command starts its servers before the user has seen what they run.
+A ``mcp_servers.json`` in the current directory names commands. It may be part of a download, so no command starts its
+servers before the user has seen the commands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HINT_OF_TRUST = "Look at it, then repeat this with --yes, which asks nothing."
 
 
 def load_to_start(options: Options) -> MCPConfig:
-    """The configured servers, those of the current directory only if the user trusts them.
+    """Load the configured servers, including those of the current directory only if the user trusts them.
 
     Asks the person at the terminal, if there is one. Raises CommandFailed if they are not trusted.
     """
@@ -92,7 +92,7 @@ def trust_project(
 
 
 def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: str = _HINT) -> None:
-    """Have the file trusted as it was read, or raise CommandFailed, with `hint` at what the user can do."""
+    """Trust the file as it was read, or raise CommandFailed with `hint`."""
     from gaia.mcp.config.trust import TrustStore
     from gaia.mcp.errors import ConfigError
 
@@ -112,7 +112,7 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
-    """What the servers run; of a file that was trusted before, what has changed about that. On standard error."""
+    """Show the servers' commands on standard error; for a file that was trusted before, show the changes."""
     from gaia.mcp.config.trust import text_difference
     from gaia.runtime.untrusted_text import escaped_line
 
@@ -145,7 +145,7 @@ def _refused(project: ProjectFile, why: str, hint: str = _HINT, *, exit_code: in
 def _project_file(path: Path | None) -> Path:
     given = Path.cwd() if path is None else path.expanduser().absolute()
     file = given / _FILE_NAME if given.is_dir() else given
-    # As a program sees it that is started there: the working directory has no symbolic links in it.
+    # The path as a program in that folder sees it: the working directory contains no symbolic links.
     return file.parent.resolve() / file.name
 
 

@@ -1,4 +1,4 @@
-"""`gaia mcp watch`: all servers, live."""
+"""`gaia mcp watch`: shows all servers live."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.status import ServerStatus
 
 _FIRST_SECONDS = 2.0
-"""How long the one table of ``--once`` waits for the latencies."""
+"""Seconds that the table of ``--once`` waits for latencies."""
 
 IntervalOption = Annotated[
     float, typer.Option("--interval", min=0.1, max=3600, metavar="SECONDS", help="Time between two looks.")
@@ -67,7 +67,7 @@ def watch(
             stack.enter_context(waiting_for("Starting the servers", options))
             manager.load_from_config(keep_trying=False)
         else:
-            # A server that needs longer is shown as starting.
+            # A slower server is shown as starting.
             manager.load_from_config(timeout=interval)
         with PingMonitor(manager) as monitor:
             if once:
@@ -80,14 +80,12 @@ def watch(
 
 
 class _Look(NamedTuple):
-    """All servers at one moment."""
-
     document: dict[str, Any]
     """For programs."""
     servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]
-    """Each with its last round trips, in seconds; None for a question without an answer."""
+    """Each server with its last round trips, in seconds; None for a ping without an answer."""
     summary: str | None
-    """About the gateway."""
+    """One line about the gateway; None without one."""
 
 
 def _look_at(manager: MCPClientManager, monitor: PingMonitor) -> _Look:
@@ -104,7 +102,7 @@ def _look_at_gateway(url: str, token: str | None) -> _Look:
 
 
 def _show(look: Callable[[], _Look], interval: float, options: Options, *, once: bool) -> None:
-    """Show what `look` finds, once or until Ctrl-C."""
+    """Show the result of `look`, once or until Ctrl-C."""
     found = look()
     if options.json and once:
         terminal.print_json(found.document)
@@ -132,7 +130,7 @@ def _show_live(found: _Look, look: Callable[[], _Look], interval: float) -> None
         table = status_table(found.servers, width=console.width, live=live, ascii_only=ascii_only)
         return Group(table) if found.summary is None else Group(table, terminal.text(found.summary, "dim"))
 
-    # Drawn anew in one write when something was looked at, and never in between: nothing flickers.
+    # Each look is drawn in one write, so nothing flickers.
     with Live(drawn(found), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval)

@@ -6,6 +6,13 @@ from gaia.dashboard import Dashboard
 with Dashboard(manager) as dashboard:
     print(dashboard.url)
 ```
+
+`dashboard` starts and stops it; `app` has the routes; `actions` calls tools and restarts servers for the page.
+`servers` and `stores` keep what the page shows: states, spans and log events. `live_updates` sends it; `responses`
+encodes it.
+
+Invariants: the API needs a token. Calls of the application never wait for a page. Everything kept is bounded. Text from
+servers never becomes markup.
 """
 
 from gaia.dashboard.dashboard import Dashboard

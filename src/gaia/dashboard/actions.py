@@ -1,4 +1,4 @@
-"""What the page asks of a server: to call a tool, to show resources and prompts, to start anew or to stop."""
+"""The page's requests to servers: call a tool, show resources and prompts, restart, stop."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gaia.serving.guards import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
 ANSWER_SECONDS = 20.0
-"""How long a request waits for a start or a stop, which goes on after that."""
+"""Seconds that a request waits for a restart or a stop, which continues afterwards."""
 _MAX_RESULT = 2 * 1024 * 1024
-"""Bytes. A page shows no more, however much a server sends."""
+"""Most bytes of a result that the page gets."""
 _SECONDS_BETWEEN_REPORTS = 0.1
-"""Of progress: a server may report thousands in a second."""
+"""Least seconds between two reports of progress: a server may report thousands in a second."""
 _MAX_MESSAGE = 300
-"""Characters of a report of progress."""
+"""Most characters of a report of progress."""
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class PageRequest(msgspec.Struct):
-    """The JSON object that the page posts; for some actions it has more members."""
+    """The JSON object that the page posts. Some actions add members."""
 
     server: _Name
 
@@ -62,13 +62,13 @@ AskedT = TypeVar("AskedT", bound=PageRequest)
 class Actions:
     """The endpoints ``POST /api/<action>``.
 
-    - ``try`` calls a tool, see `ToolRequest`. The client's filters and pins hold here as everywhere. The call is in the
-      trace of a ``traceparent`` header, and its progress is written into the update buffer under the header, so that
-      the page recognises both.
+    - ``try`` calls a tool, see `ToolRequest`. The client's filters and pins apply. The call is in the trace of the
+      header ``traceparent``. Its progress is written into the update buffer under that header, so that the page
+      recognises both.
     - ``resources`` answers ``{"resources": […], "templates": […]}``, and ``resource`` reads one.
     - ``prompts`` answers ``{"prompts": […]}``, and ``prompt`` gets one.
-    - ``restart`` and ``stop`` answer ``{"server", "state", "failed", "error"}``. `state` is that of the server when the
-      request is answered. `failed` says that it has no fresh process, and `error` what went wrong with it last.
+    - ``restart`` and ``stop`` answer ``{"server", "state", "failed", "error"}``. `state` is the server's state when the
+      request is answered. `failed` says that it has no fresh process, and `error` is its last error.
     """
 
     def __init__(self, manager: MCPClientManager, threads: WorkerThreads, buffer: UpdateBuffer) -> None:
@@ -77,7 +77,7 @@ class Actions:
         self._buffer = buffer
 
     def routes(self, *, of_gateway: bool) -> list[Route]:
-        """The servers of a gateway belong to those who run it: they are neither started nor stopped."""
+        """The routes. The servers of a gateway belong to its operators, so they cannot be restarted or stopped here."""
         endpoints = {
             "try": _endpoint(ToolRequest, self.call_tool),
             "resources": self._question(
@@ -142,9 +142,10 @@ class Actions:
         return _endpoint(kind, handle)
 
     async def _answer(self, request: Request, ask: Callable[[], Any]) -> Response:
-        """What `ask` returns, as JSON. It asks a server, on a thread.
+        """Answer with the result of `ask`, which asks a server on a thread, as JSON.
 
-        When the user leaves the page or cancels, the server is told to stop too. Expects that the body has been read.
+        If the user leaves the page or cancels, the server's request is cancelled too. The request's body must have been
+        read.
         """
         scope = CancelScope()
 
@@ -178,7 +179,7 @@ class Actions:
             name = asked.server
             outcome: object = None
             try:
-                # A page that goes away does not undo it, nor does an answer that comes before a thread was free for it.
+                # The change continues if the page goes away, or if this answers before a thread was free.
                 changing = asyncio.ensure_future(self._threads.run(lambda: change(name)))
                 changing.add_done_callback(_look_at)
                 outcome = await asyncio.wait_for(asyncio.shield(changing), ANSWER_SECONDS)
@@ -201,7 +202,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def _endpoint(kind: type[AskedT], handle: Callable[[Request, AskedT], Awaitable[Response]]) -> Endpoint:
-    """Has `handle` answer a request whose body is of this `kind`, and answers all others with what is wrong."""
+    """An endpoint that decodes the body as `kind` for `handle`, and answers other bodies with an error."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -218,7 +219,7 @@ def _not_connected(asked: PageRequest) -> Response:
 
 
 def _look_at(change: asyncio.Future[object]) -> None:
-    """What it raises after its request was answered is in the server's status; asyncio would warn of it."""
+    """Retrieve the exception, so that asyncio does not warn. The server's status shows it."""
     if not change.cancelled():
         change.exception()
 

@@ -1,4 +1,4 @@
-"""`DashboardApp`: the routes of the page and of the API behind it, and what they show."""
+"""`DashboardApp`: the routes of the page and of its API."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascrip
 _PAGE = {"/": "index.html"} | {
     f"/{file.name}": file.name for file in _STATIC.iterdir() if file.name.endswith((".css", ".js"))
 }
-"""The paths of the page and of its modules, and their files."""
+"""The paths of the page and of its modules, with their files."""
 
 _MAX_THREADS = 8
 _MAX_WAITING = 32
 _MAX_READERS = 16
-"""Pages that may watch at once."""
+"""Most pages that may watch at once."""
 
 
 class DashboardApp:
-    """The ASGI application without its guard: an application that mounts it checks Host, Origin and token itself."""
+    """The ASGI application without its guard. An application that mounts it checks Host, Origin and token itself."""
 
     open_paths = frozenset(_PAGE)
-    """Need no token: the page is the same for every user, and a browser cannot send a token for it."""
+    """Paths that need no token: the page is the same for every user, and a browser cannot send a token for it."""
 
     def __init__(self, manager: MCPClientManager, gateway: GatewayWatch | None = None) -> None:
-        """With a `gateway`, the page is about that, and the servers of `manager` are its servers under their names."""
+        """With a `gateway`, the page is about it, and the servers of `manager` are the gateway's servers."""
         self._manager = manager
         self._gateway = gateway
         buffer = UpdateBuffer()
@@ -72,7 +72,7 @@ class DashboardApp:
         await self._app(scope, receive, send_with_headers)
 
     def collect(self, log_level: int | None) -> None:
-        """Keep from now on what the page shows; `log_level` is set on gaia's logger, None leaves it as it is."""
+        """Start to keep what the page shows. `log_level` is set on gaia's logger; None leaves it unchanged."""
         if self._unsubscribe is None:
             if self._gateway is None:
                 self._timeline.begin(self._manager)

@@ -21,11 +21,11 @@ _TOKEN_BYTES = 24
 
 
 class Dashboard:
-    """Serves a web page about the servers of `manager`, which stays the application's: it is not closed here.
+    """Serves a web page about the servers of `manager`, which belongs to the application and is not closed here.
 
-    As a context manager it serves on a thread of its own. The page shows tool calls by their spans: if the application
-    has no OpenTelemetry tracer provider yet, one is set that keeps spans in this process only; an application with a
-    provider of its own sets it before. Calls that its sampler leaves out are not shown.
+    As a context manager it serves on its own thread. The page shows tool calls by their spans. If the application has
+    no OpenTelemetry tracer provider yet, one is set that keeps spans in this process only. An application with its own
+    provider sets it before. Calls that its sampler leaves out are not shown.
     """
 
     def __init__(
@@ -39,9 +39,11 @@ class Dashboard:
         """Nothing is served yet. Without a token in `options` one is generated; the default port is 8484, 0 a free one.
 
         `log_level` is set on the logger ``gaia`` while the page is served, so that there are events to show; None
-        leaves the level as it is. With a `gateway`, the page is about that, and the servers of `manager` are reached
-        through it. Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and `UnsafeOptions` for
-        an empty token.
+        leaves the level unchanged. With a `gateway`, the page is about it, and the servers of `manager` are reached
+        through it.
+
+        Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and `UnsafeOptions` for an empty
+        token.
         """
         require("starlette", "uvicorn", "httptools", "opentelemetry.sdk", extra="dashboard")
         from gaia.dashboard.app import DashboardApp
@@ -54,17 +56,17 @@ class Dashboard:
         self._log_level = log_level
         self._server: BackgroundServer | None = None
         self.app: DashboardApp = DashboardApp(manager, gateway)
-        """The ASGI application without checks of host and token, for applications that serve it with their own."""
+        """The ASGI application without checks of host and token, for applications with their own checks."""
 
     @property
     def token(self) -> str:
-        """What the API requires as ``Authorization: Bearer …``."""
+        """The token that the API requires as ``Authorization: Bearer …``."""
         assert self._options.token is not None, "generated in the constructor"
         return self._options.token
 
     @property
     def url(self) -> str:
-        """Where the page is, with the token in the fragment, which browsers do not send.
+        """The URL of the page, with the token in the fragment, which browsers do not send.
 
         Raises RuntimeError before `start`.
         """
@@ -73,7 +75,7 @@ class Dashboard:
         return self._with_token(self._server.url)
 
     def watch(self) -> None:
-        """Begin to collect what the page shows. `start` and `run` do so themselves."""
+        """Start to collect what the page shows. `start` and `run` do so themselves."""
         self.app.collect(self._log_level)
 
     def start(self) -> str:
@@ -88,7 +90,7 @@ class Dashboard:
         return self.url
 
     def run(self, started: Callable[[str], None]) -> None:
-        """Serve in this thread, the main one, until SIGINT or SIGTERM; `started` is called with the URL."""
+        """Serve in this thread, the main one, until SIGINT or SIGTERM. `started` is called with the URL."""
         from gaia.serving.http import run_http
 
         self.watch()
@@ -104,7 +106,7 @@ class Dashboard:
             self.close()
 
     def close(self) -> None:
-        """Stop serving and collecting. A closed dashboard cannot be started again; the manager is left as it is."""
+        """Stop serving and collecting. A closed dashboard cannot be started again. The manager stays as it is."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()

@@ -1,4 +1,4 @@
-"""What an open page is told: a snapshot of everything first, then each change, as server-sent events."""
+"""Updates for open pages: first a snapshot of everything, then each change, as server-sent events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gaia.dashboard import responses
 from gaia.runtime.locks import reentrant_lock
 
 POLL_SECONDS = 0.25
-"""How soon a page sees what happened."""
+"""Seconds between two checks for updates."""
 _STATUS_SECONDS = 1.0
-"""How often the servers' figures are compared, because the servers send no event when a figure changes."""
+"""Seconds between two comparisons of the servers' figures, whose changes cause no events."""
 _KEEP_ALIVE_SECONDS = 15.0
-"""Silence after which a comment shows that the connection lives."""
+"""Seconds of silence after which a comment keeps the connection open."""
 
 
 class Update(NamedTuple):
@@ -30,18 +30,18 @@ class UpdateBuffer:
     """A ring buffer of the last `limit` updates. Thread-safe.
 
     `write` never waits for a reader and wakes none, because it may run in the thread of a call. Each reader keeps its
-    own position; one that fell too far behind is told so, and starts again with a snapshot.
+    own position. A reader that fell too far behind is told so, and starts again with a snapshot.
     """
 
     def __init__(self, limit: int = 2000) -> None:
         self._lock = reentrant_lock()
-        """Owns both below; held for a few operations on them only."""
+        """Owns both below. Held for a few operations only."""
         self._updates: deque[Update] = deque(maxlen=limit)
         self._written = 0
 
     @property
     def position(self) -> int:
-        """Where a reader begins that wants the updates from now on."""
+        """The position for a reader that wants updates from now on."""
         with self._lock:
             return self._written
 
@@ -91,8 +91,8 @@ class UpdateStream:
 
     async def _events(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
-        # The position is read before the snapshot is made, so no update is missed. One that happens in between is sent
-        # twice; the page recognises it by its id.
+        # The position is read before the snapshot is made, so no update is missed. An update in between is sent twice;
+        # the page recognises it by its id.
         position, last = self._buffer.position, self._snapshot()
         yield responses.event("snapshot", last)
         compared = sent = loop.time()

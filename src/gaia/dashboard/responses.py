@@ -9,7 +9,8 @@ import orjson
 from starlette.responses import Response
 
 HEADERS = {
-    # Scripts and styles from our own files only, connections to this server only; text never becomes markup.
+    # Scripts and styles come from our own files only, connections go to this server only, and text never becomes
+    # markup.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -25,11 +26,11 @@ HEADERS = {
 
 
 def encode(value: Any) -> bytes:
-    """`value` as JSON; the values of servers may be any."""
+    """`value` as JSON. Servers may send values that the fast encoder rejects."""
     try:
         return orjson.dumps(value, default=str)
     except TypeError:
-        # Integers over 64 bits, lone surrogates.
+        # For integers over 64 bits and lone surrogates.
         return json.dumps(value, default=str).encode()
 
 
@@ -43,5 +44,5 @@ def problem(status: int, message: str) -> Response:
 
 
 def event(kind: str, data: Any) -> bytes:
-    """One server-sent event. JSON has no line breaks, so one ``data`` line is enough."""
+    """One server-sent event. Encoded JSON has no line breaks, so one ``data`` line is enough."""
     return b"event: " + kind.encode() + b"\ndata: " + encode(data) + b"\n\n"

@@ -1,4 +1,4 @@
-"""The servers of a manager, or of a gateway that runs elsewhere, as the page shows them: state, tools, timeline."""
+"""The servers of a manager, or of a gateway elsewhere, as the page shows them: state, tools, timeline."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from gaia.runtime.locks import Latch, reentrant_lock
 
 _MAX_EVENTS = 1000
 _MAX_NAMES = 50
-"""Tools that one event names."""
+"""Most tools that one event names."""
 _MAX_NAME = 200
 _MAX_TEXT = 2 * 1024
-"""Characters of a tool's name, and of a reason."""
+"""Most characters of a tool's name, and of a reason."""
 
 _TOOL_FIELDS = ("name", "title", "description", "input_schema", "output_schema", "annotations")
 
@@ -44,11 +44,11 @@ _KINDS: dict[type[Event], str] = {
     ToolsChanged: "tools",
     ToolDefinitionsChanged: "definitions",
 }
-"""The events on the timeline. Messages of the servers' own logs are shown with the other log events."""
+"""The events on the timeline. Log messages of servers are shown with the other log events."""
 
 
 class Timeline:
-    """The last events of a manager's servers. It listens on a callback thread and is read by any thread."""
+    """The last events of a manager's servers. It listens on a callback thread. Any thread may read it."""
 
     def __init__(self, buffer: UpdateBuffer) -> None:
         self._buffer = buffer
@@ -77,12 +77,11 @@ class Timeline:
             self._add({"at": time.time(), "kind": kind, **fields})
 
     def events(self) -> list[dict[str, Any]]:
-        """Oldest first."""
         with self._lock:
             return list(self._events)
 
     def add_state(self, server: str, old: str | None, new: str, generation: int, reason: str | None) -> None:
-        """Add a change of state that no manager has told."""
+        """Add a change of state that came from no manager."""
         why = None if reason is None else _cut(reason, _MAX_TEXT)
         state = {"old": old, "new": new, "generation": generation, "reason": why}
         self._add({"at": time.time(), "server": server, "kind": "state", **state})
@@ -90,7 +89,7 @@ class Timeline:
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:
             self._count += 1
-            # By its id a page recognises an event that it has got twice.
+            # By the id, a page recognises an event that it got twice.
             event = {"id": self._count, **event}
             self._events.append(event)
         self._buffer.write("event", event)
@@ -103,10 +102,9 @@ def _cut(text: str, limit: int) -> str:
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     """A row for each server: the configured ones in their order, then those that were added otherwise.
 
-    ``ready_since`` and ``retry_at``, also that of the ``standby``, are in seconds since the epoch, where `ServerStatus`
-    has the time that has passed or is left: they stay the same. ``cli_options`` are those with which a ``gaia mcp``
-    command finds the server, None if none can, because it is in no file. ``unusable`` says that its entry has to be
-    corrected first.
+    ``ready_since`` and ``retry_at``, also of the ``standby``, are in seconds since the epoch, because durations as in
+    `ServerStatus` would change all the time. ``cli_options`` are the options with which a ``gaia mcp`` command finds
+    the server; None if it is in no file. ``unusable`` says that its entry has an error.
     """
     known = {status.name: status for status in manager.status()}
     configured, problems = manager.config.get_entries(), manager.config.problems
@@ -127,7 +125,7 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
 
 
 def remote_statuses(known: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The same for servers that run elsewhere: ``is_remote`` says that they cannot be stopped or configured here."""
+    """The rows of servers that run elsewhere. ``is_remote`` says that they cannot be stopped or configured here."""
     return [{**_row(status), "cli_options": None, "unusable": False, "is_remote": True} for status in known]
 
 
@@ -142,7 +140,7 @@ def _row(status: ServerStatus) -> dict[str, Any]:
 
 
 def _moment(seconds: float | None) -> int | None:
-    """What is so many seconds from now, in seconds since the epoch."""
+    """The time in so many seconds, in seconds since the epoch."""
     return None if seconds is None else round(time.time() + seconds)
 
 
@@ -154,9 +152,9 @@ def _cli_options(config: MCPConfig, name: str) -> list[str] | None:
 
 
 def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]] | None = None) -> dict[str, Any] | None:
-    """Everything about one server; None if there is none of this name. ``stderr`` is None where there is none.
+    """Everything about one server; None if there is none of this name. ``stderr`` is None if there is none.
 
-    `rows` are those of the servers, if they are not the manager's `statuses`.
+    `rows` are the servers' rows, if they are not the manager's `statuses`.
     """
     row = next((row for row in (statuses(manager) if rows is None else rows) if row["name"] == name), None)
     if row is None:
@@ -177,8 +175,8 @@ def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]] | 
 
 
 def _tools(client: MCPClient) -> list[dict[str, Any]]:
-    """What is offered, in the server's order, and then the bare names of what is withheld, with the reason."""
-    # A server that restarts keeps its tools. One that has never listed any is not waited for.
+    """The offered tools in the server's order, then the names of withheld ones with the reason."""
+    # A restarting server keeps its tools. This does not wait for a server that has never listed any.
     offered = client.list_tools() if client.is_connected() or client.status.tool_count else []
     withheld = dict.fromkeys(client.denied_tools, "denied") | dict.fromkeys(client.blocked_tools, "not approved")
     rows: list[dict[str, Any]] = [
@@ -188,14 +186,14 @@ def _tools(client: MCPClient) -> list[dict[str, Any]]:
 
 
 _SECONDS = 1.0
-"""Between two questions."""
+"""Seconds between two requests for the status."""
 
 OnState = Callable[[str, str | None, str, int, str | None], None]
-"""Told a server, its old and its new state, its generation and the reason."""
+"""Called with a server, its old and its new state, its generation and the reason."""
 
 
 class GatewayWatch:
-    """Asks on a thread of its own, and keeps the servers of a manager equal to those of the gateway."""
+    """Reads a gateway's status on its own thread, and keeps the servers of a manager equal to the gateway's."""
 
     def __init__(
         self,
@@ -204,9 +202,9 @@ class GatewayWatch:
         manager: MCPClientManager,
         first: GatewayStatus,
     ) -> None:
-        """`fetch` asks the gateway, and raises an exception that says why it cannot; `first` is its first answer.
+        """`fetch` reads the gateway's status, or raises an exception with the reason; `first` is its first result.
 
-        `entry` is the configuration under which `manager` reaches a server of the gateway, by its name there.
+        `entry` returns the configuration with which `manager` reaches a server of the gateway, by its name there.
         """
         self._fetch = fetch
         self._entry = entry
@@ -219,7 +217,7 @@ class GatewayWatch:
         self._thread: threading.Thread | None = None
 
     def start(self, on_state: OnState) -> Callable[[], None]:
-        """Begin to ask. `on_state` is called on the thread. Returns a function that stops this."""
+        """Start to read. `on_state` is called on the thread. Returns a function that stops it."""
         for server in self._status.servers:
             on_state(server.name, None, server.state.value, server.generation, None)
         thread = self._thread = threading.Thread(target=self._run, args=(on_state,), name="gaia-gateway", daemon=True)
@@ -232,17 +230,17 @@ class GatewayWatch:
         return stop
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each server, as of a manager's servers."""
+        """A row for each server, as `statuses` has them."""
         with self._lock:
             return remote_statuses(self._status.servers)
 
     def document(self) -> dict[str, Any]:
-        """What the page shows of the gateway itself. ``problem`` says why it cannot be asked now."""
+        """What the page shows of the gateway itself. ``problem`` is the reason why it cannot be read now."""
         with self._lock:
             status, problem = self._status, self._problem
         found: dict[str, Any] = msgspec.to_builtins(status)
         del found["servers"]
-        # The page's clock goes on by itself.
+        # The page computes the running time itself.
         found["started"] = round(time.time() - found.pop("uptime"))
         for session in found["sessions"]:
             session["idle"] = round(session["idle"])

@@ -1,4 +1,4 @@
-"""The spans and log events of this process, kept in memory as far as the page shows them."""
+"""Keeps the spans and log events of this process in memory, as far as the page shows them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from gaia.telemetry.spans import running_readers
 _MAX_SPANS = 6000
 _MAX_SPANS_OF_A_TRACE = 300
 _MAX_BYTES = 64 * 1024 * 1024
-"""Of all spans."""
+"""Most bytes of all spans."""
 _MAX_CALLS = 300
 _MAX_LIVE = 2000
 _MAX_EVENTS = 50
-"""Of one span."""
+"""Most events of one span."""
 _MAX_ITEMS = 50
-"""Of one attribute that is a list."""
+"""Most items of an attribute that is a list."""
 _MAX_TEXT = 8 * 1024
-"""Characters of one attribute."""
+"""Most characters of one attribute."""
 SECONDS_AFTER_CALL = 0.5
-"""How long after a call its consequences, such as the loss of its server, are counted as its own."""
+"""Seconds after a call in which events, such as the loss of its server, count as its consequences."""
 
 
 class SpanStore(SpanProcessor):
@@ -41,12 +41,12 @@ class SpanStore(SpanProcessor):
     def __init__(self, buffer: UpdateBuffer) -> None:
         self._buffer = buffer
         self._lock = reentrant_lock()
-        """Owns everything below; held for a few operations on them only."""
+        """Owns everything below. Held for a few operations only."""
         self._closed = False
         self._live: dict[int, ReadableSpan] = {}
         self._traces: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
         self._count = 0
-        """Spans in all of them."""
+        """Number of spans in all traces."""
         self._size = 0
         """Bytes of these spans."""
         self._calls: deque[dict[str, Any]] = deque(maxlen=_MAX_CALLS)
@@ -57,7 +57,7 @@ class SpanStore(SpanProcessor):
         tracer_provider().add_span_processor(self)
 
     def close(self) -> None:
-        """Forget all spans, and ignore new ones: the SDK has no way to detach a processor."""
+        """Forget all spans, and ignore new ones: the SDK cannot detach a processor."""
         running_readers.discard(self)
         with self._lock:
             self._closed = True
@@ -92,15 +92,15 @@ class SpanStore(SpanProcessor):
             return list(self._calls)
 
     def running(self) -> list[dict[str, Any]]:
-        """The tool calls under way, oldest first."""
+        """The running tool calls, oldest first."""
         with self._lock:
             return [_row(_record(span)) for span in self._live.values() if self._is_whole_call(span)]
 
     def related(self, trace_id: str, span_id: str) -> list[dict[str, Any]]:
         """The spans of a call's trace by their start, then those of related traces.
 
-        Related are the traces that the call links to, and restarts of its server that began while it ran or right
-        after it. Spans under way are included. Empty if the call is not kept.
+        Related are the traces that the call links to, and restarts of its server that began during the call or right
+        after it. Open spans are included. Empty if the call is not kept.
         """
         with self._lock:
             kept = [span for spans in self._traces.values() for span in spans]
@@ -129,7 +129,6 @@ class SpanStore(SpanProcessor):
                 del self._traces[trace_id]
 
     def _forget(self, spans: deque[dict[str, Any]]) -> None:
-        """Forget the oldest span of a trace."""
         self._size -= value_size(spans.popleft())
         self._count -= 1
 
@@ -142,7 +141,6 @@ class SpanStore(SpanProcessor):
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
-    """The row of the call table for a tool call's span."""
     attributes = record["attributes"]
     running, failed = record["seconds"] is None, record["status"] == "error"
     return {
@@ -181,7 +179,6 @@ def _is_call(span: ReadableSpan) -> bool:
 
 
 def _record(span: ReadableSpan) -> dict[str, Any]:
-    """A span as JSON values."""
     started = span.start_time or 0
     return {
         "trace_id": trace.format_trace_id(_context(span).trace_id),
@@ -207,7 +204,7 @@ def _plain_mapping(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON values of bounded length."""
+    """A value cut to bounded length."""
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value)} characters)"
     if isinstance(value, (list, tuple)):
@@ -221,10 +218,10 @@ def _context(span: ReadableSpan) -> SpanContext:
 
 _MAX_RECORDS = 5000
 _MAX_LOG_BYTES = 32 * 1024 * 1024
-"""Of all records."""
+"""Most bytes of all records."""
 _MAX_LOG_TEXT = 4 * 1024
 _MAX_SHOWN = 500
-"""Events for one call."""
+"""Most events that are shown for one call."""
 
 
 class LogStore(logging.Handler):
@@ -240,7 +237,7 @@ class LogStore(logging.Handler):
         self._level_before: int | None = None
 
     def attach(self, level: int | None) -> None:
-        """Keep the events from now on. `level` is set on gaia's logger until `detach`; None leaves it as it is."""
+        """Keep the events from now on. `level` is set on gaia's logger until `detach`; None leaves it unchanged."""
         logger = logging.getLogger("gaia")
         if level is not None:
             self._level_before = logger.level
@@ -269,7 +266,7 @@ class LogStore(logging.Handler):
     def of_traces(
         self, traces: Set[str], server: str | None, began: float, ended: float | None
     ) -> list[dict[str, Any]]:
-        """The events of these traces, and those about the server in that time that have no trace.
+        """The events of these traces, and events about the server in that time without a trace.
 
         `began` and `ended` are in seconds since the epoch; `ended` is None while the call runs.
         """

@@ -74,7 +74,7 @@ class LoopWork:
 
     def run_soon(self, task: Task) -> None:
         """Run `task` now if this is a turn of the loop, and otherwise soon."""
-        if asyncio._get_running_loop() is self._loop():
+        if self.is_current():
             task()
         else:
             self.post(task)

@@ -1,1 +1,10 @@
-"""What serving an agent needs in any protocol: loading it, running it on threads, and a guarded HTTP server."""
+"""Serving over HTTP, for the gateway, the dashboard and agents: nothing here knows the protocol of the messages.
+
+`http` starts a guarded server with the `options` of the command line: `guards` check hosts, origins, tokens and sizes.
+`http_protocol` is one connection, `connections` bounds all of them, `responses` writes answers without a task.
+`service_manager` reports to the service manager; `loading` and `threads` are for serving an agent; `descriptors` takes
+standard input and output for a protocol.
+
+Invariants: a server that other machines can reach has access control. Each client has a bounded number of connections,
+a bounded time for its request, and bounded unread data. Responses keep the order of the requests.
+"""

@@ -1,4 +1,4 @@
-"""`Connections`: how many connections an HTTP server has, which of them makes room for another one, and their turns."""
+"""`Connections`: the connections of an HTTP server: how many, which one makes room for another, and their turns."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from typing import Protocol
 from gaia.serving.options import HttpOptions
 
 STALLED_SECONDS = 30.0
-"""How long a client may take nothing at all of a response that no longer fits the buffers."""
+"""Seconds for which a client may read nothing of a response that no longer fits the buffers."""
 
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 
 _SWEEP_SECONDS = 1.0
 _IDLE_SECONDS = 75.0
-"""How long a connection without any request is kept."""
+"""Seconds for which a connection without any request is kept."""
 
 _RESERVE = 32
-"""Connections beyond the limit, for probes alone. With more, the oldest is dropped: probes send a request at once."""
+"""Connections beyond the limit, for probes only. The oldest of more is dropped: probes send their request at once."""
 
 
 class Waiting(Enum):
     """What the server waits for on a connection."""
 
     NOTHING = "nothing"
-    """There is no request."""
+    """No request has begun."""
     HEAD = "head"
     BODY = "body"
     APPLICATION = "application"
 
 
 class Connection(Protocol):
-    """What `Connections` asks of a connection."""
+    """The methods of a connection that `Connections` uses."""
 
     loop: asyncio.AbstractEventLoop
     waiting: Waiting
     group: Hashable
-    """Whose connection it is: the client's name, once `Connections.identify` was called; before that the address that
-    it comes from, or None behind a proxy."""
+    """The owner of the connection: the client's name once `Connections.identify` was called; before, the address, or
+    None behind a proxy."""
 
     @property
     def unread(self) -> int:
-        """Bytes of responses that the client has not taken."""
+        """Bytes of responses that the client has not read."""
 
     def go_on(self) -> None:
-        """Answer some of the requests that wait."""
+        """Answer some of the waiting requests."""
 
     def look(self, now: float, seconds: float | None) -> None:
-        """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
+        """Close the connection if the client is too slow. It may take `seconds`; None: unlimited."""
 
     def drop(self) -> None:
-        """Close the connection without waiting for what is still to be written."""
+        """Close the connection without writing the rest."""
 
 
 class Connections:
-    """Those of one server, looked at at intervals. For its event loop."""
+    """The connections of one server, checked at intervals. For its event loop."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._most = options.max_connections
@@ -68,19 +68,19 @@ class Connections:
             Waiting.BODY: options.body_timeout,
         }
         self.open: dict[Connection, None] = {}
-        """The oldest first."""
+        """Oldest first."""
         self.counts: Counter[Hashable] = Counter()
-        """How many each group has."""
+        """Number of connections of each group."""
         self.reserve: dict[Connection, None] = {}
-        """Connections that found no room, and may only ask how the server is."""
+        """Connections beyond the limit, which may only send probes."""
         self.stalled: dict[Connection, None] = {}
-        """Those whose client does not read as fast as it is answered."""
+        """Connections whose client reads more slowly than it is answered."""
         self._timer: asyncio.TimerHandle | None = None
         self._turns: deque[Connection] = deque()
-        """Connections with more requests than are answered at once. Each turn of the loop lets one of them go on."""
+        """Connections with more requests than are answered at once. Each turn of the loop continues one of them."""
 
     def go_on_later(self, connection: Connection) -> None:
-        """Have it go on in a later turn of the loop, after the others that are to."""
+        """Continue a connection in a later turn of the loop, after the others in the queue."""
         self._turns.append(connection)
         if len(self._turns) == 1:
             connection.loop.call_soon(self._next_turn)
@@ -92,10 +92,12 @@ class Connections:
         connection.go_on()
 
     def add(self, connection: Connection) -> bool:
-        """False if there is no room, because all connections have complete requests: it is in the reserve then.
+        """Add a connection.
 
-        Otherwise one without a complete request makes room, of the group that has the most connections. Connections of
-        one address that have not said yet which client they belong to have a quarter of the places.
+        False if there is no room, because all connections have complete requests; it is then in the reserve.
+
+        To make room, a connection without a complete request is dropped, of the group with the most connections.
+        Connections of one address that no client was identified for may take a quarter of the places.
         """
         if connection.group is not None and self.counts[connection.group] >= max(1, self._most // 4):
             same = (each for each in self.open if each.group == connection.group)
@@ -123,9 +125,12 @@ class Connections:
         return False
 
     def identify(self, connection: Connection, client: Hashable, most: int | None) -> int | None:
-        """Count the connection for this client. Returns None, or how many the client has if it must not have more.
+        """Count the connection for this client.
 
-        It may have `most`; None is half of all places. A connection of the client without a request makes room.
+        Returns None, or the client's number of connections if it may have no more.
+
+        The client may have `most`; None is half of all places. To make room, its connection without a request is
+        dropped.
         """
         if connection.group == client or connection not in self.open:
             return None
@@ -142,12 +147,12 @@ class Connections:
         return None
 
     def unread_of(self, group: Hashable) -> int:
-        """Bytes of responses that wait for a client, on all of its connections."""
-        # Seldom any.
+        """Bytes of responses that a client has not read, on all its connections."""
+        # Usually no connection is stalled.
         return sum(each.unread for each in self.stalled if each.group == group) if self.stalled else 0
 
     def remove(self, connection: Connection) -> None:
-        """It is closed. Harmless if it was removed already."""
+        """Forget a closed connection. May be repeated."""
         if connection in self.open:
             del self.open[connection]
             self._count_less(connection.group)
@@ -163,7 +168,7 @@ class Connections:
             del self.counts[group]
 
     def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        # One timer for all: setting one for each step of each request would take longer than reading it.
+        # One timer for all: setting one for each step of a request takes longer than reading the request.
         self._timer = loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:

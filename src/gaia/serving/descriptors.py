@@ -1,4 +1,4 @@
-"""Standard input and output for a protocol alone."""
+"""Reserves standard input and output for a protocol."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 def take_descriptors() -> tuple[int, int]:
     """Private copies of descriptors 0 and 1, which children do not inherit.
 
-    Descriptor 1 is pointed at standard error, descriptor 0 at nothing. So what the program, a library in C or a child
-    process prints or reads never meets the protocol.
+    Descriptor 1 then leads to standard error, and descriptor 0 to nothing. So prints and reads of the program, of C
+    libraries and of child processes cannot disturb the protocol.
     """
     sys.stdout.flush()
     incoming, outgoing = os.dup(0), os.dup(1)
@@ -20,7 +20,7 @@ def take_descriptors() -> tuple[int, int]:
     try:
         os.dup2(2, 1)
     except OSError:
-        # Started without a standard error.
+        # The process has no standard error.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)

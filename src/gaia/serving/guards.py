@@ -1,6 +1,6 @@
-"""`Guard`: the checks that every HTTP request must pass before it reaches an agent.
+"""`Guard`: the checks of every HTTP request before it reaches an agent.
 
-Written as plain ASGI middleware, because it also has to count the bytes of bodies without a Content-Length.
+It is plain ASGI middleware, because it also counts the bytes of bodies without a Content-Length.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 Headers = Sequence[tuple[bytes, bytes]]
-"""Of a request or a response; names in lower case."""
+"""Of a request or a response. Names are in lower case."""
 
 HEALTH = "/health"
 
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 32 * 1024
 _ONCE = frozenset((b"host", b"origin", b"authorization", b"content-type", b"content-length"))
-"""Headers that count; besides those of the protocol, whose names begin with ``mcp-``."""
+"""Headers that may occur once only, besides those of the protocol, whose names begin with ``mcp-``."""
 _HOSTS = 16
-"""Values of the header Host of which the guard remembers whether they are allowed."""
+"""Most values of the header Host for which the result is cached."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Refused(NamedTuple):
-    """A request that is answered by the guard."""
+    """A request that the guard refuses."""
 
     status: int
     message: str
@@ -47,17 +47,18 @@ class Refused(NamedTuple):
 
 
 class Guard:
-    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), other bodies than JSON (415), too many bytes.
+    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), and bodies not in JSON (415) or too large.
 
     The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding. Bodies
-    have to be JSON because a browser sends others, such as text/plain, without asking the server first.
-    ``/health`` is answered here, and needs no token; neither do `open_paths`.
+    must be JSON, because a browser sends other types, such as text/plain, without asking the server first.
+
+    The guard itself answers ``/health``, which needs no token; neither do `open_paths`.
     """
 
     def __init__(self, app: App, options: HttpOptions, open_paths: frozenset[str] = frozenset()) -> None:
         self._app = app
         self._options = options
-        # Parsing a URL takes as long as all other checks, and clients send one of a few values.
+        # Parsing a URL takes as long as all other checks, and clients send few different values.
         self._allows_host = functools.lru_cache(_HOSTS)(options.allows_host)
         self._open_paths = open_paths
 
@@ -77,11 +78,11 @@ class Guard:
     def refusal(self, method: str, path: str, given: Sequence[tuple[bytes, bytes]]) -> Refused | None:
         """Why a request with these headers is refused before its body is read; None if it is not."""
         headers = {name.lower(): value for name, value in given}
-        # What is there twice is missing among the keys.
+        # A repeated header makes the dictionary shorter.
         if len(headers) < len(given) and (twice := repeated(given)) is not None:
             return twice
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # A proxy in front may have taken another end of the body for true (RFC 9112, section 6.1).
+            # A proxy in front may have chosen the other end of the body (RFC 9112, section 6.1).
             text = "A request may have Content-Length or Transfer-Encoding"
             return Refused(400, text, ((b"connection", b"close"),))
         host = _text(headers.get(b"host"))
@@ -100,7 +101,6 @@ class Guard:
         return self.too_large(_declared_length(headers))
 
     def too_large(self, size: int) -> Refused | None:
-        """Why a body of so many bytes is refused; None if it is not."""
         if size <= self._options.max_body:
             return None
         return Refused(413, f"The body is larger than {self._options.max_body} bytes")
@@ -141,15 +141,15 @@ class Guard:
         try:
             await self._app(scope, counted, watched)
         except Exception:
-            # Applications differ in what they do about a disconnected client; this one has its response already.
+            # Applications react differently to a disconnected client. This client has its response already.
             if not refused:
                 raise
 
 
 def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-    """Why a request is refused that has a header twice of which one value is looked at; None if it has none.
+    """Why a request with a repeated header is refused; None if no checked header is repeated.
 
-    A proxy in front may have looked at the other value.
+    A proxy in front may have used the other value.
     """
     seen: set[bytes] = set()
     for given, _ in headers:
@@ -162,7 +162,7 @@ def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return once the client of a request, whose body has been read, has gone."""
+    """Return once the client has gone. The body of its request must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -180,7 +180,7 @@ def _is_json(content_type: bytes) -> bool:
 
 def _declared_length(headers: dict[bytes, bytes]) -> int:
     declared = headers.get(b"content-length", b"0")
-    # The HTTP server itself refuses what is not a number.
+    # The HTTP server itself refuses other values.
     return int(declared) if declared.isdigit() else 0
 
 
@@ -210,17 +210,20 @@ class ClientAddress:
         self._networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
 
     def trusts(self, peer: str | None) -> bool:
-        """Whether what `peer` says of its clients counts."""
+        """Whether `peer` is a trusted proxy."""
         if not self._networks or peer is None:
             return False
         found = _address(peer)
         return found is not None and any(found in network for network in self._networks)
 
     def behind(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
-        """Whose request it is that `peer`, a trusted proxy, has passed on. Names of `headers` are in lower case.
+        """The address of the client whose request `peer`, a trusted proxy, has forwarded.
 
-        Each proxy appends the address that it was reached from, so the client is the last one that is no trusted proxy.
-        What stands before that address, anybody may have written. What is no address was hidden by the proxy behind it.
+        Names of `headers` are in lower case.
+
+        Each proxy appends the address of its own client. So the client is the last address that is no trusted proxy;
+        anybody may have written the entries before it. If an entry is no address, the proxy that wrote it counts as the
+        client.
         """
         client = peer
         given = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
@@ -235,7 +238,7 @@ class ClientAddress:
 
 
 def _address(text: str) -> _Address | None:
-    """Some proxies append the port."""
+    """The address in an entry, without a port, which some proxies append. None if it is no address."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -252,7 +255,7 @@ _EXPOSED = ("mcp-session-id", "mcp-protocol-version")
 
 
 class Cors:
-    """Immutable."""
+    """The CORS headers for allowed origins. Immutable."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = tuple(origins)
@@ -261,18 +264,17 @@ class Cors:
 
     @property
     def is_on(self) -> bool:
-        """Whether any origin is allowed."""
         return bool(self._origins)
 
     def headers(self, request: Mapping[bytes, bytes]) -> Headers:
-        """What is added to the response to a request with these headers, whose names are in lower case."""
+        """The headers to add to the response. `request` has the request's headers, names in lower case."""
         origin = request.get(b"origin")
         if origin is None or origin not in self._allowed:
             return ()
         return ((b"access-control-allow-origin", origin), self._expose, (b"vary", b"Origin"))
 
     def around(self, app: Any) -> Any:
-        """The same for an ASGI application; also answers what browsers ask before some requests."""
+        """Wrap an ASGI application: add the headers, and answer preflight requests of browsers."""
         if not self._origins:
             return app
         from starlette.middleware.cors import CORSMiddleware

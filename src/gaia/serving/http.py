@@ -19,30 +19,30 @@ from gaia.serving.options import HttpOptions
 from gaia.serving.responses import RequestHandler
 
 _STOP_SECONDS = 5.0
-"""What the server needs to stop after its requests have ended."""
+"""Seconds that the server may take to stop after its requests have ended."""
 
 
 class _Server(uvicorn.Server):
-    """Returns on SIGTERM and SIGINT, so that its callers clean up and the exit code is 0.
+    """Returns on SIGTERM and SIGINT, so that callers clean up and the exit code is 0.
 
     uvicorn itself raises the signal again at the end, which kills the process.
     """
 
     catching: Callable[[], None] | None = None
-    """Called once signals are caught."""
+    """Called once signals are handled."""
     stopping: Callable[[], None] | None = None
 
     delay = 0.0
-    """Seconds from the first signal until nothing more is accepted; a second signal ends them."""
+    """Seconds between the first signal and the end of accepting requests. A second signal ends the delay."""
     told: Callable[[], None] | None = None
     """Called at the first signal; `stopping` is called after the delay."""
     _is_told = False
     _delayed: asyncio.TimerHandle | None = None
     _is_stopping = False
     grace = 0.0
-    """Seconds that the server may go on listening for the clients of requests that are under way."""
+    """Seconds for which the server keeps listening for clients of open requests."""
     _under_way: frozenset[object] = frozenset()
-    """What was under way when the server began to stop."""
+    """The requests that were open when the server began to stop."""
     _stop_by = 0.0
     """The end of `grace`; a reading of the loop's clock."""
 
@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
             self._delayed = asyncio.get_running_loop().call_later(self.delay, self._begin_to_stop, sig, frame)
             return
         if self._delayed is not None:
-            # Otherwise it would count as one more signal, which ends the server at once.
+            # Otherwise the timer would count as one more signal, which ends the server at once.
             self._delayed.cancel()
         self._begin_to_stop(sig, frame)
 
@@ -70,19 +70,19 @@ class _Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Listen until what was under way has ended: its clients may need another connection, and give up without."""
+        """Listen until the open requests have ended: their clients may need another connection."""
         if self._is_stopping and not self.should_exit:
             left = self._stop_by - asyncio.get_running_loop().time()
             if left <= 0 or self._under_way.isdisjoint(self._requests()):
                 self.config.timeout_graceful_shutdown = max(1, round(left))
                 self.should_exit = True
                 if self.stopping is not None:
-                    # For streams that have been opened meanwhile.
+                    # End streams that were opened meanwhile.
                     self.stopping()
         return await super().on_tick(counter)
 
     def _requests(self) -> Iterator[object]:
-        """Those under way, by what is there for as long as they are."""
+        """The open requests, each as an object that exists as long as the request."""
         yield from self.server_state.tasks
         for connection in self.server_state.connections:
             responder = getattr(connection, "responder", None)
@@ -105,9 +105,9 @@ class _Server(uvicorn.Server):
 
 
 class BackgroundServer:
-    """Serves `app` on a thread of its own until `stop`, which calls `stopping` to end requests that have no end.
+    """Serves `app` on its own thread until `stop`, which calls `stopping` to end requests that would not end.
 
-    Raises `UnsafeOptions`, and OSError if it cannot listen at the address. Accepts connections from the beginning.
+    Raises `UnsafeOptions`, and OSError if it cannot listen at the address. Accepts connections at once.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class BackgroundServer:
         self._listener = _listen(options)
         self._stopping = stopping
         self._stop_timeout = options.shutdown_grace + _STOP_SECONDS
-        # It catches no signals, because uvicorn does so in the main thread only.
+        # Without signals: uvicorn handles them in the main thread only.
         self._server = uvicorn.Server(_configuration(app, options, open_paths))
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._server.serve(sockets=[self._listener])), name=name, daemon=True
@@ -135,7 +135,7 @@ class BackgroundServer:
         return _url(self._listener)
 
     def stop(self) -> None:
-        """Stop listening; requests have `options.shutdown_grace` seconds to end."""
+        """Stop listening. Requests have `options.shutdown_grace` seconds to end."""
         self._stopping()
         self._server.should_exit = True
         self._thread.join(self._stop_timeout)
@@ -154,11 +154,13 @@ def run_http(
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
-    That is `options.shutdown_delay` seconds after the first signal, at which `told` is called, or at the second one.
-    Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
-    `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this uses
-    ``uvloop`` if that is installed. With `direct`, connections are accepted until the requests
-    are over that were under way; then `stopping` is called again.
+    `told` is called at the first signal. `stopping` is called `options.shutdown_delay` seconds later, or at the second
+    signal; it ends requests that would not end. Requests then have `options.shutdown_grace` seconds. Requests for
+    `open_paths` need no token.
+
+    Requests that `direct` takes do not go through `app`, but pass the same checks; ``uvloop`` is used if it is
+    installed. With `direct`, connections are accepted until the open requests have ended. Then `stopping` is called
+    again.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
@@ -166,7 +168,7 @@ def run_http(
     with _listen(options) as listener:
         server = _Server(_configuration(app, options, open_paths, direct))
         if started is not None:
-            # The operating system queues connections already. A program that reads the URL may send a signal at once.
+            # The operating system already queues connections. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
         server.told = told
@@ -182,14 +184,14 @@ def run_http(
 def _listen(options: HttpOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.create_server((options.host.strip("[]"), options.port), family=family)
-    # Accepted connections inherit it. asyncio sets it only on sockets that it has made itself, and without it each
-    # response on a kept-alive connection waits some 40 ms for the client's acknowledgement of its headers.
+    # Accepted connections inherit the option. asyncio sets it only on sockets it made itself. Without it, each response
+    # on a kept-alive connection waits some 40 ms for the client's acknowledgement of its headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes an event loop of uvloop, which takes two thirds of the time for a call; None if it is not there."""
+    """A factory of uvloop's event loops, which need two thirds of the time for a call; None without uvloop."""
     try:
         import uvloop
     except ImportError:
@@ -210,9 +212,9 @@ def _configuration(
         server_header=False,
         timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
         http=http_protocol(options, guard, direct),
-        # With `direct`, what proxies say counts for those that are trusted.
+        # With `direct`, only headers of trusted proxies count.
         proxy_headers=direct is None,
-        # A WebSocket would pass by the guard and the bounds.
+        # A WebSocket would bypass the guard and the bounds.
         ws="none",
     )
 

@@ -1,8 +1,8 @@
-"""`HttpProtocol`: the connections of all HTTP servers of gaia, with bounds on what a client may take and how long.
+"""`HttpProtocol`: the connections of all HTTP servers of gaia, with bounds on a client's time and memory.
 
-uvicorn's own protocol reads the requests. With a `RequestHandler`, those that it takes go there as soon as they are
-complete, and are answered by callbacks. All others take the usual way, through ASGI: a task and its messages, which
-take three times as long as all the rest of a call through a gateway.
+uvicorn's own protocol parses the requests. A `RequestHandler` gets its requests as soon as they are complete, and
+answers by callbacks. All others go through ASGI, which needs a task and messages: these take three times as long as the
+rest of a call through a gateway.
 """
 
 from __future__ import annotations
@@ -27,36 +27,34 @@ from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, HttpRespo
 logger = get_logger(__name__)
 
 _MAX_WAITING = 16
-"""Requests of one connection that wait for the answers to earlier ones; more are not read."""
+"""Most requests of one connection that wait for earlier answers. Further ones are not read."""
 
 _MAX_AT_ONCE = 4
-"""Requests of one connection that are answered in one turn of the loop. Thousands may come in one piece."""
+"""Most requests of one connection that are answered in one turn of the loop. Thousands may arrive in one piece."""
 
 _PIECE = 4096
-"""Bytes that are parsed before it is looked at whether the requests in them have to wait. The loop reads far more at
-once, in which there may be thousands of requests."""
+"""Bytes that are parsed before the next check for waiting requests. The loop reads far more at once, with perhaps
+thousands of requests in it."""
 
 _LARGE = 64 * 1024
-"""Bytes of the body of a request that waits; after such a one, no more are read."""
+"""Bytes. After a waiting request with a larger body, no further requests are read."""
 
 _MAX_UNFINISHED = 64 * 1024
-"""Bytes that belong to no complete head, and to no part of a body either."""
+"""Most bytes that belong neither to a complete head nor to a body."""
 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class _Complete(NamedTuple):
-    """One complete request."""
-
     request: HttpRequest
     keeps_alive: bool
     held: list[Callable[[], None]]
-    """To be called once it is over."""
+    """Functions to call once the request has ended."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. Drops a client that is too slow with a request, or with reading the response."""
+    """One connection. It closes if the client is too slow with a request or with reading the response."""
 
     def __init__(
         self,
@@ -74,49 +72,49 @@ class HttpProtocol(HttpToolsProtocol):
         self._address: str | None = None
         """The IP address of the client whose request is being read."""
         self._proxy: str | None = None
-        """The address of the other end, if that is a proxy whose word counts."""
+        """The address of the other end, if it is a trusted proxy."""
         self.waiting = Waiting.NOTHING
         self.since = 0.0
-        """When what the connection waits for began; a reading of the loop's clock."""
+        """Start of the current state in `waiting`; a reading of the loop's clock."""
         self._handler = handler
         self._guard = guard
         self._others = connections
         self.group: Hashable = None
         self._is_reserve = False
-        """There are too many connections, and this one may only ask how the server is."""
+        """Whether the connection is beyond the limit, and may only send probes."""
         self._held: list[Callable[[], None]] = []
-        """Of the request that is being read."""
+        """Functions to call at the end of the request that is being read."""
         self._stalled_since: float | None = None
-        """Since when the client has taken nothing of a response that does not fit the buffers."""
+        """Time since which the client has read nothing of a response that does not fit the buffers; None if it fits."""
         self._written = 0
-        """Bytes of responses in all."""
+        """Bytes of responses so far."""
         self._taken = 0
-        """Of these, what the client had taken when that was last looked at."""
+        """Bytes that the client had read at the last check."""
         self._reads_no_more = False
-        """The connection ends with the answers to the requests that are there."""
+        """Whether the connection ends after the answers to the requests that were read."""
         self._is_direct = False
-        """The request that is being read goes to the handler."""
+        """Whether the request that is being read goes to the handler."""
         self._path = ""
         self._head: list[tuple[bytes, bytes]] = []
-        """Its headers."""
+        """Headers of the request that is being read."""
         self._body: bytes | bytearray = b""
         self._unfinished = 0
-        """Bytes since the head has begun, or since the last part of the body."""
+        """Bytes since the start of the head, or since the last part of the body."""
         self._is_refused = False
         self._keeps_alive = True
         self._passed: tuple[str, str, list[tuple[bytes, bytes]]] | None = None
-        """Method, path and headers of the last request that the guard let pass. Many clients repeat all of them."""
+        """Method, path and headers of the last request that passed the guard. Many clients repeat all of them."""
         self.responder: HttpResponder | None = None
-        """Of the request that is being answered."""
+        """The response that is being written."""
         self._queue: deque[_Complete] = deque()
-        """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
+        """Complete requests that wait for an earlier answer, or for room for their own."""
         self._rest = memoryview(b"")
-        """What has come and is not parsed: too many requests wait."""
+        """Received bytes that are not parsed, because too many requests wait."""
         self._has_paused = False
-        """Whether nothing is read because of them."""
+        """Whether reading is paused because too many requests wait."""
         self._is_answering = False
         self._answered_at_once = 0
-        """Requests that were handed over since `go_on` ran. The last that may be handed over asks for a turn."""
+        """Requests handled since `go_on` ran. The last permitted one asks for another turn."""
 
     # The connection.
 
@@ -126,7 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._address = None if self.client is None else self.client[0]
         self._proxy = self._address if self._proxies.trusts(self._address) else None
         if self._handler is not None and self._proxy is None and self._address is not None:
-            # Without a handler, clients are not told apart.
+            # Without a handler, clients are not distinguished.
             self.group = (self._address,)
         self._is_reserve = not self._others.add(self)
 
@@ -146,7 +144,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._take(memoryview(bytes(self._rest) + data) if self._rest else memoryview(data))
 
     def _take(self, data: memoryview) -> None:
-        """Parse what has come, until too many requests wait."""
+        """Parse received bytes until too many requests wait."""
         self._rest = data[:0]
         while data and not (self._reads_no_more or self.transport.is_closing()):
             if self._is_full():
@@ -157,7 +155,7 @@ class HttpProtocol(HttpToolsProtocol):
             data = data[size:]
 
     def _piece(self) -> int:
-        """How many bytes are parsed next: all that a body has yet to get, in which there is no further request."""
+        """Number of bytes to parse next: the rest of a body, or a piece that may contain requests."""
         declared = dict(self._head).get(b"content-length", b"") if self.waiting is Waiting.BODY else b""
         return max(_PIECE, int(declared) - len(self._body)) if declared.isdigit() else _PIECE
 
@@ -180,8 +178,8 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
-                # The client offers another protocol, such as Java's clients HTTP/2. The parser would take the body for
-                # the first bytes of that.
+                # The client offers another protocol, as Java's clients offer HTTP/2. The parser would read the body as
+                # the first bytes of that protocol.
                 if self.parser.get_method() == b"CONNECT":
                     raise httptools.HttpParserError from None
                 rest = rest[upgrade.args[0] :]
@@ -213,14 +211,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def shutdown(self) -> None:
-        """The server stops: what is under way is finished."""
+        """Stop the connection once its open request has ended."""
         if self.responder is not None:
             self.responder.keeps_alive = False
         else:
             super().shutdown()
 
     def look(self, now: float, seconds: float | None) -> None:
-        """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
+        """Close the connection if the client is too slow. It may take `seconds`; None: unlimited."""
         if self._stalled_since is not None:
             taken = self._written - self.transport.get_write_buffer_size()
             if taken != self._taken:
@@ -229,7 +227,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.drop()
                 return
         if self._has_paused:
-            # The client may have sent more.
+            # The client may have sent more, which was not read.
             self.since = now
         elif seconds is not None and now - self.since > seconds:
             if self._is_free():
@@ -237,7 +235,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
 
     def _end_with(self, response: bytes) -> None:
-        """Close the connection, with this response, or after those to earlier requests."""
+        """Close the connection with this response, or after the responses to earlier requests."""
         if not self._is_free():
             self._read_no_more()
             return
@@ -245,7 +243,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _read_no_more(self) -> None:
-        """Close the connection after the answers to earlier requests. The client sends the others on another one."""
+        """Close the connection after the answers to earlier requests. The client sends others on a new connection."""
         self._is_direct = self._is_refused = self._reads_no_more = True
         self.flow.pause_reading()
         self.waiting = Waiting.APPLICATION
@@ -265,7 +263,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def unread(self) -> int:
-        """Bytes of responses that the client has not taken."""
+        """Bytes of responses that the client has not read."""
         return self.transport.get_write_buffer_size()
 
     @property
@@ -277,15 +275,15 @@ class HttpProtocol(HttpToolsProtocol):
         return self._others.identify(self, client, most)
 
     def unread_of_client(self) -> int:
-        """The same, on all connections of this client."""
+        """Bytes that this client has not read, on all its connections."""
         return self._others.unread_of(self.group)
 
     def drop(self) -> None:
-        """Close the connection without waiting for what is still to be written."""
+        """Close the connection without writing the rest."""
         self._others.remove(self)
         self.transport.abort()
 
-    # One request. The parser calls these.
+    # One request. The parser calls these methods.
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -296,10 +294,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
-            # It is read again, see `_parse`.
+            # The request is parsed again, see `_parse`.
             return
         if self._reads_no_more or self.transport.is_closing():
-            # It came together with a request that ends the connection.
+            # The request came together with one that ends the connection.
             self._is_direct = self._is_refused = True
             return
         method = self.parser.get_method()
@@ -311,14 +309,14 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_direct = self._is_refused = True
             self._end_with(FULL)
             return
-        # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS alone.
+        # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS only.
         takes = handler is not None and method != b"OPTIONS" and handler.takes(path)
         self._is_direct = takes and self.parser.get_http_version() == "1.1"
-        # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
+        # Trailers come after the body, when the headers were already checked. They go into a list that is not read.
         self._head, self.headers = self.headers, []
         if self._proxy is not None:
             self._address = self._proxies.behind(self._proxy, self._head)
-            # For the usual way.
+            # For requests that go through ASGI.
             self.client = (self._address, 0)
         if not self._is_direct:
             self._take_usual_way()
@@ -340,7 +338,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._body = body
             else:
                 if isinstance(self._body, bytes):
-                    # Bodies may come in many small parts, each of which would have all copied.
+                    # A body may come in many small parts. Appending each to `bytes` would copy everything.
                     self._body = bytearray(self._body)
                 self._body += body
             size = len(self._body)
@@ -368,7 +366,6 @@ class HttpProtocol(HttpToolsProtocol):
                     self.flow.pause_reading()
 
     def _request(self, body: bytes) -> HttpRequest:
-        """The request that is being read."""
         method = self.parser.get_method().decode("ascii")
         return HttpRequest(method, self._path, dict(self._head), body, self._address)
 
@@ -377,41 +374,42 @@ class HttpProtocol(HttpToolsProtocol):
         return self._handler
 
     def on_response_complete(self) -> None:
-        """The usual way has come to its end."""
+        """A request that went through ASGI has its response."""
         super().on_response_complete()
         self._unset_keepalive_if_required()
         self._wait_for_request()
         self._next()
 
     def _may_answer(self) -> bool:
-        """Whether the next request may be answered: there is room for its response, and none that comes before it.
+        """Whether the next request may be answered now.
 
-        Not if so many were answered in this turn of the loop; then `go_on` comes.
+        Not while an earlier response is open, nor while its own has no room, nor after `_MAX_AT_ONCE` requests in this
+        turn of the loop: then `go_on` continues.
         """
         if self._answered_at_once >= _MAX_AT_ONCE:
             return False
         return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
     def _is_full(self) -> bool:
-        """Whether so much waits that nothing more is read."""
+        """Whether so much waits that reading must pause."""
         return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1].request.body) > _LARGE)
 
     def _is_free(self) -> bool:
-        """Whether what is written now is the response to the request that is being read."""
+        """Whether bytes written now are part of the response to the request that is being read."""
         if self.responder is not None or self._queue:
             return False
-        # An application has not answered yet if it has not got the whole body.
+        # An application has not answered if it has neither the whole body nor begun a response.
         return not self._is_on_usual_way() or (self.cycle.more_body and not self.cycle.response_started)
 
     def _is_on_usual_way(self) -> bool:
-        """Whether the usual way has not come to its end yet."""
-        # Before the first request there is no cycle, which the base class does not say.
+        """Whether a request that goes through ASGI is open."""
+        # Before the first request there is no cycle, contrary to the type in the base class.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def _take_usual_way(self) -> None:
         if self.responder is not None or self._queue:
-            # Answers have to come in the order of the requests, which only one of the two ways can see to.
+            # Answers must have the order of the requests. Two ways at once could not keep it.
             self._read_no_more()
             return
         url, expects = self.url, self.expect_100_continue
@@ -423,7 +421,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers = []
 
     def _refusal(self, method: str, path: str) -> Refused | None:
-        """What the guard says. It is not asked again about the head that it let pass on this connection just before."""
+        """Ask the guard about the request, unless the last request on this connection had the same head."""
         head = (method, path, self._head)
         if head == self._passed:
             return None
@@ -433,7 +431,7 @@ class HttpProtocol(HttpToolsProtocol):
         return refused
 
     def _refuse(self, refused: Refused) -> None:
-        """Answer before the request is complete; what is still to come of it is not looked at."""
+        """Answer before the request is complete. The rest of it is ignored."""
         self._is_refused, self._body = True, b""
         release(self._held)
         if self._is_free():
@@ -461,7 +459,6 @@ class HttpProtocol(HttpToolsProtocol):
             responder.finish(500, JSON, b'{"error":{"message":"internal error"}}')
 
     def answered(self, *, keeps_alive: bool) -> None:
-        """The response is complete."""
         self.responder = None
         self.server_state.total_requests += 1
         if not keeps_alive:
@@ -471,19 +468,19 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def _wait_for_request(self) -> None:
-        """A response is complete. If no further request has begun, the connection waits for one."""
+        """Wait for a request, if no further one has begun."""
         if self.waiting is Waiting.APPLICATION:
             self.waiting, self.since = Waiting.NOTHING, self.loop.time()
 
     def go_on(self) -> None:
-        """Answer some more requests: another turn of the loop has begun."""
+        """Answer some more requests in another turn of the loop."""
         self._answered_at_once = 0
         self._next()
 
     def _next(self) -> None:
-        """Answer what waits, as far as that may be."""
+        """Answer waiting requests, as far as possible."""
         if self._is_answering:
-            # A response that is there at once comes back here, and many in a row would be too deep.
+            # An immediate response leads back here. Without this check, many in a row would recurse too deeply.
             return
         self._is_answering = True
         try:
@@ -503,7 +500,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def http_protocol(options: HttpOptions, guard: Guard, handler: RequestHandler | None = None) -> type[asyncio.Protocol]:
-    """What uvicorn makes its connections with: it calls it like a class, and makes no other use of it."""
+    """A factory of connections for uvicorn, which only calls it."""
     made: Callable[..., HttpProtocol] = functools.partial(
         HttpProtocol,
         handler=handler,

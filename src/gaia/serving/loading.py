@@ -1,4 +1,4 @@
-"""Loads an agent by a text such as ``package.module:AgentClass``; checks that the packages for serving are there."""
+"""Loads an agent by a text such as ``package.module:AgentClass``; checks that packages are installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AgentT = TypeVar("AgentT")
 
 
 class AgentNotLoaded(Exception):
-    """The text names no agent that can be served; the message says why."""
+    """The text names no agent that can be served. The message says why."""
 
 
 def load_agent(target: str, base: type[AgentT]) -> AgentT:
@@ -45,11 +45,11 @@ def load_agent(target: str, base: type[AgentT]) -> AgentT:
 
 
 class ServingUnavailable(ImportError):
-    """A package of an extra is missing, or of a version that cannot be used; the message says how to install it."""
+    """A package of an extra is missing, or its version is unusable. The message says how to install it."""
 
 
 def require(*packages: str, extra: str = "serve") -> None:
-    """Raise `ServingUnavailable` unless all `packages`, which ``gaia-mcp[<extra>]`` has, are installed."""
+    """Raise `ServingUnavailable` unless all `packages` of ``gaia-mcp[<extra>]`` are installed."""
     if (lack := missing(extra, *packages)) is not None:
         what = "Serving" if extra == "serve" else f"The {extra}"
         raise ServingUnavailable(f"{what} needs {lack}")

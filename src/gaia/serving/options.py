@@ -1,4 +1,4 @@
-"""`HttpOptions`: where an HTTP server listens, and which requests it accepts."""
+"""`HttpOptions`: the address of an HTTP server, and the requests that it accepts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class UnsafeOptions(ValueError):
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """The options of an HTTP server; the defaults serve this machine only."""
+    """The options of an HTTP server. The defaults serve this machine only."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; another one than this machine's own requires a token."""
+    """The address to listen on. Other addresses than this machine's own require a token."""
     port: int = 8000
-    """0 takes a free one."""
+    """0 takes a free port."""
     token: str | None = field(default=None, repr=False)
-    """What clients must send as ``Authorization: Bearer …``."""
+    """The token that clients must send as ``Authorization: Bearer …``."""
     allow_hosts: tuple[str, ...] = ()
     """Host names, without port, under which clients reach the server besides the loopback names and `host`."""
     allow_origins: tuple[str, ...] = ()
@@ -32,19 +32,19 @@ class HttpOptions:
     trusted_proxies: tuple[str, ...] = field(default=(), kw_only=True)
     """Addresses and networks of proxies whose header X-Forwarded-For counts."""
     allow_anonymous: bool = False
-    """Listen on other than loopback addresses without a token."""
+    """Whether other addresses than loopback ones need no token."""
     max_body: int = DEFAULT_MAX_BODY
-    """Bytes."""
+    """Most bytes of a request's body."""
     max_connections: int = 200
-    """With more, those are dropped first that have been waiting longest for the client to complete its request."""
+    """Most connections. With more, connections without a complete request are dropped, of the client with the most."""
     head_timeout: float = 10.0
     """Seconds that a client may take to send the head of a request."""
     body_timeout: float = 60.0
     """Seconds that a client may take to send the body of a request."""
     shutdown_delay: float = 0.0
-    """Seconds that the server goes on accepting requests when it is told to end, so that a load balancer can notice."""
+    """Seconds for which the server still accepts requests once told to end: a load balancer can notice."""
     shutdown_grace: float = 5.0
-    """Seconds that requests get to end after that."""
+    """Seconds that requests then have to end."""
 
     @property
     def is_loopback(self) -> bool:
@@ -52,7 +52,7 @@ class HttpOptions:
         return _is_loopback(self.host)
 
     def check(self) -> None:
-        """Raise `UnsafeOptions` if other machines could call without a token."""
+        """Raise `UnsafeOptions` if the token is empty, or if other machines could call without one."""
         if self.token is not None and not self.token.strip():
             raise UnsafeOptions("the token is empty")
         if self.token is None and not self.allow_anonymous and not self.is_loopback:
@@ -83,10 +83,10 @@ class HttpOptions:
 
 
 def _authority(url: str) -> SplitResult | None:
-    """The parts of a URL that has nothing but an authority; None for anything else."""
+    """The parts of a URL that has only a scheme and an authority; None for any other URL."""
     try:
         parts = urlsplit(url)
-        # Read for its ValueError, which an invalid port raises.
+        # Reading it raises ValueError for an invalid port.
         _ = parts.port
     except ValueError:
         return None

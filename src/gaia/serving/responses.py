@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from gaia.serving.guards import Headers, Refused
 
 UNCHECKED_BYTES = 64 * 1024
-"""Of the body of a request. Before more of it is read, `RequestHandler.refusal` says whether its client may send any:
-otherwise all connections together could have hundreds of megabytes kept without a token."""
+"""Bytes of a body that are read unchecked. Before more is read, `RequestHandler.refusal` says whether the client may
+send it. Otherwise all connections together could fill hundreds of megabytes without a token."""
 
 JSON: Headers = [(b"content-type", b"application/json")]
 
@@ -22,23 +22,23 @@ _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode()
 
 
 class HttpRequest(NamedTuple):
-    """One complete request, or its head, with an empty body."""
+    """One complete request, or its head with an empty body."""
 
     method: str
     path: str
     headers: dict[bytes, bytes]
-    """Names in lower case."""
+    """Names are in lower case."""
     body: bytes
     address: str | None
     """The client's IP address."""
 
 
 def ignore() -> None:
-    """For `Responder.on_gone`, as long as nothing has to be told."""
+    """The default of `Responder.on_gone`."""
 
 
 class Responder(Protocol):
-    """One response. Belongs to the server's event loop; nothing of it waits."""
+    """One response. Belongs to the server's event loop. No method waits."""
 
     is_over: bool
     """Whether the response is complete, or the client has closed the connection."""
@@ -46,30 +46,32 @@ class Responder(Protocol):
     """Called if the client closes the connection before the end of the response. The handler sets it."""
 
     def finish(self, status: int, headers: Headers, body: bytes, /) -> None:
-        """The whole response. ``Content-Length`` is added."""
+        """Send the whole response. ``Content-Length`` is added."""
 
     def open_stream(self, headers: Headers, /) -> None:
-        """Begin a response with status 200 whose length is not known."""
+        """Begin a response with status 200 and unknown length."""
 
     def send(self, event: bytes, /) -> None:
-        """A part of the stream."""
+        """Send a part of the stream."""
 
     def end(self) -> None:
-        """The end of the stream."""
+        """End the stream."""
 
     @property
     def unsent(self) -> int:
-        """Bytes of the stream that the client has not taken yet."""
+        """Bytes of the stream that the client has not read yet."""
 
     def identify(self, client: str, most: int | None, /) -> int | None:
-        """Count the connection for this client. Returns None, or how many the client has if it must not have more.
+        """Count the connection for this client.
 
-        It may have `most`; None is half of all that there may be.
+        Returns None, or the client's number of connections if it may have no more.
+
+        The client may have `most`; None is half of all connections.
         """
 
     @property
     def unread(self) -> int:
-        """Bytes that this client has not taken yet, on all of its connections."""
+        """Bytes that this client has not read yet, on all its connections."""
 
 
 class RequestHandler(Protocol):
@@ -79,13 +81,13 @@ class RequestHandler(Protocol):
         """Whether requests at this path go to `handle`."""
 
     def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
-        """Why a request with this head and a large body is refused; None if that is not known yet.
+        """Why a request with this head and a large body is refused; None if there is no reason yet.
 
-        What is added to `held` has to be called once the request is over.
+        Functions added to `held` are called when the request has ended.
         """
 
     def is_probe(self, path: str) -> bool:
-        """Whether this path is to be answered also when there are too many connections."""
+        """Whether this path is answered even with too many connections."""
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         """Answer one request, now or later."""
@@ -99,7 +101,7 @@ class ResponseConnection(Protocol):
 
     @property
     def unread(self) -> int:
-        """Bytes of responses that the client has not taken."""
+        """Bytes of responses that the client has not read."""
 
     def unread_of_client(self) -> int:
         """The same, on all connections of this client."""
@@ -123,9 +125,9 @@ class HttpResponder:
         self.on_gone = ignore
         self.keeps_alive = keeps_alive
         self.held: list[Callable[[], None]] = []
-        """To be called at the end."""
+        """Functions to call at the end."""
         self.added: Headers = ()
-        """Headers besides those that the handler gives."""
+        """Headers besides those of the handler."""
         self.has_body = True
         """False for the method HEAD."""
 
@@ -169,7 +171,7 @@ class HttpResponder:
 
     def _end(self) -> None:
         self.is_over = True
-        # It knows the request, which knows this response.
+        # Break the reference cycle: `on_gone` refers to the request, which refers to this response.
         self.on_gone = ignore
         release(self.held)
         self._connection.answered(keeps_alive=self.keeps_alive)

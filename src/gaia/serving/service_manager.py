@@ -1,4 +1,4 @@
-"""`ServiceManager`: tells systemd how this process is (the protocol of ``sd_notify``)."""
+"""`ServiceManager`: reports the state of this process to systemd (the protocol of ``sd_notify``)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ logger = get_logger(__name__)
 
 
 class ServiceManager:
-    """Sends datagrams to the socket that the service manager has given this process; does nothing without one.
+    """Sends datagrams to the socket of the service manager. Does nothing without one.
 
-    No message waits: one that the service manager cannot take now is lost. Thread-safe.
+    No message waits: a message is lost if the service manager cannot take it now. Thread-safe.
     """
 
     def __init__(self, address: str | None = None, watchdog_seconds: float | None = None) -> None:
         self._address = address
         self.watchdog_seconds = watchdog_seconds
-        """The process is ended if `alive` is not called for so long; None for no such limit."""
+        """The service manager ends the process if `alive` is not called for so long; None for no limit."""
 
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
-        """The one that has started this process, if it wants to be told.
+        """The service manager that has started this process, if it wants reports.
 
-        Its variables are taken out of `environment`, so that servers, which inherit it, do not speak for this process.
+        Removes its variables from `environment`, so that servers, which inherit it, cannot report in place of this
+        process.
         """
         address = environment.pop("NOTIFY_SOCKET", None)
         given = {name: environment.pop(name, None) for name in ("WATCHDOG_USEC", "WATCHDOG_PID")}
@@ -38,11 +39,11 @@ class ServiceManager:
         self._tell("READY=1", *_status(status))
 
     def reloading(self) -> None:
-        """The service reads its configuration again; `ready` ends this."""
+        """The service reads its configuration again, until `ready` is called."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str = "") -> None:
-        """The service ends."""
+        """The service is about to end."""
         self._tell("STOPPING=1", *_status(status))
 
     def alive(self) -> None:

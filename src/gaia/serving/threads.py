@@ -1,7 +1,7 @@
-"""`WorkerThreads`: an agent's synchronous code, called from an event loop.
+"""`WorkerThreads`: runs an agent's synchronous code for an event loop.
 
-Why not the loop's own executor: a tool that never returns must neither keep the process from ending (so the threads are
-daemons) nor make room for another of its kind by being cancelled (so a thread counts until it is really done).
+The loop's own executor does not fit. A tool that never returns must not keep the process alive, so the threads are
+daemons. Cancelling its call must not make room for another one, so a thread counts until it has really finished.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ResultT = TypeVar("ResultT")
 
 
 class TooManyCalls(Exception):
-    """All threads are busy and as many calls wait as may, or the system starts no thread."""
+    """All threads are busy and no further call may wait, or the system starts no thread."""
 
 
 class WorkerThreads:
-    """At most `limit` threads, started when they are needed, and at most `waiting` calls that wait for one."""
+    """At most `limit` threads, started when needed, and at most `waiting` calls that wait for one."""
 
     def __init__(self, limit: int = 32, waiting: int = 1024) -> None:
         self._pool = DaemonPool("gaia-serve", limit, max_waiting=waiting)
@@ -30,15 +30,15 @@ class WorkerThreads:
     async def run(self, function: Callable[[], ResultT]) -> ResultT:
         """Call `function` on a thread, with the context variables of the caller.
 
-        A caller that is cancelled does not wait for the thread, and a call that has not begun by then is left out.
-        Raises `TooManyCalls`.
+        A cancelled caller does not wait for the thread. A call that has not begun by then is skipped. Raises
+        `TooManyCalls`.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
         context = contextvars.copy_context()
 
         def finish(result: Any, error: BaseException | None) -> None:
-            # The loop is closed if the server has ended meanwhile: nothing waits for the future then.
+            # The loop is closed if the server has stopped meanwhile. Then nothing waits for the future.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_finish, future, result, error)
 
@@ -57,7 +57,7 @@ class WorkerThreads:
         return await future
 
     def close(self, timeout: float = 0.0) -> None:
-        """Let the threads end when the calls so far are done, and wait up to `timeout` seconds for that."""
+        """Let the threads end after the calls so far, and wait up to `timeout` seconds for that."""
         self._pool.drain(timeout)
 
 
@@ -67,7 +67,7 @@ def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | Non
     if error is None:
         future.set_result(result)
     elif isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit)):
-        # A future does not take the first; the others would end the loop for one bad tool.
+        # A future rejects StopIteration; the others would end the loop because of one tool.
         future.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
     else:
         future.set_exception(error)

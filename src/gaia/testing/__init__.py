@@ -1,7 +1,7 @@
-"""Test agents without servers: fakes that fail on demand, and cassettes of what real servers have answered.
+"""Test agents without servers: fakes that fail on demand, and cassettes of recorded servers.
 
-A `FakeServer` stands in a configuration where a real server does. `record` writes what real servers are asked and
-answer to a file, and `replay` makes servers of that file.
+A `FakeServer` stands in a configuration where a real server does. `record` writes the requests to real servers and
+their answers to a file, and `replay` makes servers from that file.
 
 ```python
 from gaia.mcp import MCPClientManager
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
+    # Hidden from type checkers: a module with `__getattr__` would have every name, misspelt ones too.
     __getattr__, __dir__ = lazy_names(
         __name__,
         {

@@ -1,8 +1,8 @@
-"""The file of a cassette: what servers were asked, what they answered, and how they ended; JSON for reviews.
+"""The file of a cassette: requests to servers, their answers, and how the servers ended; JSON that can be reviewed.
 
-A cassette is a table and not a log: what a server was asked during one of its starts is in the order of methods, tools
-and arguments, and only equal requests are in the order in which they were made. So the file does not depend on which of
-several threads was first. Ids, process ids, times and what a server wrote on stderr are left out.
+A cassette is a table and not a log. The requests during one start of a server are sorted by method, tool and arguments;
+only equal requests keep their order. So the file does not depend on which of several threads was first. Ids, process
+ids, times and output on stderr are left out.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from gaia.runtime import json_file
 from gaia.runtime.redaction import MASK, mask_strings
 
 SUBSCRIBE = "subscriptions/listen"
-"""Is not recorded: a client of the stateless era makes this request when it has time, and it stays unanswered."""
+"""Not recorded: a client of the stateless era sends this request at some time, and it stays unanswered."""
 
 SUBSCRIBED = "notifications/subscriptions/acknowledged"
-"""What follows it."""
+"""The notification that follows it."""
 
 _VERSION = 1
 _EXAMPLE = '{"cassette": 1, "servers": {…}}'
 
 
 class _Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A part of the file: what is as usual is left out, and what is misspelt is an error."""
+    """A part of the file. Default values are left out; unknown keys are an error."""
 
 
 class Step(_Part):
-    """Something that a server sends unasked: a notification, or a request to the client."""
+    """A message that a server sends unasked: a notification, or a request to the client."""
 
     notification: str | None = None
     request: str | None = None
@@ -45,12 +45,12 @@ class Step(_Part):
     subscribed: bool = False
     """Whether it belongs to the client's `subscriptions/listen`."""
     answer: dict[str, Any] | None = None
-    """What the client answered to a request: ``{"result": …}`` or ``{"error": …}``. None if it did not, and for what
-    depends on the machine."""
+    """The client's answer to a request: ``{"result": …}`` or ``{"error": …}``. None without an answer, and for answers
+    that depend on the machine."""
 
 
 class Failure(_Part):
-    """An answer that never came, although the server went on: one exchange over HTTP failed."""
+    """An exchange over HTTP that failed, although the server continued."""
 
     type: str
     message: str
@@ -75,45 +75,45 @@ class Failure(_Part):
 
 
 class RecordedExchange(_Part):
-    """One request of the client, and what became of it: exactly one of the last five."""
+    """One request of the client, and its outcome: exactly one of the last five fields."""
 
     request: str
     """The method."""
     params: dict[str, Any] = {}
-    """Without ``_meta``, and nothing at all for the greeting, which says who the client is."""
+    """Without ``_meta``. Empty for the greeting, which describes the client."""
     meanwhile: list[Step] = []
-    """What the server sent before the answer."""
+    """Messages of the server before the answer."""
     afterwards: list[Step] = []
-    """What the server sent after the answer, and before the next request."""
+    """Messages of the server after the answer, and before the next request."""
     result: dict[str, Any] | None = None
     error: Any = None
     failed: Failure | None = None
     crashed: bool = False
-    """The server ended before it answered."""
+    """Whether the server ended before it answered."""
     unanswered: bool = False
-    """The client gave up."""
+    """Whether the client gave up."""
 
     @property
     def key(self) -> tuple[int, str, list[tuple[str, str]]]:
-        """What it is sorted by."""
+        """The key for sorting."""
         params = [(key, json.dumps(value, sort_keys=True)) for key, value in self.params.items()]
         return _rank(self.request), self.request, params
 
 
 class RecordedEnding(Ending, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How a server ended by itself."""
+    """The end of a server that ended by itself."""
 
 
 class Start(_Part):
     """One start of a server."""
 
     failed: str | None = None
-    """Why it could not be started; then there is nothing else."""
+    """The reason why it could not be started. Then all else is empty."""
     meanwhile: list[Step] = []
-    """What the server sent before it was asked for more than its tools."""
+    """Messages of the server before it was asked for more than its tools."""
     exchanges: list[RecordedExchange] = []
     end: RecordedEnding | None = None
-    """None if the client stopped it, or the recording ended."""
+    """None if the client stopped the server, or the recording ended."""
 
 
 class RecordedServer(_Part):
@@ -133,7 +133,7 @@ class Cassette(_Part):
 
     @classmethod
     def read(cls, file: Path) -> Cassette:
-        """Raises ConfigError, which says where, if it is no cassette, and FileNotFoundError."""
+        """Read and check a file. Raises ConfigError, with the place, if it is no cassette, and FileNotFoundError."""
         if not file.exists():
             raise FileNotFoundError(
                 f"there is no cassette {os.fspath(file)}; record it first: with gaia.testing.record(manager, path)"
@@ -157,7 +157,7 @@ class Cassette(_Part):
         return cassette
 
     def write(self, file: Path) -> None:
-        """Replace the file at once or not at all; readable for its owner only. Raises OSError."""
+        """Replace the file atomically; readable for its owner only. Raises OSError."""
         target = Path(os.path.realpath(file))
         target.parent.mkdir(parents=True, exist_ok=True)
         document: dict[str, Any] = _finite(msgspec.to_builtins(self))
@@ -165,7 +165,7 @@ class Cassette(_Part):
 
 
 def _problems(start: Start) -> Iterator[str]:
-    """What a recorded start never has: a client would wait for it until its deadline."""
+    """Errors in a start that was edited by hand: a client would wait for an answer until its deadline."""
     steps = list(start.meanwhile)
     for exchange in start.exchanges:
         outcomes = (
@@ -185,7 +185,7 @@ def _problems(start: Start) -> Iterator[str]:
 
 
 def _finite(value: Any) -> Any:
-    """`value` with null for NaN and infinity, which are no JSON, and which servers send all the same."""
+    """`value` with null for NaN and infinity, which JSON does not have and some servers send."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
@@ -196,7 +196,7 @@ def _finite(value: Any) -> Any:
 
 
 def is_listing(method: str) -> bool:
-    """Whether it lists what a server offers. When and how often that is asked for is a matter of timing."""
+    """Whether the method lists what a server offers. Time and number of such requests vary."""
     return method.endswith("/list")
 
 
@@ -205,7 +205,7 @@ def is_greeting(method: str) -> bool:
 
 
 def without_meta(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a request is about: its ``_meta`` has tokens, trace ids and the client's version."""
+    """The params without ``_meta``, which has tokens, trace ids and the client's version."""
     return {key: value for key, value in (params or {}).items() if key != "_meta"}
 
 
@@ -216,17 +216,17 @@ def _rank(method: str) -> int:
 Redact = Callable[[str], str]
 
 _STATE = "requestState"
-"""What a server of the stateless era has the client send back unread. It is different each time."""
+"""The state that a client sends back to a server of the stateless era. It is different each time."""
 
 
 def stable_start(
     exchanges: Iterable[RecordedExchange], greeting: Iterable[Step], ending: Ending | None, redact: Redact
 ) -> Start | None:
-    """One start of a server for a cassette. `exchanges` are in the order in which they were made.
+    """One start of a server for a cassette. `exchanges` are in the order of the requests.
 
-    `greeting` is what the server sent before the first call, and `ending` how it ended, if it ended by itself. None
-    if it ended before it was asked for anything, and if the client stopped it in the middle of the greeting: another
-    recording may have no such start.
+    `greeting` are the server's messages before the first call. `ending` is how it ended, if it ended by itself. None if
+    the server ended before any request, or if the client stopped it during the greeting: another recording may have no
+    such start.
     """
     kept = [_masked(exchange, redact) for exchange in exchanges if not _is_by_chance(exchange)]
     if not kept or (ending is None and not _is_open(kept)):
@@ -240,10 +240,10 @@ def stable_start(
 
 
 def _is_by_chance(exchange: RecordedExchange) -> bool:
-    """Whether another recording of the same calls may not have it.
+    """Whether another recording of the same calls may lack this exchange.
 
-    That is the probe that a server of another era refuses, since a client that has been ready knows better; and a
-    listing that was under way in the end.
+    That is a probe that a server of the handshake era refuses: a client that was ready before skips it. It is also a
+    listing that was open at the end.
     """
     if exchange.request == "server/discover":
         return exchange.result is None
@@ -252,7 +252,7 @@ def _is_by_chance(exchange: RecordedExchange) -> bool:
 
 
 def _is_open(exchanges: Iterable[RecordedExchange]) -> bool:
-    """Whether the server has said who it is, and listed its tools if it has any."""
+    """Whether the server has introduced itself, and listed its tools if it has any."""
     greeting = next((one.result for one in exchanges if is_greeting(one.request) and one.result is not None), None)
     if greeting is None:
         return False
@@ -278,7 +278,7 @@ def _masked(exchange: RecordedExchange, redact: Redact) -> RecordedExchange:
 
 
 def _params(params: dict[str, Any]) -> dict[str, Any]:
-    """The params with their members in a fixed order: those of answers, for example, come as they are given."""
+    """The params with their members in a fixed order: those of answers, for example, come in any order."""
     ordered: dict[str, Any] = _stateless({key: _sorted(value) for key, value in params.items()})
     return ordered
 
@@ -292,7 +292,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _stateless(members: Any) -> Any:
-    """`members` with nothing in particular as the state."""
+    """`members` with a constant in place of the state."""
     return {**members, _STATE: MASK} if members and _STATE in members else members
 
 
@@ -314,7 +314,7 @@ def _recorded_ending(ending: Ending, redact: Redact) -> RecordedEnding:
 
 
 def _without_repetitions(exchanges: list[RecordedExchange]) -> list[RecordedExchange]:
-    """Without a listing that says the same as the one before: how often tools are listed is a matter of time."""
+    """Without listings that equal the one before: how often tools are listed varies."""
     return [
         exchange
         for before, exchange in zip([None, *exchanges], exchanges, strict=False)

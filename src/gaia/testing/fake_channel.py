@@ -1,4 +1,4 @@
-"""One start of a fake server as a channel, over which the engine talks to it as to a process."""
+"""`FakeChannel`: one start of a fake server as a channel, which the engine uses like a process."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ _JOIN_SECONDS = 2.0
 
 
 class FakeChannel(InMemoryChannel):
-    """One generation of a fake server."""
-
     def __init__(self, state: FakeServerState, listener: ChannelListener, name: str, number: int) -> None:
-        """`number` says which start it is, from 1."""
+        """`number` is the number of the start, from 1."""
         super().__init__(listener)
         self._state = state
         self._threads = DaemonPool(f"mcp-{name}-fake", _THREADS)
         self.session = FakeSession(state, number, self._threads, self.write, self.end)
         self._ended: Callable[[], None] = lambda: None
-        """To be called when the channel of a server that has ended by itself is closed."""
+        """Called when the channel of a server that ended by itself is closed."""
         self._unread: list[Json] | None = None
-        """What has come while the server hangs; None while it does not."""
+        """Messages that came while the server hangs; None while it does not hang."""
         open_channels.add(self)
 
-    # What the engine calls.
+    # For the engine.
 
     def send(self, item: Outgoing) -> bool:
         with self._lock:
-            # What is sent to a server that has ended is not written.
+            # Messages to a server that has ended are not written.
             if self._ending is not None or self.is_forked or not item.begin_write():
                 return True
             message: Json = json.loads(item.frame)
@@ -61,15 +59,15 @@ class FakeChannel(InMemoryChannel):
     def is_alive(self) -> bool:
         return self._ending is None and not self.is_forked
 
-    # What the server does.
+    # For the server.
 
     def write(self, line: bytes) -> None:
-        """Hand a line to the client, unless the server hangs or has ended."""
+        """Send a line to the client, unless the server hangs or has ended."""
         if self._ending is None and self._unread is None:
             self._listener.message_received(line)
 
     def end(self, ending: Ending) -> None:
-        """The server ends by itself."""
+        """End the server by itself."""
         with self._lock:
             if self._ending is not None:
                 return
@@ -80,13 +78,13 @@ class FakeChannel(InMemoryChannel):
         self._listener.channel_ended()
 
     def hang(self) -> None:
-        """Read nothing and write nothing from now on."""
+        """Read and write nothing from now on."""
         with self._lock:
             if self._unread is None:
                 self._unread = []
 
     def resume(self) -> None:
-        """Read what has come meanwhile, and go on with calls that hang."""
+        """Read the messages that came meanwhile, and continue hanging calls."""
         with self._lock:
             unread, self._unread = self._unread or [], None
         for message in unread:

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test lets time pass."""
+"""`FakeClock`: a clock whose time passes only when a test says so."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from gaia.runtime.clock import Lock
 from gaia.runtime.locks import TimedQueue, get_within
 
 _PATIENCE = 120.0
-"""Real seconds until a wait for another thread fails the test. It says that the test hangs, and nothing about speed."""
+"""Real seconds until a wait for another thread fails the test: the test then hangs."""
 _TICK = 0.002
 """Real seconds between two looks at the fake time: nothing else wakes a thread that waits for a lock."""
 _SETTLED = 0.02
-"""Real seconds without a change, after which nothing is taken to happen any more."""
+"""Real seconds without a change, after which the threads count as settled."""
 
 
 class FakeClock:
     """Seconds that pass when a test says so: `advance` lets some pass, and `advance_until` as many as it takes.
 
-    A `FakeServer` and its clients go by it. So a thread that waits for an answer, for a deadline or for the end of a
-    backoff waits until another thread lets the time pass. All methods may be called from any thread.
+    A `FakeServer` and its clients use it. A thread that waits for an answer, a deadline or the end of a backoff waits
+    until another thread lets the time pass. All methods may be called from any thread.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
         self._now = now
         self._changed = threading.Condition()
-        """Owns the rest; notified when a thread begins or ends to wait, or to hold the time."""
+        """Owns the rest. Notified when a thread begins or ends to wait, or to hold the time."""
         self._waiters: dict[object, float | None] = {}
         self._holds = 0
 
-    # What the code under test calls.
+    # For the code under test.
 
     def monotonic(self) -> float:
-        """How many seconds have passed, counted from an arbitrary moment."""
+        """Seconds since an arbitrary moment."""
         return self._now
 
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
-        """Take `lock`, waiting until `deadline` at the latest (None: for ever). False if it was not free by then."""
+        """Take `lock`, waiting until `deadline` at the latest (None: unlimited). False if it was not free by then."""
         with self._waiting_until(deadline):
             while not lock.acquire(True, _TICK):
                 if self._is_past(deadline):
@@ -50,7 +50,7 @@ class FakeClock:
             return True
 
     def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
-        """The next item of `source`; raises `queue.Empty` at `deadline` (None: waits for ever)."""
+        """The next item of `source`. Raises `queue.Empty` at `deadline` (None: waits without limit)."""
         with self._waiting_until(deadline):
             while True:
                 try:
@@ -59,12 +59,12 @@ class FakeClock:
                     if self._is_past(deadline):
                         return source.get_nowait()
 
-    # What a test calls.
+    # For tests.
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass. The threads that waited for a moment among them have been woken when this returns.
+        """Let `seconds` pass. Threads whose deadlines have passed are awake when this returns.
 
-        Raises ValueError if `seconds` are negative.
+        Raises ValueError if `seconds` is negative.
         """
         if seconds < 0:
             raise ValueError(f"seconds: time does not run backwards, got {seconds!r}")
@@ -79,10 +79,10 @@ class FakeClock:
     def advance_until(self, condition: Callable[[], bool], limit: float = 3600.0) -> None:
         """Let time pass until `condition` holds: from one moment that a thread waits for to the next one.
 
-        It passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
+        Time passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
         none holds the time (`hold`). `condition` is called in this thread. Raises AssertionError if it does not hold
-        when `limit` seconds have passed. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)``
-        leaves the event loop to the task.
+        after `limit` seconds. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the
+        event loop to the task.
         """
         started, end = time.monotonic(), self._now + limit
         while not condition():
@@ -100,7 +100,7 @@ class FakeClock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """In this block `advance_until` lets no time pass, because its thread does something and does not wait."""
+        """In this block `advance_until` lets no time pass, because the thread is working and not waiting."""
         with self._changed:
             self._holds += 1
         try:
@@ -121,7 +121,7 @@ class FakeClock:
                 raise AssertionError(f"no thread waits until {deadline}, but until {list(self._waiters.values())}")
 
     def advance_to_next_deadline(self) -> float:
-        """Wait until a thread waits for a moment to come, and let it come. Returns how many seconds passed."""
+        """Wait until a thread waits for a deadline, and let the time pass up to it. Returns the seconds that passed."""
         started = time.monotonic()
         with self._changed:
             while not (deadlines := [deadline for deadline in self._waiters.values() if deadline is not None]):
@@ -132,7 +132,7 @@ class FakeClock:
         return seconds
 
     def deadlines(self) -> list[float | None]:
-        """What threads wait for at this moment; None is a wait without a deadline."""
+        """The deadlines of all waiting threads; None is a wait without a deadline."""
         with self._changed:
             return list(self._waiters.values())
 
@@ -159,7 +159,7 @@ def _same(one: float | None, other: float | None) -> bool:
 
 
 def blocked_loop(method: str) -> str:
-    """What the error of a wait ends with that has blocked the event loop of this thread; empty if there is none."""
+    """The end of an error message if the caller has blocked an event loop of this thread; empty otherwise."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

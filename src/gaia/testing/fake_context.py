@@ -1,4 +1,4 @@
-"""What a function of a test can do with the request that it answers: reports, logs, questions to the client."""
+"""The context of a request to a fake server: progress, log messages and questions to the client."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ RequestId = int | str
 
 
 class FakeRequests:
-    """The requests of one generation. Thread-safe."""
+    """The requests of one generation to the client. Thread-safe."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
-        """`write` takes a line for the client."""
+        """`write` sends a line to the client."""
         self._write = write
         self._ids = itertools.count(1)
         self._lock = reentrant_lock()
         """Owns `_waiting`."""
         self._waiting: dict[str, queue.SimpleQueue[Json | None]] = {}
-        """By id, where a thread waits for the answer; None comes when there will be none."""
+        """By id, the queue of the thread that waits for the answer. None in it means that there will be no answer."""
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
-        """Send the client a request, and wait for its result, until `scope` is cancelled.
+        """Send the client a request, and wait for its result until `scope` is cancelled.
 
         Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` was cancelled.
         """
@@ -64,7 +64,7 @@ class FakeRequests:
         return result
 
     def answered(self, message: Json) -> None:
-        """A response of the client has come. One that no thread waits for is dropped."""
+        """Pass on a response of the client. It is dropped if no thread waits for it."""
         with self._lock:
             waiting = self._waiting.pop(str(message.get("id")), None)
         if waiting is not None:
@@ -90,12 +90,12 @@ class FakeContext(MCPContext):
         self.identifier = self.request_id = identifier
         self.method = method
         self.record: FakeCall | None = None
-        """Of a call of a tool."""
+        """The record of a tool call; None for other requests."""
         self.scope = CancelScope()
         self.work_ended: Callable[[], None] = lambda: None
-        """To be called when the server does nothing for the request any more."""
+        """Called when the server has finished its work for the request."""
         self.may_hang = True
-        """Whether a fault may hold it; the session owns that."""
+        """Whether a fault may hold it. Owned by the session."""
         self.is_stateless = False
         self.answers = {**json.loads(params.get("requestState") or "{}"), **(params.get("inputResponses") or {})}
         self._progress_token = meta.get("progressToken")
@@ -103,7 +103,7 @@ class FakeContext(MCPContext):
         """The least severe level that the client wants; None for no log messages."""
 
     def work_begins(self, ended: Callable[[], None]) -> None:
-        """The server does something for the request; `ended` comes from `FakeServerState.begin_work`."""
+        """Record that the server works for the request. `ended` comes from `FakeServerState.begin_work`."""
         self.work_ended = ended
         self.scope.on_cancel(ended)
 

@@ -1,4 +1,4 @@
-"""`FakeServer`: an MCP server in memory, which goes wrong when a test wants it to."""
+"""`FakeServer`: an MCP server in memory that fails when a test wants it to."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _JUNK = b"Warning: this line is no JSON-RPC message"
 
 
 class FakeServer(InProcessServer):
-    """A server that lives in this program, for tests of what uses servers. Thread-safe.
+    """An MCP server in this process, for tests of code that uses servers. Thread-safe.
 
-    It stands where an entry of a configuration stands: ``MCPClientManager({"time": server})``,
-    ``MCPClient.from_config("time", server)``, ``mcp_servers={"time": server}`` of an agent. With further keys the
-    entry is ``{**server, "timeout": 5}``. Its supervisor, its calls and their deadlines are those of any other server.
+    It stands in place of a configuration entry: ``MCPClientManager({"time": server})``,
+    ``MCPClient.from_config("time", server)``, ``mcp_servers={"time": server}`` of an agent. With further keys the entry
+    is ``{**server, "timeout": 5}``. Its supervisor, calls and deadlines are those of any other server.
 
-    The methods of faults (`crash`, `hang`, `delay`, `junk`, `disconnect`) have the same keywords. With none of them,
-    the fault concerns the server as a whole, at once; RuntimeError is raised if it is not running. Otherwise it happens
-    at a call: at the `nth` one from now on, 1 by default, and at as many after it as make `times`; with `tool`, which
-    is the server's own name of a tool, only its calls count. What is still to come is not changed by restarts.
+    The methods for faults (`crash`, `hang`, `delay`, `junk`, `disconnect`) have the same keywords. Without any of them,
+    the fault concerns the whole server, at once; RuntimeError is raised if it is not running. Otherwise the fault
+    happens at a call: at the `nth` one from now on (default 1), and at the following ones, `times` in all. With `tool`,
+    the server's own name of a tool, only calls of this tool count. Restarts do not change pending faults.
     """
 
     clock: Clock | None = None
-    """What gives the time to it and to its clients; None is the system's clock."""
+    """The clock of the server and its clients; None is the system's clock."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class FakeServer(InProcessServer):
         protocol: str = HANDSHAKE_REVISIONS[0],
         clock: Clock | None = None,
     ) -> None:
-        """`name` is what the server says that it is called.
+        """`name` is the name that the server gives in the handshake.
 
-        `tools` are functions, whose definitions are derived from them, definitions, or both as `FakeTool`. `resources`
-        are texts or bytes by URI, or functions that give them; `prompts` are functions. `instructions` are the server's
-        hints for a model. `protocol` is the revision that it speaks: up to "2025-11-25" after a handshake, and without
-        one from "2026-07-28" on.
+        `tools` are functions, from which definitions are derived, or definitions, or both as `FakeTool`. `resources`
+        are texts or bytes by URI, or functions that return them; `prompts` are functions. `instructions` are the
+        server's hints for a model. `protocol` is its revision: up to "2025-11-25" with a handshake, from "2026-07-28"
+        on without one.
 
-        `clock`, such as a `FakeClock`, gives the time to the server and to its clients: deadlines of calls, backoff,
-        health checks and delays go by it.
+        `clock`, such as a `FakeClock`, gives the time to the server and its clients: for deadlines of calls, backoff,
+        health checks and delays.
 
-        Raises ValueError for a tool or a revision that is none.
+        Raises ValueError for an invalid tool or an unknown revision.
         """
         if protocol not in _REVISIONS:
             raise ValueError(f"protocol: must be one of {', '.join(_REVISIONS)}, got {protocol!r}")
@@ -74,11 +74,11 @@ class FakeServer(InProcessServer):
         self._start_failures: list[str] = []
         self._transports: WeakObjects[InMemoryTransport] = WeakObjects()
         self.tools = self._state.tools
-        """Its tools; clients are told when some are added or removed."""
+        """The tools. Clients are told when some are added or removed."""
         self.resources = self._state.resources
-        """Its resources, by URI; clients are told when some are added or removed, or updated."""
+        """The resources, by URI. Clients are told when some are added, removed or updated."""
         self.prompts = self._state.prompts
-        """Its prompts; clients are told when some are added or removed."""
+        """The prompts. Clients are told when some are added or removed."""
         for tool in tools:
             self.tools.add(tool)
         for uri, content in (resources or {}).items():
@@ -90,26 +90,26 @@ class FakeServer(InProcessServer):
         return f"FakeServer({self.name!r}, tools={list(self.tools)})"
 
     def transport(self, timeout: float) -> InMemoryTransport:
-        """A transport for one client that is not open yet; `timeout` is in seconds."""
+        """A new transport for one client, not open yet; `timeout` is in seconds."""
         transport = InMemoryTransport(self.name, timeout, self._start)
         self._transports.add(transport)
         return transport
 
     @property
     def calls(self) -> list[FakeCall]:
-        """The calls of tools that have come so far, in their order, those included at which something went wrong."""
+        """The tool calls so far, in order of arrival, including those with faults."""
         return self._state.calls
 
     @property
     def starts(self) -> int:
-        """How often it was started so far, failed starts included."""
+        """Number of starts so far, failed ones included."""
         with self._lock:
             return self._generation
 
     def wait_for_call(self, tool: str | None = None, nth: int = 1) -> FakeCall:
         """Wait until the `nth` call has come, of `tool` if that is given, and return it.
 
-        Calls that came before count. Raises AssertionError if it does not come within 60 real seconds. In a coroutine,
+        Earlier calls count. Raises AssertionError if it does not come within 60 real seconds. In a coroutine, use
         ``await asyncio.to_thread(server.wait_for_call, "now")``.
         """
         return self._state.wait_for_call(tool, nth)
@@ -127,9 +127,9 @@ class FakeServer(InProcessServer):
         stderr: str = "",
         after: bool = False,
     ) -> None:
-        """End the server as a process ends that exits with `exit_code`, or that `signal`, such as "SIGKILL", ends.
+        """End the server like a process that exits with `exit_code`, or that `signal`, such as "SIGKILL", kills.
 
-        `stderr` is what it wrote last. With `after` the tool of the call has run, and only its answer is missing.
+        `stderr` is its last output there. With `after` the tool of the call has run, and only its answer is missing.
         """
         ending = Ending(None if signal else exit_code, signal, stderr)
         self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
@@ -137,12 +137,12 @@ class FakeServer(InProcessServer):
     def disconnect(
         self, *, tool: str | None = None, nth: int | None = None, times: int | None = None, after: bool = False
     ) -> None:
-        """Lose the connection, as to a server on another machine: nothing is known of how it ended."""
+        """Lose the connection, as to a server on another machine: the client does not know how the server ended."""
         ending = Ending(cause="closed the connection")
         self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
 
     def hang(self, *, tool: str | None = None, nth: int | None = None, times: int | None = None) -> None:
-        """Answer a call never; or, at once, read and write nothing any more, until the server is started anew.
+        """Never answer a call; or, at once, stop reading and writing until the server is started again.
 
         `clear_faults` ends both.
         """
@@ -151,7 +151,7 @@ class FakeServer(InProcessServer):
     def delay(
         self, seconds: float, *, tool: str | None = None, nth: int | None = None, times: int | None = None
     ) -> None:
-        """Let `seconds` of the clock pass before a call is answered; each call from now on without a keyword."""
+        """Let `seconds` of the clock pass before a call is answered; without a keyword, before each further call."""
         require_seconds("seconds", seconds)
         every = tool is None and nth is None and times is None
         self._state.plan(Fault("delay", seconds=seconds), tool, nth or 1, None if every else times or 1)
@@ -163,12 +163,12 @@ class FakeServer(InProcessServer):
         self._add(Fault("junk", data=data), tool, nth, times, lambda channel: channel.write(data))
 
     def fail_starts(self, times: int = 1, reason: str = "it was told to") -> None:
-        """Have the next starts fail, as many as `times`, as for a command that does not exist."""
+        """Let the next `times` starts fail, as for a command that does not exist."""
         with self._lock:
             self._start_failures += [reason] * times
 
     def clear_faults(self) -> None:
-        """Forget all faults that are still to come, and answer what was left unanswered by `hang`."""
+        """Forget all pending faults, and answer calls that hang."""
         self._state.clear_faults()
         with self._lock:
             self._start_failures.clear()
@@ -202,7 +202,7 @@ class FakeServer(InProcessServer):
             return FakeChannel(self._state, listener, name, self._generation)
 
     def _present(self) -> list[FakeChannel]:
-        """The channels that calls go to, one for each client that is connected."""
+        """The channels in use, one for each connected client."""
         channels = [transport.channel for transport in self._transports.present()]
         return [channel for channel in channels if isinstance(channel, FakeChannel)]
 

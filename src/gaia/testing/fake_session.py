@@ -1,4 +1,4 @@
-"""One client's conversation with a fake server: from a message to its answer, in both eras of the protocol."""
+"""`FakeSession`: the conversation of one client with a fake server, in both eras of the protocol."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ _WANTED_AS = {
     "notifications/prompts/list_changed": "promptsListChanged",
     "notifications/resources/list_changed": "resourcesListChanged",
 }
-"""What a client of the stateless era has to have asked for, to be told of a change."""
+"""The key with which a client of the stateless era asks for each notification."""
 
 
 class FakeSession:
-    """What one generation of a fake server knows of its client. Thread-safe.
+    """The state of one client in one generation of a fake server. Thread-safe.
 
-    Messages are answered on the thread that brings them, except where functions of the test give the answer: these run
-    on threads of the generation.
+    Messages are answered on the thread that brings them. Functions of the test run on threads of the generation.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class FakeSession:
         write: Callable[[bytes], None],
         end: Callable[[Ending], None],
     ) -> None:
-        """`write` takes a line for the client, and `end` how the server ends. Both do nothing once it has ended."""
+        """`write` sends a line to the client, and `end` ends the server. Both do nothing once it has ended."""
         self._state = state
         self._generation = generation
         self._threads = threads
@@ -62,16 +61,16 @@ class FakeSession:
         self._lock = reentrant_lock()
         """Owns everything below. Not held while a message is written."""
         self._client: Json = {}
-        """What the client said of itself: ``capabilities`` and ``clientInfo``."""
+        """``capabilities`` and ``clientInfo`` of the client."""
         self._log_level = "debug"
         self._subscribed: set[str] = set()
         """URIs of resources, in the handshake era."""
         self._listening: dict[RequestId, Json] = {}
-        """The `subscriptions/listen` that are open, and what each of them wants."""
+        """Open `subscriptions/listen`, each with the notifications that it wants."""
         self._running: dict[RequestId, FakeContext] = {}
         self._is_closed = False
         self._held: list[Callable[[], None]] = []
-        """What goes on with calls that hang."""
+        """Functions that continue hanging calls."""
         answers: dict[str, Callable[[Json], Json]] = {
             "tools/list": lambda _: {"tools": state.tools.definitions()},
             "resources/list": lambda _: {"resources": state.resources.definitions()},
@@ -88,10 +87,10 @@ class FakeSession:
             answers["resources/unsubscribe"] = lambda params: self._subscribe(params, self._subscribed.discard)
         self._answers = answers
 
-    # What the channel calls.
+    # For the channel.
 
     def received(self, message: Json) -> None:
-        """A message of the client has come."""
+        """Handle a message of the client."""
         method, identifier, params = message.get("method"), message.get("id"), message.get("params") or {}
         if method is None:
             self._requests.answered(message)
@@ -102,7 +101,7 @@ class FakeSession:
             self._requested(identifier, method, params)
 
     def resume(self) -> None:
-        """Go on with the calls that hang, and with those that are about to."""
+        """Continue calls that hang, and keep running ones from hanging."""
         with self._lock:
             for context in self._running.values():
                 context.may_hang = False
@@ -123,7 +122,7 @@ class FakeSession:
             self._notify(method, params)
 
     def close(self) -> None:
-        """The server has ended: whatever still runs is told."""
+        """Cancel all running requests: the server has ended."""
         with self._lock:
             self._is_closed = True
             running, self._running = self._running, {}
@@ -151,7 +150,7 @@ class FakeSession:
             self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, exception_text(error)))
 
     def _cacheable(self, result: Json) -> Json:
-        """In the stateless era such a result says how long it holds: not at all, because tests change what there is."""
+        """Add the caching members of the stateless era: not to be kept, because tests change what there is."""
         return {**result, "ttlMs": 0, "cacheScope": "private"} if self._is_stateless else result
 
     def _check_revision(self, method: str, meta: Json) -> None:
@@ -169,7 +168,7 @@ class FakeSession:
     def _initialize(self, params: Json) -> Json:
         self._client = params
         revision = params.get("protocolVersion")
-        # The newest one is the first.
+        # The newest revision is the first.
         known = HANDSHAKE_REVISIONS[HANDSHAKE_REVISIONS.index(self._state.revision) :]
         return {"protocolVersion": revision if revision in known else known[0], **self._introduction()}
 
@@ -221,7 +220,7 @@ class FakeSession:
                 context.record.cancelled = True
             context.scope.cancel()
 
-    # What functions of the test answer.
+    # Requests that functions of the test answer.
 
     def _begin(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
         record = None
@@ -260,7 +259,7 @@ class FakeSession:
         return self._cacheable(resource.read())
 
     def _go_on(self, context: FakeContext, faults: list[Fault], run: Callable[[], Json]) -> None:
-        """Run a call through its `faults`; one of them may be its end."""
+        """Run a call through its `faults`. A fault may end it."""
         for position, fault in enumerate(faults):
             if fault.kind == "delay":
                 context.work_ended()
@@ -300,7 +299,7 @@ class FakeSession:
             self._respond(context.identifier, answer)
 
     def _answer_of(self, context: FakeContext, run: Callable[[], Json]) -> Json | JsonRpcError | None:
-        """What the request is answered with; None for nothing, because it was cancelled."""
+        """The answer to the request; None if it was cancelled."""
         try:
             return run()
         except JsonRpcError as error:

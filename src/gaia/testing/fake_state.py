@@ -1,4 +1,4 @@
-"""What a fake server offers, and what it was asked for: the state that outlives its restarts."""
+"""The state of a fake server that outlives its restarts: what it offers, and the calls so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gaia.testing.fake_clock import FakeClock, blocked_loop
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 
 Content = str | bytes
-"""What a resource holds: a text, or bytes."""
+"""The content of a resource: a text, or bytes."""
 
 _PATIENCE = 60.0
 """Real seconds until a wait for a call fails the test."""
@@ -31,13 +31,13 @@ class FakeCall:
     tool: str
     """The server's own name of the tool."""
     arguments: Json
-    """As they came."""
+    """The arguments as they came."""
     generation: int
-    """Which start of the server it has reached, from 1."""
+    """The number of the start that it reached, from 1."""
     meta: Json = dataclasses.field(repr=False)
-    """What came in ``_meta``, such as the trace context."""
+    """The content of ``_meta``, such as the trace context."""
     cancelled: bool = False
-    """Whether the client has cancelled it, as it does at its deadline."""
+    """Whether the client has cancelled it, for example at its deadline."""
 
 
 class FakeResource:
@@ -60,11 +60,11 @@ ItemT = TypeVar("ItemT", FakeTool, FakePrompt, FakeResource)
 
 
 class Collection(Generic[ItemT]):
-    """What a server offers of one kind, by name. A connected client is told of changes. Thread-safe."""
+    """The items of one kind that a server offers, by name. Connected clients are told of changes. Thread-safe."""
 
     def __init__(self, on_changed: Callable[[], None]) -> None:
         self._lock = reentrant_lock()
-        """Owns the writing of `_items`, which is replaced as a whole, so that reading takes no lock."""
+        """Owns writing `_items`, which is replaced as a whole, so that reading takes no lock."""
         self._items: dict[str, ItemT] = {}
         self._on_changed = on_changed
 
@@ -75,7 +75,7 @@ class Collection(Generic[ItemT]):
         return item
 
     def remove(self, name: str) -> None:
-        """Take it out. Raises KeyError if it is not there."""
+        """Remove an item. Raises KeyError if it is not there."""
         with self._lock:
             items = dict(self._items)
             del items[name]
@@ -83,15 +83,14 @@ class Collection(Generic[ItemT]):
         self._on_changed()
 
     def get(self, name: object) -> ItemT | None:
-        """None for a name that is not there."""
+        """The item of this name; None if it is not there."""
         return self._items.get(name) if isinstance(name, str) else None
 
     def definitions(self) -> list[Json]:
-        """What a list of them says."""
+        """The definitions for a listing."""
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:
-        """The names, in the order of adding."""
         return iter(self._items)
 
     def __len__(self) -> int:
@@ -102,7 +101,7 @@ class Tools(Collection[FakeTool]):
     """The tools of a `FakeServer`."""
 
     def add(self, tool: FakeTool | Callable[..., object] | Mapping[str, Any]) -> FakeTool:
-        """Offer one more tool, or another one in place of that of its name: a function, or a definition."""
+        """Add a tool, or replace the one of the same name: a function, or a definition."""
         return self._put(FakeTool.of(tool))
 
 
@@ -110,7 +109,7 @@ class Prompts(Collection[FakePrompt]):
     """The prompts of a `FakeServer`."""
 
     def add(self, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
-        """Offer one more prompt, or another one in place of that of its name."""
+        """Add a prompt, or replace the one of the same name."""
         return self._put(FakePrompt.of(prompt))
 
 
@@ -122,14 +121,14 @@ class Resources(Collection[FakeResource]):
         self._on_updated = on_updated
 
     def add(self, uri: str, content: Content | Callable[[], Content], **definition: Any) -> FakeResource:
-        """Offer one more resource: a text, bytes, or a function that gives one of them.
+        """Add a resource: a text, bytes, or a function that returns one of them.
 
         `definition` are members of its entry in ``resources/list``, such as ``name`` and ``mimeType``.
         """
         return self._put(FakeResource(uri, content, **definition))
 
     def update(self, uri: str, content: Content | Callable[[], Content]) -> None:
-        """Change the content of a resource; clients that subscribed to it are told. KeyError if it is not there."""
+        """Change the content of a resource. Clients that subscribed to it are told. KeyError if it is not there."""
         with self._lock:
             members = {key: value for key, value in self._items[uri].definition.items() if key != "uri"}
             self._items = {**self._items, uri: FakeResource(uri, content, **members)}
@@ -137,7 +136,7 @@ class Resources(Collection[FakeResource]):
 
 
 class FakeServerState:
-    """What all generations of a fake server share. Thread-safe."""
+    """The state that all generations of a fake server share. Thread-safe."""
 
     def __init__(
         self,
@@ -148,7 +147,7 @@ class FakeServerState:
         clock: Clock,
         notify: Callable[[str, Json], None],
     ) -> None:
-        """`notify` tells the present clients of a change."""
+        """`notify` tells connected clients of a change."""
         self.name = name
         self.revision = revision
         self.instructions = instructions
@@ -160,7 +159,7 @@ class FakeServerState:
             lambda uri: notify("notifications/resources/updated", {"uri": uri}),
         )
         self._changed = threading.Condition()
-        """Owns `_calls` and `faults`; notified when a call has come."""
+        """Owns `_calls` and `_faults`. Notified when a call has come."""
         self._calls: list[FakeCall] = []
         self._faults = FaultPlan()
 
@@ -178,7 +177,7 @@ class FakeServerState:
             self._faults.clear()
 
     def begin_work(self) -> Callable[[], None]:
-        """A fake clock waits for the server from now on, until the result is called; further calls do nothing."""
+        """Let a fake clock wait for the server until the returned function is called, which may be repeated."""
         work, first = contextlib.ExitStack(), threading.Lock()
         if isinstance(self.clock, FakeClock):
             work.enter_context(self.clock.hold())
@@ -190,7 +189,7 @@ class FakeServerState:
         return end
 
     def record(self, call: FakeCall) -> list[Fault]:
-        """A call has come; what is to go wrong at it."""
+        """Record a call. Returns the faults that happen at it."""
         with self._changed:
             self._calls.append(call)
             self._changed.notify_all()
@@ -209,17 +208,17 @@ class FakeServerState:
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong at a call."""
+    """One fault at a call."""
 
     kind: Literal["delay", "junk", "hang", "end"]
     seconds: float = 0.0
-    """Of a delay."""
+    """For "delay"."""
     data: bytes = b""
-    """Of junk."""
+    """For "junk"."""
     ending: Ending = Ending()
-    """How the server ends."""
+    """For "end": how the server ends."""
     after: bool = False
-    """Whether the server ends when the tool has run, and not before."""
+    """Whether the server ends after the tool has run, and not before."""
 
 
 @dataclasses.dataclass
@@ -228,21 +227,21 @@ class _Planned:
     tool: str | None
     """None: calls of any tool count."""
     before: int
-    """Calls that pass before it happens."""
+    """Number of calls that still pass before it happens."""
     times: int | None
-    """How often it still happens; None for ever."""
+    """Number of times it still happens; None for no limit."""
 
 
 class FaultPlan:
-    """What is to go wrong at which call. Not thread-safe: its owner has a lock."""
+    """Decides which fault happens at which call. Not thread-safe: its owner has a lock."""
 
     def __init__(self) -> None:
         self._planned: list[_Planned] = []
 
     def add(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
-        """Have `fault` happen at the `nth` call from now on, and at as many calls after it as make `times`.
+        """Plan `fault` for the `nth` call from now on, and for the following ones, `times` in all.
 
-        Only calls of `tool` count, if it is given. `times` None is for ever.
+        Only calls of `tool` count, if it is given. `times` None is no limit.
         """
         for name, value in (("nth", nth), ("times", times)):
             if value is not None and value < 1:
@@ -250,7 +249,7 @@ class FaultPlan:
         self._planned.append(_Planned(fault, tool, nth - 1, times))
 
     def at_call(self, tool: str) -> list[Fault]:
-        """Count a call of `tool`; what happens at it, in the order of adding."""
+        """Count a call of `tool`. Returns its faults, in the order of adding."""
         faults = []
         for planned in self._planned:
             if planned.tool not in (None, tool):

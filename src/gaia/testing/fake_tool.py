@@ -1,4 +1,4 @@
-"""The tools and prompts of a fake server: functions, and their definitions as the protocol has them."""
+"""The tools and prompts of a fake server: functions with definitions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Json = dict[str, Any]
 
 
 class FakeTool:
-    """A tool of a `FakeServer`: a function, and what ``tools/list`` says of it. Immutable."""
+    """A tool of a `FakeServer`: a function and its definition in ``tools/list``. Immutable."""
 
     def __init__(self, function: Callable[..., object], **definition: Any) -> None:
         """The definition is derived from the function: its name, its docstring and its parameters.
 
         `definition` are members that replace derived ones, named as in the protocol: ``name``, ``description``,
-        ``inputSchema``, ``outputSchema``, ``annotations`` and so on. For example, ``annotations={"readOnlyHint":
-        True}`` marks the tool as safe to repeat.
+        ``inputSchema``, ``outputSchema``, ``annotations`` and so on. For example,
+        ``annotations={"readOnlyHint": True}`` marks the tool as safe to repeat.
 
         The function runs on a thread of the server, once for each call, and may be a coroutine function. A parameter
-        with the annotation `MCPContext` is given the context of the call: progress, log messages, questions to the
-        client, and whether the call was cancelled.
+        with the annotation `MCPContext` gets the context of the call: progress, log messages, questions to the client,
+        and whether the call was cancelled.
 
-        What it returns becomes the result: a dict with a list ``content`` is the whole result; any other dict is
+        The return value becomes the result: a dict with a list ``content`` is the whole result; any other dict is
         structured content; a list of content blocks is the content; None is no content; everything else is text. An
         exception becomes a result with ``isError``, and a `JsonRpcError` an error of the protocol.
         """
@@ -44,15 +44,15 @@ class FakeTool:
             "inputSchema": self._function.input_schema(),
             **definition,
         }
-        """What ``tools/list`` says of it."""
+        """The definition in ``tools/list``."""
         self.name: str = self.definition["name"]
         """The name by which clients call it."""
 
     @classmethod
     def of(cls, tool: FakeTool | Callable[..., object] | Mapping[str, Any]) -> FakeTool:
-        """A tool of a function or a definition. One without a function has results without content.
+        """A tool from a function or a definition. Without a function, its results have no content.
 
-        Raises ValueError for what is neither.
+        Raises ValueError for any other value.
         """
         if isinstance(tool, FakeTool):
             return tool
@@ -65,7 +65,7 @@ class FakeTool:
         return cls(tool)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
-        """The result of one call, on the thread of the caller. Raises `JsonRpcError`, and what is no Exception."""
+        """The result of one call, on the thread of the caller. Raises `JsonRpcError`, and what is no `Exception`."""
         try:
             return _result_of(self._function(arguments, context))
         except (JsonRpcError, MCPCapabilityMissing, MCPRequestCancelled):
@@ -90,13 +90,12 @@ class FakePrompt:
             "arguments": [{"name": name, "required": name in schema["required"]} for name in schema["properties"]],
             **definition,
         }
-        """What ``prompts/list`` says of it."""
+        """The definition in ``prompts/list``."""
         self.name: str = self.definition["name"]
         """The name by which clients get it."""
 
     @classmethod
     def of(cls, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
-        """A prompt of a function."""
         return prompt if isinstance(prompt, FakePrompt) else cls(prompt)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
@@ -143,7 +142,7 @@ class Function:
         return schema if self._takes_any else {**schema, "additionalProperties": False}
 
     def __call__(self, arguments: Json, context: MCPContext) -> object:
-        """Raises ValueError for arguments that the function does not take, besides what it raises itself."""
+        """Raises ValueError for arguments that the function does not accept, and what the function raises."""
         converted = {}
         for name, value in arguments.items():
             if name not in self._parameters and not self._takes_any:

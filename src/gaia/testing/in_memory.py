@@ -1,4 +1,4 @@
-"""What servers without a process share: the parts of a channel that decide nothing, and their transport."""
+"""Shared by servers without a process: the simple methods of a channel, and the transport."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_PENDING = 1024
 
 
 class InMemoryChannel(ABC):
-    """One start of a server in this program. Implements most of `Channel`; thread-safe."""
+    """One start of a server in this process. Implements most of `Channel`; thread-safe."""
 
     pid: int | None = None
 
@@ -22,7 +22,7 @@ class InMemoryChannel(ABC):
         self.is_forked = False
         self._listener = listener
         self._lock = reentrant_lock()
-        """Owns what changes. Not held while a message is handed over."""
+        """Owns the changing attributes. Not held while a message is delivered."""
         self._ending: Ending | None = None
 
     @abstractmethod
@@ -41,7 +41,7 @@ class InMemoryChannel(ABC):
         self.send(notice)
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:  # noqa: B027 - there is nothing to do
-        """The bytes are the same in all revisions."""
+        """Nothing to do: the encoding is the same in all revisions."""
 
     def redact(self, text: str) -> str:
         return text
@@ -57,7 +57,7 @@ class InMemoryChannel(ABC):
 
 
 class InMemoryTransport(StandaloneTransport):
-    """Starts a server in this program for one client, again and again."""
+    """Starts a server in this process for one client, any number of times."""
 
     network_transport = "pipe"
 
@@ -76,7 +76,7 @@ class InMemoryTransport(StandaloneTransport):
 
     @property
     def channel(self) -> InMemoryChannel | None:
-        """The channel that calls go to, as long as its server runs."""
+        """The channel for calls while its server runs; None otherwise."""
         channel = self._channel
         return channel if isinstance(channel, InMemoryChannel) and channel.is_alive() else None
 

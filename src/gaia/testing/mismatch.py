@@ -1,4 +1,4 @@
-"""Whether a request is the one that was recorded, and how the difference is shown."""
+"""Compares a request with recorded ones, and describes the difference."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from gaia.runtime.untrusted_text import consists_of
 from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
 
 _COMPARED = 500
-"""Characters of arguments by which the closest recorded request is found: the time grows with their square."""
+"""Most characters of arguments that are compared to find the closest recorded request: the time grows quadratically."""
 
 _CANDIDATES = 200
-"""Recorded requests of which the closest is found, so that the client gets its answer in time."""
+"""Most recorded requests that are compared to find the closest one, so that the client gets its answer in time."""
 
 
 class CassetteMismatch(AssertionError):
-    """Servers of a cassette were asked what was not recorded; the message shows each difference."""
+    """Servers of a cassette got requests that were not recorded. The message shows each difference."""
 
 
 def equals(recorded: Any, asked: Any) -> bool:
-    """Whether `asked` is what was recorded. What is masked there stands for any text or number."""
+    """Whether `asked` equals the recorded value. A mask in the recording matches any text or number."""
     if isinstance(recorded, str) and MASK in recorded:
         if isinstance(asked, int | float) and not isinstance(asked, bool):
             return recorded == MASK
         return isinstance(asked, str) and consists_of(asked, recorded.split(MASK))
     if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
-        # A masked key is rare, and stands for the keys that are no others.
+        # A masked key is rare. It matches keys that match no other.
         return len(recorded) == len(asked) and _pairs_equal(recorded, asked)
     if isinstance(recorded, list) and isinstance(asked, list):
         return len(recorded) == len(asked) and all(map(equals, recorded, asked))
-    # True is 1 in Python, and is not in JSON.
+    # True equals 1 in Python, but not in JSON.
     return isinstance(recorded, bool) == isinstance(asked, bool) and bool(recorded == asked)
 
 
@@ -49,7 +49,7 @@ def _pairs_equal(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 
 def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:
-    """What is told of a request that nothing is left for in the cassette; `place` is the cassette and the server.
+    """The message for a request without a recorded exchange left; `place` is the cassette and the server.
 
     `recorded` are all exchanges with the server, in the cassette's order.
     """
@@ -72,7 +72,7 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequ
 
 
 def different_answer(place: str, method: str, recorded: dict[str, Any], given: dict[str, Any]) -> str:
-    """What is told of a request of the server that the application answers otherwise than in the recording."""
+    """The message for a server's request that the application answers differently than in the recording."""
     lines = difference(recorded, _unmasked(recorded, given))
     return "\n".join(
         [f"{place}: {method} of the server was answered otherwise; recorded (-) and answered now (+):", *lines]
@@ -80,7 +80,7 @@ def different_answer(place: str, method: str, recorded: dict[str, Any], given: d
 
 
 def _subject(method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is asked for, in words, and the details."""
+    """The subject of a request in words, and its details."""
     if method == "tools/call":
         rest = {key: value for key, value in params.items() if key not in ("name", "arguments")}
         arguments = params.get("arguments") or {}
@@ -97,7 +97,7 @@ def _text(value: Any) -> str:
 
 
 def _unmasked(recorded: Any, asked: Any) -> Any:
-    """`asked` with the mask wherever the recording has it: what is there may be the secret."""
+    """`asked` with the mask wherever the recording has it: the value there may be the secret."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         return {key: _unmasked(recorded[key], value) if key in recorded else value for key, value in asked.items()}
     if isinstance(recorded, list) and isinstance(asked, list):

@@ -1,4 +1,4 @@
-"""`record`: what the servers of a manager are asked and answer, written to a cassette."""
+"""`record`: writes the requests to a manager's servers, and their answers, to a cassette."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gaia.testing.start_recorder import Recording, StartRecorder
 M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 
 _SETTLE_SECONDS = 30.0
-"""For servers that are being started or restarted when a recording begins or ends."""
+"""Most seconds to wait for servers that are starting or restarting when a recording begins or ends."""
 
 _SETTINGS = (
     "enabledTools",
@@ -31,26 +31,26 @@ _SETTINGS = (
     "protocol",
     "restart",
 )
-"""The keys of an entry that a client of the cassette needs, too. The others say how the server is reached."""
+"""The keys of an entry that a client of the cassette needs, too. The others say how to reach the server."""
 
 
 @contextmanager
 def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> Iterator[M]:
-    """Record what the servers of `manager` are asked and answer; `gaia.testing.replay` plays it back.
+    """Record the requests to the servers of `manager` and their answers; `gaia.testing.replay` plays them back.
 
     ``with MCPClientManager(servers) as manager, record(manager, "tests/cassettes/time.json"): …``
 
-    Each server is recorded from a start of its own: one that is ready already is given a fresh process
-    (`MCPClient.restart`). Leaving the block writes the file, unless an exception leaves it: then a file that is there
-    stays as it is. Servers that are being restarted then are waited for, for at most 30 seconds.
+    Each server is recorded from a fresh start: a server that is ready gets a new process (`MCPClient.restart`). Leaving
+    the block writes the file, unless an exception leaves it: then an existing file stays as it is. At the end, servers
+    that are restarting are waited for, for at most 30 seconds.
 
-    The file is readable for its owner only. What the entries of the servers say of secrets is masked in it, as in log
-    events and traces, and so are `secrets`, for those that servers tell or that are arguments of calls. A recording of
-    the same calls gives the same file, if the servers answer the same.
+    The file is readable for its owner only. Secrets from the servers' entries are masked in it, as in log events and
+    traces. So are `secrets`: texts that servers send or that are arguments of calls. A recording of the same calls
+    gives the same file, if the servers answer the same.
 
     Raises RuntimeError if `manager` is being recorded already, `ServerUnavailable` (a RuntimeError) for a server that
-    cannot be restarted, and ValueError for one text as `secrets`. `manager` may be used by several threads meanwhile.
-    Entering and leaving the block wait in this thread, an event loop's too.
+    cannot be restarted, and ValueError for one text as `secrets`. Several threads may use `manager` meanwhile. Entering
+    and leaving the block wait in this thread, even if it runs an event loop.
     """
     if isinstance(secrets, str):
         raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
@@ -90,7 +90,7 @@ def _restart_all(manager: MCPClientManager) -> None:
 def _cassette(
     starts: Mapping[str, list[StartRecorder]], entries: Mapping[str, Any], secrets: Iterable[str]
 ) -> Cassette:
-    """The cassette of the `starts` of each server. `entries` are those of the servers."""
+    """The cassette of the `starts` of each server. `entries` are the servers' configuration entries."""
     redactors: list[Callable[[str], str]] = [Redactor(secrets)]
     redactors += [start.redact for of_server in starts.values() for start in of_server]
 
@@ -99,7 +99,7 @@ def _cassette(
             text = mask(text)
         return text
 
-    # In the order of the configuration, in which their tools are listed; servers start in any order.
+    # In the order of the configuration, in which their tools are listed. Servers start in any order.
     names = [*(name for name in entries if name in starts), *(name for name in starts if name not in entries)]
     servers = {name: _recorded(entries.get(name), starts[name], redact) for name in names}
     return Cassette(cassette=Cassette.VERSION, servers=servers)

@@ -1,4 +1,4 @@
-"""One server of a cassette: which answer a request gets, and the channel that plays the part of the server."""
+"""One server of a cassette: chooses the answer to a request, and plays the server in a channel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gaia.testing.in_memory import InMemoryChannel, InMemoryTransport
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
 _MISMATCH = -32000
-"""The code of the error with which a request is answered that was not recorded."""
+"""The error code of the answer to a request that was not recorded."""
 
 _JOIN_SECONDS = 2.0
 
@@ -43,17 +43,15 @@ class _Played:
         self.start = start
         self.asked = False
         self.done = False
-        """Whether all was sent that comes before the answer, and the answer."""
+        """Whether everything up to the answer was sent."""
 
     def matches(self, method: str, params: dict[str, Any]) -> bool:
         exchange = self.exchange
-        # A greeting says what the client is, which is not the application's question.
+        # A greeting describes the client, which may differ from the recorded one.
         return exchange.request == method and (is_greeting(method) or equals(exchange.params, params))
 
 
 class _PlayedStart:
-    """One start of the cassette."""
-
     def __init__(self, start: Start) -> None:
         self.failed = start.failed
         self.end = start.end
@@ -65,7 +63,7 @@ class _PlayedStart:
         if self.end is None:
             return False
         if crashed := [one for one in self.exchanges if one.exchange.crashed]:
-            # Listings are made when there is time for it.
+            # Listings are made at any time.
             calls = [one for one in crashed if not is_listing(one.exchange.request)]
             return all(one.asked for one in calls or crashed)
         listed = {one.exchange.request for one in self.exchanges if one.done}
@@ -78,7 +76,7 @@ class ReplayedServer(InProcessServer):
     def __init__(
         self, place: str, server: RecordedServer, on_mismatch: Callable[[str], None], clock: Clock | None
     ) -> None:
-        """`place` is the cassette and the server, for messages. `on_mismatch` is told of each difference."""
+        """`place` is the cassette and the server, for messages. `on_mismatch` is called with each difference."""
         self.place = place
         self.clock = clock
         self.on_mismatch = on_mismatch
@@ -91,7 +89,7 @@ class ReplayedServer(InProcessServer):
         return f"<ReplayedServer of {self.place}>"
 
     def transport(self, timeout: float) -> InMemoryTransport:
-        """Each `open` plays the next start of the cassette."""
+        """A transport. Each `open` plays the next start of the cassette."""
 
         def start(listener: ChannelListener, name: str) -> _ReplayChannel:
             return _ReplayChannel(self, self.begin(), listener, name)
@@ -112,15 +110,15 @@ class ReplayedServer(InProcessServer):
         return start
 
     def take(self, start: _PlayedStart, method: str, params: dict[str, Any]) -> _Played | None:
-        """What is played for a request during `start`; None if nothing is left for it."""
+        """The exchange to play for a request during `start`; None if nothing is left for it."""
         with self._lock:
             others = [one for other in self._starts if other is not start for one in other.exchanges]
             found = _next(start.exchanges, method, params)
             if found is None and is_listing(method):
-                # It may be asked for more often than it was recorded.
+                # Listings may be requested more often than they were recorded.
                 found = next((one for one in reversed(start.exchanges) if one.matches(method, params)), None)
             if found is None and not is_greeting(method):
-                # Before the server ended another thread may have called in the recording, and calls later here.
+                # A call of another thread may come later here than in the recording, after the server has ended.
                 found = _next(others, method, params)
             if found is not None:
                 found.asked = True
@@ -135,7 +133,6 @@ class ReplayedServer(InProcessServer):
             return start.is_over()
 
     def mismatch(self, method: str, params: dict[str, Any]) -> str:
-        """What is told of a request that nothing is left for."""
         return not_recorded(
             self.place, method, params, [one.exchange for start in self._starts for one in start.exchanges]
         )
@@ -143,17 +140,17 @@ class ReplayedServer(InProcessServer):
 
 def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> _Played | None:
     matching = [one for one in exchanges if not one.asked and one.matches(method, params)]
-    # What is masked stands for any text, and another request may have this one.
+    # Prefer an exact match: a mask matches any text, and another request may need this exchange.
     exact = (one for one in matching if one.exchange.params == params)
     return next(exact, next(iter(matching), None))
 
 
 _Script = Generator[str, dict[str, Any], str | None]
-"""What the server does next: it yields the id of each request whose answer it waits for, and is sent the answer."""
+"""The next messages of the server. It yields the id of each request whose answer it needs, and gets the answer."""
 
 
 class _ReplayChannel(InMemoryChannel):
-    """One start of the server. A thread of its own plays what the server sends."""
+    """One start of the server. Its own thread plays the server's messages."""
 
     def __init__(self, server: ReplayedServer, start: _PlayedStart, listener: ChannelListener, name: str) -> None:
         """Raises StartFailed if there are no more threads."""
@@ -161,9 +158,9 @@ class _ReplayChannel(InMemoryChannel):
         self._server = server
         self._start = start
         self._is_over = False
-        """The lock decides whether something is still written."""
+        """Set under the lock, which decides whether a message is still written."""
         self._inbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
-        """What waits in it is not written yet: if the server ends before, it goes to the next start."""
+        """Messages in it are not written yet. If the server ends before, they go to the next start."""
         # Only the thread uses the rest.
         self._waiting: dict[str, _Script] = {}
         self._asked = 0
@@ -176,7 +173,7 @@ class _ReplayChannel(InMemoryChannel):
             raise StartFailed(f"no thread for the server: {error}") from error
         open_channels.add(self)
 
-    # What the connection and the supervisor call.
+    # For the connection and the supervisor.
 
     def is_alive(self) -> bool:
         return not self.is_forked and not self._is_over
@@ -237,7 +234,7 @@ class _ReplayChannel(InMemoryChannel):
             self._end_if_over()
             self._advance(self._perform(message, played))
         elif is_greeting(method):
-            # A server of another era says so.
+            # A server of another era answers like this.
             self._refuse(message, METHOD_NOT_FOUND, f"{method} was not recorded")
         else:
             text = self._server.mismatch(method, params)
@@ -247,7 +244,6 @@ class _ReplayChannel(InMemoryChannel):
             self._greet()
 
     def _greet(self) -> None:
-        """What the server sent before the first call."""
         if not self._greeted:
             self._greeted = True
             self._advance(self._steps(self._start.meanwhile, None))
@@ -257,7 +253,7 @@ class _ReplayChannel(InMemoryChannel):
         meta = (message.get("params") or {}).get("_meta") or {}
         problem = yield from self._steps(exchange.meanwhile, meta.get("progressToken"))
         self._server.done(played)
-        # Before the answer: the next call is not written here any more.
+        # Before the answer: the next call must not be written here any more.
         self._end_if_over()
         if problem is not None:
             self._refuse(message, _MISMATCH, problem)
@@ -270,7 +266,7 @@ class _ReplayChannel(InMemoryChannel):
         return (yield from self._steps(exchange.afterwards, None))
 
     def _steps(self, steps: Sequence[Step], token: int | str | None) -> _Script:
-        """Send what the server sends unasked. Returns what the application answered otherwise, if it did."""
+        """Send the server's unasked messages. Returns a message if the application answered one of them differently."""
         problem = None
         for step in steps:
             if step.request is not None:
@@ -309,7 +305,7 @@ class _ReplayChannel(InMemoryChannel):
             self._end(self._start.end)
 
     def _end(self, ending: Ending | None) -> None:
-        """Write nothing from now on; the connection is told when what comes before it is sent."""
+        """Write nothing from now on. The connection is told once earlier messages are sent."""
         with self._lock:
             if not self._is_over:
                 self._is_over, self._ending = True, ending

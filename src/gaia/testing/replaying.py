@@ -1,4 +1,4 @@
-"""`replay`: servers that are only a cassette, under the same supervision as real ones."""
+"""`replay`: servers from a cassette, under the same supervision as real ones."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Repla
 
     ``with replay("tests/cassettes/time.json") as servers, MCPClientManager(servers) as manager: …``
 
-    It is given to `MCPClientManager`, `MCPClientMixin` or `AsyncMCPClientManager` in place of the servers. No process
-    is started and the network is not used. `clock` is what the clients of the servers take the time from, such as a
-    `FakeClock`; by default it is the system's.
+    Pass it to `MCPClientManager`, `MCPClientMixin` or `AsyncMCPClientManager` in place of the servers. No process is
+    started and the network is not used. `clock`, such as a `FakeClock`, gives the time to the clients of the servers;
+    by default it is the system's.
 
-    Raises FileNotFoundError if there is no such file, and ConfigError (a ValueError) for one that is no cassette.
+    Raises FileNotFoundError if there is no such file, and ConfigError (a ValueError) for a file that is no cassette.
     """
     return Replay(Path(path), Cassette.read(Path(path)), clock)
 
@@ -32,10 +32,10 @@ def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Repla
 class Replay(Mapping[str, Mapping[str, Any]]):
     """What `replay` returns: entries of servers by name. As a context manager it calls `check` on leaving.
 
-    Each request is answered as the same request was in the recording: equal ones in their order, others in any order,
-    so that several threads can call at once. Where a server ended in the recording it ends here: as soon as the calls
-    have come that it left unanswered; if there were none, as soon as everything else of that start was asked. It is
-    restarted as any other. Each cassette is played once: another test reads it again.
+    Each request gets the answer of the same request in the recording: equal requests in their order, others in any
+    order, so that several threads can call at once. A server that ended in the recording ends here too: as soon as the
+    calls have come that it left unanswered; if there were none, as soon as everything else of that start was requested.
+    It is restarted like any other. Each cassette is played once: another test reads it again.
 
     All methods may be called from any thread.
     """
@@ -64,12 +64,12 @@ class Replay(Mapping[str, Mapping[str, Any]]):
 
     @property
     def mismatches(self) -> list[str]:
-        """What was asked so far that had not been recorded, each with its difference."""
+        """The requests so far that were not recorded, each with its difference."""
         with self._lock:
             return list(self._mismatches)
 
     def check(self) -> None:
-        """Raise `CassetteMismatch` (an AssertionError) if a server was asked what had not been recorded.
+        """Raise `CassetteMismatch` (an AssertionError) if a server got a request that was not recorded.
 
         The call itself got an error with the same text, which an agent may have shown to its model.
         """
@@ -85,7 +85,7 @@ class Replay(Mapping[str, Mapping[str, Any]]):
         if error is None:
             self.check()
         else:
-            # Most likely it comes of that.
+            # Most likely a mismatch caused the error.
             for mismatch in self.mismatches:
                 error.add_note(mismatch)
 

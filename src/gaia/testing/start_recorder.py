@@ -1,4 +1,4 @@
-"""One start of a server as it is recorded: what goes through its channel, request by request."""
+"""`StartRecorder`: records what goes through the channel of one start of a server, request by request."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from gaia.testing.cassette import (
 )
 
 _ENDING_SECONDS = 1.0
-"""For the exit status of a server that has just ended."""
+"""Seconds to wait for the exit status of a server that has just ended."""
 
 _UNRECORDED = ("ping", SUBSCRIBE, SUBSCRIBED, "notifications/cancelled")
-"""When and how often these are sent is a matter of time."""
+"""Not recorded, because their time and number vary."""
 
 _MACHINE = "roots/list"
-"""Is answered with folders of this machine."""
+"""Its answer has folders of this machine, so it is not recorded."""
 
 
 class _Pending(msgspec.Struct):
@@ -55,7 +55,7 @@ class _Pending(msgspec.Struct):
 
     @property
     def is_call(self) -> bool:
-        """Whether the application made it, so that what the server says meanwhile most likely belongs to it."""
+        """Whether the application made it. Then the server's messages meanwhile most likely belong to it."""
         method = self.exchange.request
         return not (is_greeting(method) or is_listing(method))
 
@@ -70,14 +70,13 @@ class Recording:
 
     def __init__(self) -> None:
         self.lock = reentrant_lock()
-        """Owns everything below, and everything that the recorders know."""
+        """Owns everything below, and the state of all recorders."""
         self.stopped = False
-        """What happens from now on is not recorded."""
+        """Whether recording has stopped."""
         self.starts: dict[str, list[StartRecorder]] = {}
-        """By server, in their order."""
 
     def begin(self, server: str) -> StartRecorder:
-        """A server is about to be started."""
+        """Record a server that is about to start."""
         start = StartRecorder(self)
         with self.lock:
             if not self.stopped:
@@ -89,30 +88,30 @@ class Recording:
             self.stopped = True
 
     def is_settled(self, ready: set[str]) -> bool:
-        """Whether each server that is `ready` is so after its last loss, which its state may not show yet."""
+        """Whether each server in `ready` has a recorder that saw it ready and not lost since."""
         with self.lock:
             known = [starts for name, starts in self.starts.items() if name in ready]
             return all(any(start.is_ready for start in starts) for starts in known)
 
 
 class StartRecorder:
-    """One start of a server: the recorder (`Recorder`) between the channel and the connection."""
+    """Records one start of a server: the `Recorder` between the channel and the connection."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._requests: list[_Pending] = []
         """In the order in which they were written."""
         self._by_id: dict[str, _Pending] = {}
-        """As texts: some servers send ids back as such."""
+        """By id as text: some servers send ids back as strings."""
         self._asked: dict[RequestId, Step] = {}
-        """The server's requests that are not answered yet."""
+        """The server's unanswered requests."""
         self._greeting: list[Step] = []
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._failure: str | None = None
         self._ending: Ending | None = None
         self._ended = False
-        """The server has ended by itself."""
+        """Whether the server has ended by itself."""
         self._closing = False
 
     # Between the channel and the connection; see `Recorder`.
@@ -128,7 +127,7 @@ class StartRecorder:
     def failed(self, error: MCPError) -> None:
         self._failure = error.message
 
-    # What they report, on the threads of callers and of the channel.
+    # Reports of both, on the threads of callers and of the channel.
 
     def written(self, item: Outgoing) -> None:
         if item.method in _UNRECORDED or (item.method is not None and item.id is None):
@@ -216,7 +215,7 @@ class StartRecorder:
             self._note_notification(message)
 
     def _answered(self, identifier: RequestId) -> _Pending | None:
-        """The request that is answered; None for an answer that comes when the client has given up."""
+        """The request of an answer; None if the client has given up on it."""
         pending = self._by_id.pop(str(identifier), None)
         return None if pending is None or pending.item.ended else pending
 
@@ -236,7 +235,7 @@ class StartRecorder:
         self._steps().append(Step(notification=message.method, params=params, subscribed=subscription is not None))
 
     def _steps(self) -> list[Step]:
-        """Where something belongs that the server sends unasked: to a call that waits, or to the last call."""
+        """The list for an unasked message of the server: of a waiting call, or else of the last call."""
         calls = [pending for pending in self._requests if pending.is_call]
         if not calls:
             return self._greeting
@@ -254,7 +253,7 @@ class StartRecorder:
         return text if self._channel is None else self._channel.redact(text)
 
     def start(self, redact: Callable[[str], str]) -> Start | None:
-        """What the cassette has of it; None if another recording may not have it, see `stable_start`."""
+        """The start for the cassette; None if another recording may not have it, see `stable_start`."""
         if self._failure is not None:
             return Start(failed=redact(self._failure))
         exchanges = [pending.exchange for pending in self._requests]
@@ -320,7 +319,7 @@ class _Channel:
         return ending
 
     def stop_writing(self) -> bool:
-        # The server leaves at the end of its input, before `close` or after it.
+        # The server ends at the end of its input, before `close` or after it.
         self._recorder.closing()
         return self._channel.stop_writing()
 
@@ -330,7 +329,7 @@ class _Channel:
 
 
 class _Item:
-    """Something to be written, which tells the recorder when it is; see `Outgoing`."""
+    """A message to write. It tells the recorder when it is written; see `Outgoing`."""
 
     def __init__(self, recorder: StartRecorder, item: Outgoing) -> None:
         self._recorder = recorder

@@ -161,6 +161,10 @@ class TestAClosedLoop:
         assert inbox.loop is None
         inbox.post(ran.set)
         assert ran.wait(PATIENCE)
+        names: list[str] = []
+        inbox.run_soon(lambda: names.append(threading.current_thread().name))
+        assert wait_until(lambda: bool(names))
+        assert names[0].startswith("mcp-aio-closed")
 
 
 class TestTheInboxOfTheRunningLoop:

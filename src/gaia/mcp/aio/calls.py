@@ -1,4 +1,4 @@
-"""`request` is the driver of a task: it submits a request and awaits its end, on whatever thread that comes."""
+"""`request` is the driver of a task: it submits a request and awaits its end, on whatever thread that happens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ T = TypeVar("T")
 async def call_tool(
     tool_calls: ToolCalls, tool_name: str, arguments: dict[str, Any] | None, options: CallOptions
 ) -> ToolResult:
-    """Like `ToolCalls.call`."""
     if tool_calls.waits_in_caller:
         return await in_thread(tool_calls.call, tool_name, arguments, options)
     try:
@@ -43,7 +42,7 @@ async def call_tool(
 
 
 async def run(client: ClientRequests, exchange: Exchange[T]) -> T:
-    """Like `ClientRequests.run`: its requests are made in turn, and other tasks run meanwhile. Raises `MCPError`."""
+    """Like `ClientRequests.run`: make the requests of an exchange one after the other. Raises `MCPError`."""
     if client.session.waits_in_caller:
         return await in_thread(client.run, exchange)
     try:
@@ -62,10 +61,10 @@ async def run(client: ClientRequests, exchange: Exchange[T]) -> T:
 
 
 async def request(client: ClientRequests, exchange: RequestExchange) -> Outcome:
-    """Make a request and wait for its result object; ends its observation. Raises `MCPError`.
+    """Make a request, wait for its result object and end its observation. Raises `MCPError`.
 
     `on_progress` may be a coroutine function. It runs in this task: all progress has been reported when this returns.
-    If the task is cancelled, or the `CancelScope` that it is in, so is the request, and the server is told.
+    If the task or its `CancelScope` is cancelled, the request is cancelled too, and the server is told.
     """
     awaited = (_AwaitedRequest if exchange.options.on_progress is None else _ReportingRequest)(client, exchange)
     scope, forget = current_scope(), None
@@ -92,7 +91,7 @@ async def request(client: ClientRequests, exchange: RequestExchange) -> Outcome:
 
 
 class _AwaitedRequest(SubmittedRequest):
-    """A request that a task waits for, which ends its observation. If the task is gone, the loop's work does so."""
+    """A request that a task waits for. The task ends the observation; if the task is gone, `_release` does."""
 
     __slots__ = ("_waiter", "_work")
 
@@ -111,7 +110,7 @@ class _AwaitedRequest(SubmittedRequest):
         self._work.run_soon(self._release)
 
     def _release(self) -> None:
-        """For the loop's thread, or another one if the loop is closed."""
+        """On the loop's thread, or on another one if the loop is closed."""
         if self._waiter.done() or self._work.is_closed:
             # The task does not wait any more.
             self.exchange.end()
@@ -120,7 +119,7 @@ class _AwaitedRequest(SubmittedRequest):
 
 
 class _ReportingRequest(_AwaitedRequest):
-    """One whose progress is reported in the task, meanwhile. A lane bounds the reports that wait."""
+    """A request whose progress is reported in the task while it waits. A lane limits the waiting reports."""
 
     __slots__ = ("_arrived", "_held", "_lane")
 
@@ -129,7 +128,7 @@ class _ReportingRequest(_AwaitedRequest):
         self._arrived = WakeUp(self._work)
         self._lane = Lane(lambda _: self._arrived.send())
         self._held: object = None
-        """What `on_progress` has returned."""
+        """The return value of `on_progress`."""
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         self._lane.post(functools.partial(report, self._hold, params), size=value_size(params))
@@ -145,9 +144,17 @@ class _ReportingRequest(_AwaitedRequest):
             self._arrived.arrive()
 
     async def until_end(self) -> None:
-        """Report in this task what the lane has, until the request has ended."""
+        """Report the progress in the lane, in this task, until the request has ended."""
+        try:
+            await self._report()
+        except BaseException:
+            # The task waits no more: `_release` ends the observation.
+            self._waiter.cancel()
+            raise
+
+    async def _report(self) -> None:
         while True:
-            # What was reported before the end is in the lane then.
+            # Read first: reports from before the end are then already in the lane.
             is_over = self._waiter.done()
             while (task := self._lane.take()) is not None:
                 task()
@@ -163,9 +170,9 @@ async def _finished(held: Awaitable[object]) -> None:
     try:
         await held
     except (Exception, asyncio.CancelledError) as error:
-        # User code may raise anything, and the call must not fail of it.
+        # User code may raise anything, and the call must not fail because of it.
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-            # It is this task that is cancelled, and not something that the report has waited for.
+            # This task is cancelled, and not something that the report has waited for.
             raise
         logger.error("progress_callback_failed", error=exception_text(error))

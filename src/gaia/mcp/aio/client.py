@@ -42,7 +42,7 @@ class AsyncMCPClient:
     """
 
     sync: MCPClient
-    """The client that does the work."""
+    """The synchronous client that does the work."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class AsyncMCPClient:
 
     @classmethod
     def over(cls, client: MCPClient | AsyncMCPClient) -> AsyncMCPClient:
-        """The asynchronous form of a client that exists; its owner disconnects it."""
+        """The asynchronous form of an existing client; its owner disconnects it."""
         if isinstance(client, AsyncMCPClient):
             return client
         self = cls.__new__(cls)
@@ -118,9 +118,9 @@ class AsyncMCPClient:
     # Connecting and disconnecting.
 
     async def connect(self, *, keep_trying: bool = False) -> bool:
-        """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
+        """Start the server and do the handshake. True when it is ready; False if not, and `last_error` says why.
 
-        See `MCPClient.connect`. If the task is cancelled meanwhile, the server is stopped again first.
+        See `MCPClient.connect`. If the task is cancelled meanwhile, the server is stopped before the cancellation.
         """
         starts = self.sync.state in _STOPPED
         try:
@@ -134,14 +134,14 @@ class AsyncMCPClient:
             raise
 
     async def restart(self, *, keep_trying: bool = False) -> bool:
-        """Give the server a fresh process; see `MCPClient.restart`. Goes on if the task is cancelled."""
+        """Replace the server's process by a fresh one; see `MCPClient.restart`. Goes on if the task is cancelled."""
         return await in_thread(self.sync.restart, keep_trying=keep_trying)
 
     async def disconnect(self, *, drain: float = 0.0) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
 
-        With `drain`, a server that is ready has so many seconds to finish the calls that it has; see `MCPClient`.
-        This is done to its end; a task that is cancelled meanwhile goes on with its cancellation after it.
+        With `drain`, a ready server has that many seconds to finish its calls; see `MCPClient`. The stop is always
+        completed; a cancellation of the task takes effect after it.
         """
         await stopping(lambda: self.sync.disconnect(drain=drain))
 
@@ -178,19 +178,19 @@ class AsyncMCPClient:
         return EventStream(self.sync._engine.listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event`, on a callback thread; see `MCPClient.subscribe`. `events` needs none."""
+        """Call `listener` for every `Event`, on a callback thread; see `MCPClient.subscribe`. `events` needs none."""
         return self.sync.subscribe(listener)
 
     # What is known about the server.
 
     @property
     def name(self) -> str:
-        """What this program calls the server."""
+        """The name of the server in this program."""
         return self.sync.name
 
     @property
     def transport(self) -> MCPTransport:
-        """What the constructor was given, or `from_config` has made."""
+        """The transport that the constructor was given, or `from_config` has made."""
         return self.sync.transport
 
     @property
@@ -200,12 +200,12 @@ class AsyncMCPClient:
 
     @property
     def state(self) -> ServerState:
-        """Where the server stands at this moment."""
+        """The present state of the server."""
         return self.sync.state
 
     @property
     def status(self) -> ServerStatus:
-        """The state with the figures of this moment: restarts, calls, latencies, the last error."""
+        """The state with the present figures: restarts, calls, latencies, the last error."""
         return self.sync.status
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ class AsyncMCPClient:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the server said in its handshake that it offers, by name; empty before the first one."""
+        """The features that the server declared in its handshake, by name; empty before the first one."""
         return self.sync.capabilities
 
     @property
@@ -307,7 +307,7 @@ class AsyncMCPClient:
         return await run(self.sync._engine.trips, self.sync._engine.features.request(method, params, timeout))
 
     async def list_resources(self) -> list[dict[str, Any]]:
-        """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
+        """``{"uri": …, "name": …}`` each, with the server's title, description, mimeType and size, if it has them."""
         return await run(self.sync._engine.trips, self.sync._engine.features.list_resources())
 
     async def list_resource_templates(self) -> list[dict[str, Any]]:
@@ -323,7 +323,7 @@ class AsyncMCPClient:
         await run(self.sync._engine.trips, self.sync._engine.features.subscribe_resource(uri))
 
     async def unsubscribe_resource(self, uri: str) -> None:
-        """End `subscribe_resource`; harmless if the resource was not subscribed."""
+        """End `subscribe_resource`; does nothing if the resource was not subscribed."""
         await run(self.sync._engine.trips, self.sync._engine.features.unsubscribe_resource(uri))
 
     async def list_prompts(self) -> list[dict[str, Any]]:

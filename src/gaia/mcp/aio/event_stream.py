@@ -12,7 +12,7 @@ from gaia.runtime.loop_work import LoopWork, WakeUp, running_loop_work
 
 
 class EventStream(AsyncIterator[Event]):
-    """The events from the moment on that it was made, for one task. Those of each server come in order.
+    """The events after it was made, for one task. The events of each server come in order.
 
     It ends when the manager or the client is disconnected, and when it is closed or dropped, as by ``break`` in an
     ``async for``. If the task is so slow that more than 10,000 events or 4 MiB of one server wait, the oldest of that
@@ -24,20 +24,20 @@ class EventStream(AsyncIterator[Event]):
 
     def __init__(self, listeners: Listeners) -> None:
         feed = self._feed = _Feed(running_loop_work())
-        # The listeners know the feed only, so that a stream which is dropped is collected.
+        # The listeners refer to the feed only, so that a dropped stream can be collected.
         self._close: Callable[[], object] = weakref.finalize(self, listeners.subscribe(feed.put, feed, feed.end))
 
     async def __anext__(self) -> Event:
         return await self._feed.take()
 
     async def aclose(self) -> None:
-        """End the stream; harmless if it has ended."""
+        """End the stream; does nothing if it has ended."""
         self._close()
         self._feed.close()
 
 
 class _Feed:
-    """What waits for the task; it is the lanes of its listener, too."""
+    """The events that wait for the task. It also makes the lane of its listener."""
 
     def __init__(self, work: LoopWork) -> None:
         self._work = work
@@ -45,7 +45,7 @@ class _Feed:
         self._is_awaited = False
         self._lane = Lane(lambda _: None)
         self._next: Event | None = None
-        """Set by the task of the lane that the loop's thread runs."""
+        """The lane's task sets it, on the loop's thread."""
         self._over = False
 
     def lane(self, on_dropped: Callable[[str, int], object]) -> Lane:
@@ -63,7 +63,7 @@ class _Feed:
         self._arrived.send()
 
     async def take(self) -> Event:
-        """Raises StopAsyncIteration at the end, and RuntimeError in a second task or on another event loop."""
+        """The next event. Raises StopAsyncIteration at the end, RuntimeError in a second task or on another loop."""
         if self._work.loop is not asyncio.get_running_loop():
             raise RuntimeError(
                 "these events are of another event loop; call events() on the loop that iterates over them"

@@ -38,9 +38,8 @@ T = TypeVar("T")
 class AsyncMCPClientManager:
     """`MCPClientManager` for asyncio: the same methods with the same parameters, results and errors, to be awaited.
 
-    What waits for nothing is no coroutine, as there: `get_client`, `list_servers`, `status`, `absence_of`,
-    `set_roots`, `subscribe`. Tasks of several event loops may use one manager at once, and so may threads, through
-    `sync`.
+    Methods that never wait are no coroutines: `get_client`, `list_servers`, `status`, `absence_of`, `set_roots`,
+    `subscribe`. Tasks of several event loops may use one manager at once, and so may threads, through `sync`.
 
     ``async with`` connects the servers of a configuration in memory on entering, and disconnects from everything on
     leaving; if it is cancelled in the middle of connecting, all servers are stopped.
@@ -49,7 +48,7 @@ class AsyncMCPClientManager:
     """
 
     sync: MCPClientManager
-    """The manager that does the work."""
+    """The synchronous manager that does the work."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class AsyncMCPClientManager:
 
     @classmethod
     def over(cls, manager: MCPClientManager | AsyncMCPClientManager) -> AsyncMCPClientManager:
-        """The asynchronous form of a manager that exists; its owner disconnects it."""
+        """The asynchronous form of an existing manager; its owner disconnects it."""
         if isinstance(manager, AsyncMCPClientManager):
             return manager
         self = cls.__new__(cls)
@@ -107,7 +106,7 @@ class AsyncMCPClientManager:
         try:
             await until_done(self.sync.__enter__, end)
         except BaseException:
-            # What was begun after that ends too. The servers that the first call has taken out, this one does not see.
+            # Ends servers that were begun later. It does not see those that the first call has taken; `ends` has them.
             await self.disconnect_all()
             await asyncio.gather(*ends)
             raise
@@ -129,7 +128,7 @@ class AsyncMCPClientManager:
     # Servers.
 
     async def add_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> AsyncMCPClient:
-        """Connect to a server, and note its configuration if that succeeds; see `MCPClientManager.add_server`.
+        """Connect to a server, and store its configuration if that succeeds; see `MCPClientManager.add_server`.
 
         If the task is cancelled meanwhile, the server is removed again when it has come up.
         """
@@ -137,25 +136,25 @@ class AsyncMCPClientManager:
         def add() -> AsyncMCPClient:
             client = self.sync.add_server(name, config, save=save)
             if (scope := current_scope()) is not None:
-                # The task may still be cancelled when this has returned, until it goes on.
+                # The task may be cancelled after this function has returned, until it continues.
                 scope.on_cancel(lambda: stop_soon(lambda: self.sync.remove_server(name)))
             return AsyncMCPClient.over(client)
 
         return await in_thread(add)
 
     async def remove_server(self, name: str) -> None:
-        """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
+        """Disconnect from a server and delete its configuration. An unknown name is only logged."""
         await stopping(lambda: self.sync.remove_server(name))
 
     async def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
 
-        Calls under way end as cancelled. Raises ValueError if no server of this name was started.
+        Calls in flight end as cancelled. Raises ValueError if no server of this name was started.
         """
         await stopping(lambda: self.sync.stop_server(name))
 
     async def restart(self, name: str) -> bool:
-        """Give a server a fresh process, or start it; see `MCPClientManager.restart`.
+        """Replace a server's process by a fresh one, or start the server; see `MCPClientManager.restart`.
 
         Goes on if the task is cancelled.
         """
@@ -191,9 +190,9 @@ class AsyncMCPClientManager:
         return await in_thread(self.sync.apply, config, timeout=timeout)
 
     async def disconnect_all(self) -> None:
-        """Disconnect from all servers, all at once, those still starting included. Errors are logged.
+        """Disconnect from all servers at once, including those still starting. Errors are logged.
 
-        This is done to its end; a task that is cancelled meanwhile goes on with its cancellation after it.
+        This is always completed; a cancellation of the task takes effect after it.
         """
         await stopping(self.sync.disconnect_all)
 
@@ -216,7 +215,7 @@ class AsyncMCPClientManager:
         return goal.outcome()
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
-        """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
+        """The reason why the server of a tool (by its namespaced name) is not ready; None if it is, or is unknown."""
         return self.sync.absence_of(tool_name)
 
     def set_roots(self, roots: RootsSource) -> None:
@@ -248,7 +247,7 @@ class AsyncMCPClientManager:
         try:
             route = self.sync._engine.routes.get(name)
             if route is None:
-                # Looking for a server that is about to start may wait.
+                # To find a server that is about to start may wait.
                 route = await in_thread(self.sync._engine.route_of, name, timeout)
         except MCPError as error:
             return failure(error, name, None, arguments)
@@ -264,7 +263,7 @@ class AsyncMCPClientManager:
         return repr(self.sync).replace(type(self.sync).__name__, type(self).__name__, 1)
 
     def status(self) -> list[ServerStatus]:
-        """The condition of every server, in the order of the configuration; those that are not in it come last."""
+        """The status of every server, in the order of the configuration; servers that are not in it come last."""
         return self.sync.status()
 
     def events(self) -> EventStream:
@@ -272,7 +271,7 @@ class AsyncMCPClientManager:
         return EventStream(self.sync._engine.listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event`, on a callback thread; see `MCPClientManager.subscribe`.
+        """Call `listener` for every `Event`, on a callback thread; see `MCPClientManager.subscribe`.
 
         `events` needs no thread.
         """

@@ -16,10 +16,10 @@ class AsyncPinnedClient:
     """`PinnedClient` for asyncio: the same methods, results and errors, to be awaited. ``async with`` closes it."""
 
     sync: PinnedClient
-    """The handle that does the work."""
+    """The synchronous handle that does the work."""
 
     def __init__(self, handle: PinnedClient) -> None:
-        """For `AsyncMCPClient.pinned`."""
+        """Only for `AsyncMCPClient.pinned`."""
         self.sync = handle
 
     @property
@@ -29,11 +29,11 @@ class AsyncPinnedClient:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the replica cannot be reached; a call would be `SessionLost`."""
+        """Whether the replica cannot be reached; a call would raise `SessionLost`."""
         return self.sync.is_lost
 
     def close(self) -> None:
-        """Accept no calls any more; those under way go on. Nothing happens to the replica."""
+        """Accept no more calls; those in flight go on. The replica is not affected."""
         self.sync.close()
 
     async def __aenter__(self) -> AsyncPinnedClient:

@@ -1,4 +1,4 @@
-"""The threads for what the engine only does while a thread waits: connecting, disconnecting, and listing."""
+"""Runs the functions that wait in a thread on threads of its own: connecting, disconnecting, and listing."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ T = TypeVar("T")
 _IDLE_SECONDS = 0.25
 
 _MAX_THREADS = 1024
-"""As for callbacks: many servers that hang must not keep those of others waiting."""
+"""As many as for callbacks, so that many hanging servers do not delay others."""
 
 _threads = DaemonPool("mcp-aio", _MAX_THREADS, idle_seconds=_IDLE_SECONDS)
 _stopping = DaemonPool("mcp-aio-stop", _MAX_THREADS, idle_seconds=_IDLE_SECONDS)
-"""For what ends servers, which must not wait for those that are being started."""
+"""For functions that end servers: these must not wait for servers that are being started."""
 
 
 class _Work:
-    """One function on a thread, and the loop that is told of its end."""
+    """A function on a thread. The loop is told of its end."""
 
     def __init__(self, function: Callable[[], Any], pool: DaemonPool) -> None:
         self._function = function
@@ -58,9 +58,9 @@ class _Work:
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function on a thread, in this context. If the task is cancelled, so are the calls that the function makes.
+    """Run a function on a thread, in this context. If the task is cancelled, the function's calls are cancelled too.
 
-    The task does not wait then until the function has returned.
+    The cancelled task does not wait until the function has returned.
     """
     work = _Work(functools.partial(function, *args, **kwargs), _threads)
     try:
@@ -75,8 +75,8 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 async def until_done(function: Callable[[], T], on_cancel: Callable[[], object]) -> T:
     """Run a function on a thread, and wait for its end in any case.
 
-    If the task is cancelled, so are the calls that the function makes, and `on_cancel` is called, which should have it
-    end soon. The task goes on with its cancellation when the function has ended.
+    If the task is cancelled, the function's calls are cancelled, and `on_cancel` is called to end the function soon.
+    The task continues with its cancellation when the function has ended.
     """
     work = _Work(function, _threads)
     cancelled = await _end_of(work, on_cancel)
@@ -87,7 +87,7 @@ async def until_done(function: Callable[[], T], on_cancel: Callable[[], object])
 
 
 async def stopping(function: Callable[[], object]) -> None:
-    """Run a function that ends servers, to its end: if the task is cancelled, that goes on when it has ended."""
+    """Run a function that ends servers, and wait for its end; a cancellation of the task takes effect after it."""
     work = _Work(function, _stopping)
     cancelled = await _end_of(work, None)
     work.outcome()
@@ -96,16 +96,16 @@ async def stopping(function: Callable[[], object]) -> None:
 
 
 def stop_soon(function: Callable[[], object]) -> None:
-    """Begin to run a function that ends servers; nothing waits for it."""
+    """Start a function that ends servers, without waiting for it."""
     _stopping.submit(function)
 
 
 async def _end_of(work: _Work, on_cancel: Callable[[], object] | None) -> asyncio.CancelledError | None:
-    """Wait for the end of the work in any case. The cancellation of the task, if there was one."""
+    """Wait for the end of the work in any case. Returns the cancellation of the task, if there was one."""
     cancelled: asyncio.CancelledError | None = None
     while not work.ended.done():
         try:
-            # Unlike an `await` of the future itself, this leaves the future as it is when it is cancelled.
+            # Unlike `await work.ended`, this does not cancel the future when the task is cancelled.
             await asyncio.wait([work.ended])
         except asyncio.CancelledError as error:
             cancelled = error

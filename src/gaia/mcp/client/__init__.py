@@ -1,7 +1,21 @@
-"""The MCP client: servers under supervision, their tools, their configuration.
+"""The MCP client: `MCPClient` for one server, `MCPClientManager` for several, `MCPConfig` for the configured servers.
 
-A name is loaded on first use: the host of a placed server supervises it with modules of this package, and begins sooner
-without the client itself.
+- `mcp_client`, `mcp_client_manager` and `config` hold the public classes; they decide nothing but arguments.
+- `client_engine` and `manager_engine` hold the parts of a client and of a manager, for gaia's own modules.
+- `server_registry`: which servers are starting, connected, tried again or failed, and which client has a tool.
+- `configured_servers` starts the servers of a configuration and applies another one; `client_factory` makes clients.
+- `readiness`: why a server is not ready, and how a thread or a task waits for it.
+- `session`: how a client reaches its server; `direct_session` is for transports that cannot be supervised.
+- `tool_calls` and `features`: tools, resources, prompts, completions and log messages of one server.
+- `client_options`: all settings of a client; `server_transport` makes the transport of a configured server.
+- `server_memory` keeps what a lazy server said at its last start.
+
+Invariants: every tool call passes `ToolCalls.new_request`, so no face can skip the filters and the pins. No lock is
+held
+while a server is waited for, except the lock of `SupervisedSession` that makes connecting and disconnecting one at a
+time; a call never takes that one.
+
+Names are loaded on first use, because the host of a placed server imports modules of this package without the client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`ClientEngine`: the parts of one client, for the client itself and for other modules of gaia.
+"""`ClientEngine`: the parts of one client, for `MCPClient` and for gaia's own modules.
 
-The supervisor's thread runs as long as the server does. If it held the engine, no client would ever be dropped. So it
-has only `WeakHooks`, and a client that is dropped while it is connected has its server stopped.
+The supervisor's thread runs as long as the server. A strong reference from it to the engine would keep every client
+alive, so the supervisor has only `WeakHooks`. When the application drops a connected client, its server is stopped.
 """
 
 from __future__ import annotations
@@ -35,30 +35,31 @@ from gaia.mcp.transports.base import ChannelTransport, MCPTransport
 from gaia.runtime.clock import Clock, require_seconds
 
 _MAX_INSTRUCTIONS = 64 * 1024
-"""Characters: more would fill a model's context by itself."""
+"""Characters. Longer instructions would fill a model's context by themselves."""
 
 
 class ClientEngine:
-    """What `MCPClient` is made of. Implements `SupervisionHooks`. Thread-safe."""
+    """The parts of an `MCPClient`. Implements `SupervisionHooks`. Thread-safe."""
 
     def __init__(
         self, name: str, transport: MCPTransport, options: ClientOptions, services: SharedServices, clock: Clock | None
     ) -> None:
-        """`clock` is the one that the client was given, if it was; it counts in a manager as well."""
+        """`clock` is the clock that the client was given, or None. It takes precedence over the manager's clock."""
         self.name = name
         self.entry: ServerConfig | None = None
-        """The entry of a configuration that the client was made of, if it was."""
+        """The configuration entry that the client was made from; None if it was made without one."""
         self.listeners = Listeners()
-        """Told of the events of the server."""
+        """Receive the server's events."""
         self._clock = clock
         self._assemble(transport, options, services)
 
     def _assemble(self, transport: MCPTransport, options: ClientOptions, services: SharedServices) -> None:
         name = self.name
         self._successor: tuple[SupervisionContext, ClientSetup, ServerConfig | None] | None = None
-        """What `reconfigure` was given last, by what the supervisor knows it by. Set before the supervisor is told."""
+        """The settings given to the last `reconfigure`: the context identifies them. Set before the supervisor is told.
+        """
         self.subscriptions = Subscriptions()
-        """The changes and log messages that the server is to tell of."""
+        """The resource changes and log messages that the application subscribed to."""
         self._server_requests = ServerRequests(
             name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
@@ -75,14 +76,11 @@ class ClientEngine:
         )
         self._cache = ResponseCache(services.clock)
         self.session = new_session(setup)
-        """The way to the server."""
         _stop_when_dropped(self, self.session)
         self.trips = self._trips_over(self.session, self._cache)
-        """Makes the requests."""
         self.tool_calls = ToolCalls(setup, self.trips, self._cache)
-        """Calls tools; the manager uses it directly."""
+        """The manager calls tools through it directly."""
         self.features = ServerFeatures(self.trips, self.subscriptions, self._new_gate("prompts"))
-        """Resources, prompts and log messages, as exchanges."""
         self._instructions_gate = self._new_gate("instructions")
 
     def _trips_over(self, session: RequestSession, cache: ResponseCache) -> ClientRequests:
@@ -107,9 +105,9 @@ class ClientEngine:
         return self.setup.services
 
     def join(self, services: SharedServices, defaults: ClientOptions) -> None:
-        """Before the client connects: use a manager's services, and its `defaults` for what the options leave open.
+        """Use a manager's services, and its `defaults` for the options left open. Called before the client connects.
 
-        The parts are made anew with them.
+        All parts of the client are made anew.
         """
         transport = self.transport
         authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
@@ -120,20 +118,23 @@ class ClientEngine:
         self._assemble(transport, self.options.or_else(defaults), services)
 
     def can_follow(self, other: ClientEngine) -> bool:
-        """Whether `reconfigure` of the other client can go on with the configuration of this one.
+        """Whether `reconfigure` of the other client can continue with the configuration of this one.
 
-        They must take the time from the same clock, and servers that are placed on a cluster change in other ways.
+        Both need the same clock. Servers placed on a cluster are replaced in another way.
         """
         is_placed = isinstance(self.transport, PlacedTransport) or isinstance(other.transport, PlacedTransport)
         return self._clock is other._clock and not is_placed
 
     def reconfigure(self, successor: ClientEngine) -> MCPError | None:
-        """Go on with the configuration of `successor`, which has joined the manager and was never connected.
+        """Continue with the configuration of `successor`, which has joined the manager and was never connected.
 
-        If the server is ready there is no gap, as for `MCPClient.restart`: the settings of `successor` hold as soon as
-        a process that was started with them takes over. If it cannot be started, nothing changes, and the error is
-        returned. A server that is not ready gets the settings at once, and is started with them; None says that it is
-        ready then, or was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
+        If the server is ready there is no gap, as for `MCPClient.restart`: the settings of `successor` take effect when
+        a
+        process that was started with them takes over. If that process cannot be started, nothing changes and the error
+        is
+        returned. A server that is not ready gets the settings at once and is started with them. None means that the
+        server
+        is ready, was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
         """
         other = successor.setup
         if not isinstance(other.transport, ChannelTransport):
@@ -153,12 +154,12 @@ class ClientEngine:
         self.listeners.end()
 
     def request_disconnect(self, *, drain: float = 0.0) -> None:
-        """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
+        """Begin to disconnect without waiting. The caller must call `disconnect` later."""
         _require_drain(drain)
         self.session.request_disconnect(drain)
 
     def forget(self) -> None:
-        """The client is disconnected."""
+        """Forget everything about the server. Called after the client has disconnected."""
         self._server_requests.withdraw_all()
         self._cache.forget()
         self.tool_calls.forget()
@@ -182,13 +183,13 @@ class ClientEngine:
         return None if self._instructions_gate.review_pins(pins, pins) else instructions
 
     def bound(self) -> tuple[Any, ToolCalls, ServerFeatures]:
-        """For a handle that stays with one replica: its session, and the parts that make their requests through it."""
+        """The session and the request makers of a handle that stays with one replica."""
         session = self.session.bind()
         trips = self._trips_over(session, ResponseCache(self.services.clock))
         features = ServerFeatures(trips, self.subscriptions, self._new_gate("prompts"))
         return session, self.tool_calls.over(trips), features
 
-    # `SupervisionHooks`: the supervisor calls these, on its thread.
+    # `SupervisionHooks`: the supervisor calls these methods on its thread.
 
     def listing_begins(self) -> Listing:
         return self.tool_calls.listing_begins()
@@ -196,7 +197,8 @@ class ClientEngine:
     def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         self.tool_calls.listed(definitions or [], listing)
         profile = self.session.profile
-        # A server that was never asked again, because it is lazy, would have no tools for ever after one bad start.
+        # Only a complete listing is remembered: after a failed one, a lazy server would have no tools and would never
+        # be asked.
         if self.options.lazy and profile is not None and definitions is not None:
             self.services.memory.remember(profile, definitions)
 
@@ -215,10 +217,10 @@ class ClientEngine:
 
     def adopted(self, context: SupervisionContext) -> None:
         if self._successor is None or self._successor[0] is not context:
-            # Still another configuration was given meanwhile, and is about to follow.
+            # Another `reconfigure` followed meanwhile; the supervisor will adopt its context next.
             return
         (_, changed, self.entry), self._successor = self._successor, None
-        # All that was observed so far belongs to the present observer, which takes over the settings of the new one.
+        # Earlier observations belong to the present observer, so it stays; `reconfigure` gave the new settings to it.
         self.setup = msgspec.structs.replace(changed, observer=self.setup.observer)
         self._cache.forget()
         self.tool_calls.adopt(self.setup)
@@ -233,7 +235,7 @@ class ClientEngine:
 
 
 class WeakHooks:
-    """The `SupervisionHooks` of a client, without a reference that keeps it."""
+    """The `SupervisionHooks` of a client, with a weak reference to the engine."""
 
     def __init__(self, engine: SupervisionHooks) -> None:
         self.subscriptions = engine.subscriptions
@@ -273,19 +275,19 @@ class WeakHooks:
 
 
 def _stop_when_dropped(engine: ClientEngine, session: Session) -> None:
-    """Have the server stopped, with a ResourceWarning, if the engine is dropped without `disconnect`.
+    """Stop the server, with a ResourceWarning, if the engine is dropped without `disconnect`.
 
-    At the end of the interpreter all servers are stopped anyway, without a warning.
+    At the end of the interpreter all servers are stopped without a warning.
     """
-    # Not the services themselves, which lead to the manager and to the client.
+    # The services themselves refer to the manager and to the client, so the finalizer must not hold them.
     pools = (engine.services.callbacks, engine.services.server_request_threads)
     weakref.finalize(engine, _dropped, engine.name, session, pools).atexit = False
 
 
 def _dropped(name: str, session: Session, pools: tuple[CallbackPool, ...]) -> None:
-    # The garbage collector calls this in any thread, which may hold any lock: so nothing here takes one.
+    # The garbage collector calls this in any thread, and that thread may hold any lock. So nothing here takes a lock.
     def close_pools() -> None:
-        # If other clients of the manager use them, they start threads again.
+        # Other clients of the manager may still use the pools: a closed pool starts its threads again when it is used.
         for pool in pools:
             pool.close()
 

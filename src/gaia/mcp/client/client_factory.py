@@ -1,4 +1,4 @@
-"""`ClientFactory`: makes the clients of a manager's servers, and knows what each of them was made of."""
+"""`ClientFactory`: makes the clients of a manager's servers and records the entry of each."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from gaia.mcp.tools.pins import pins_in
 
 
 class Origin:
-    """What a client was made of. If it is equal, there is nothing to change. Immutable."""
+    """The entry that a client was made from, with its file. Equal origins mean the same server. Immutable."""
 
     def __init__(self, name: str, entry: Mapping[str, Any], source: Path | None) -> None:
-        """`source` is the file of the entry, None for one in memory: pins are of a server in one file.
+        """`source` is the file of the entry, None for an entry in memory. Pins belong to a server in one file.
 
         Raises ConfigError for an entry that cannot be used.
         """
         self.entry = entry
         self.server = ServerConfig.from_dict(name, entry)
         self.source = source
-        # Without a restart policy of its own it has that of the manager.
+        # An entry without a restart policy uses the manager's, so its presence is part of the meaning.
         self._meaning = (self.server, "restart" in entry, source)
         self._identity = identity_of(self.server, source)
         self.memory = ServerMemory(None if source is None else self._identity)
-        """What is known of the server from earlier starts; from those of earlier processes only if it is of a file."""
+        """Knowledge from earlier starts. It is kept on disk only for a server whose entry is in a file."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin) and self._meaning == other._meaning
@@ -43,13 +43,13 @@ class Origin:
     __hash__ = None  # type: ignore[assignment]  # an entry has lists in it
 
     def follow(self, earlier: Origin) -> None:
-        """It takes the place of `earlier`: what is known of the server is so still, unless it is another one now."""
+        """Take the memory of `earlier`, whose place this origin takes, unless the server is another one now."""
         if self._identity == earlier._identity and self.server.in_process is earlier.server.in_process:
             self.memory = earlier.memory
 
 
 class ClientFactory:
-    """Makes clients that share what belongs to one manager. Thread-safe, but for `relay`."""
+    """Makes clients that share the services of one manager. Thread-safe, except `relay`."""
 
     def __init__(
         self,
@@ -60,31 +60,31 @@ class ClientFactory:
         new_client: Callable[[str, Mapping[str, Any]], MCPClient],
         on_event: Callable[[str, MCPClient, Event], None],
     ) -> None:
-        """``new_client(name, entry)`` gives one that shares nothing yet, or raises ConfigError (a ValueError).
+        """``new_client(name, entry)`` makes a client without shared services, or raises ConfigError (a ValueError).
 
-        ``on_event(name, client, event)`` is called on the thread on which something happens to a server.
+        ``on_event(name, client, event)`` is called on the thread on which the event happens.
         """
         self.new_client = new_client
         self.services = services
-        """What all clients share."""
+        """Shared by all clients."""
         self.defaults = defaults
-        """For what the entries of servers leave open."""
+        """Used where the entries of servers say nothing."""
         self._registry = registry
         self._lock_file = lock_file
         self._on_event = on_event
         self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
-        """What each client was made of. Single entries are set and read, by any thread."""
+        """The origin of each client. Any thread sets and reads single entries."""
 
     def relay(self) -> None:
         """See `ManagerEngine.relay`."""
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
 
     def origin_of(self, client: MCPClient) -> Origin | None:
-        """What the client of a server was made of; None for one that was not made here."""
+        """The origin of a client; None for a client that this factory did not make."""
         return self._origins.get(client)
 
     def make(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
-        """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
+        """Make a client and reserve its name. `source` is the file of its entry, None for memory. Raises ValueError."""
         client = self.new_client(name, config)
         origin = Origin(name, config, source)
         client._engine.join(self._services_for(name, client, origin), self.defaults)
@@ -93,7 +93,6 @@ class ClientFactory:
         return client
 
     def _services_for(self, name: str, client: MCPClient, origin: Origin) -> SharedServices:
-        """What the client of a server shares with the others."""
         return msgspec.structs.replace(
             self.services,
             source=origin.source,
@@ -104,21 +103,21 @@ class ClientFactory:
         )
 
     def reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> MCPError | None:
-        """Have `client` go on with what `successor` was made of, which is `origin`; see `ClientEngine.reconfigure`."""
+        """Continue `client` with the entry of `successor`, which is `origin`; see `ClientEngine.reconfigure`."""
         earlier = self._origins.get(client)
         if earlier is not None:
             origin.follow(earlier)
         successor._engine.join(self._services_for(name, client, origin), self.defaults)
         error = client._engine.reconfigure(successor._engine)
         if client.transport is successor.transport:
-            # It is so after an error, too, if the server was not ready before.
+            # A server that was not ready has the new transport even after an error.
             self._origins[client] = origin
         return error
 
     # Instances.
 
     def new_instance(self, shared: MCPClient, on_event: Callable[[Event], None]) -> MCPClient | None:
-        """A lazy client of the server of `shared`, for code that needs a process of its own; None if it is not ours."""
+        """A lazy client with its own process for the server of `shared`; None if this factory did not make `shared`."""
         origin = self._origins.get(shared)
         if origin is None:
             return None
@@ -129,7 +128,7 @@ class ClientFactory:
     def renew_instance(
         self, client: MCPClient, shared: MCPClient, on_event: Callable[[Event], None]
     ) -> MCPError | None:
-        """Have an instance go on with the entry that its server has now. May wait."""
+        """Continue an instance with the present entry of its server. May wait."""
         origin = self._origins.get(shared)
         if origin is None or client._engine.entry == origin.server:
             return None

@@ -1,4 +1,4 @@
-"""What a client is made of: its own settings, and what it shares with the other clients of a manager."""
+"""The settings of a client, and the services that it shares with the other clients of a manager."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _JOIN_SECONDS = 2.0
 
 
 class ClientSettings(TypedDict, total=False):
-    """The settings among the keywords of `MCPClient`; `ClientOptions` says what they mean, and has the defaults."""
+    """The keywords of `MCPClient` that are settings. `ClientOptions` documents them and has the defaults."""
 
     tool_filter: ToolFilter
     pin_tools: PinMode | None
@@ -61,7 +61,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
-    """The settings in the configuration of a server, and `pins`. `own_restart`: the entry has a restart policy."""
+    """The settings in a server's configuration, with `pins`. `own_restart`: the entry has a restart policy."""
     sse = server.transport == "sse" and server.protocol == "auto"
     return {
         "tool_filter": ToolFilter(
@@ -89,64 +89,68 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
 
 
 class StartLimits(NamedTuple):
-    """How long each start of a server may take, in seconds."""
+    """Time limits of each start of a server, in seconds."""
 
     ready: float
-    """Until it is ready for calls."""
+    """Until the server is ready for calls."""
     probe: float
-    """Until it has shown that it speaks the stateless era."""
+    """Until the server has shown that it speaks the stateless era."""
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of one client. Durations in seconds; ValueError for one that is none (`require_seconds`)."""
+    """All settings of one client. Durations are in seconds; an invalid one raises ValueError (`require_seconds`)."""
 
     tool_filter: ToolFilter = ALLOW_ALL
     """Which tools may be listed and called."""
     pin_tools: PinMode | None = None
-    """What to do about tools whose definitions are not those in `pins`; None means "off", or what the manager says."""
+    """What to do about tools whose definitions differ from `pins`; None means "off", or the manager's setting."""
     pins: ServerPins | None = None
-    """The approved definitions; None: those under the client's name in ``~/.gaia/mcp_tools.lock.json``."""
+    """The approved definitions; None means those under the client's name in ``~/.gaia/mcp_tools.lock.json``."""
     restart_policy: RestartPolicy | None = None
-    """None is the default policy, or the manager's."""
+    """None means the manager's policy, or the default policy."""
     standby: bool = False
-    """Whether a second process of the server waits, started and greeted, and takes over when the first is lost."""
+    """Whether a second process of the server waits, with its handshake done, and takes over when the first is lost."""
     health_interval: float = 30.0
-    """A server that was idle for so long is sent a ping."""
+    """The client sends a ping to a server that was idle for this long."""
     health_timeout: float = 10.0
-    """A server counts as hung when it leaves two pings unanswered for so long each."""
+    """A server counts as hung when it leaves two pings unanswered for this long each."""
     max_pending: int = 1024
-    """How many calls may wait at once; more are refused."""
+    """How many calls may wait at once; further calls are refused."""
     protocol: str = "auto"
     """"auto" (ask the server), "handshake" or "stateless" (the era), or a revision such as "2025-11-25".
 
-    A transport with the four methods alone is spoken to in the handshake era, unless this says otherwise.
+    With "auto", a transport that has only the four methods uses the handshake era.
     """
     start_timeout: float | None = None
-    """How long the server may take to get ready, each time that it is started: to start, to shake hands and to list its
-    tools. None: 60 s, or the transport's `timeout` if that is longer. The first start of a package downloads it."""
+    """How long each start of the server may take: starting, the handshake and listing the tools. None means 60 s, or
+    the
+    transport's `timeout` if that is longer. The first start of a package downloads it.
+    """
     probe_timeout: float = 5.0
-    """With "auto", the time that a server has to show that it speaks the stateless era."""
+    """With "auto", how long the server has to show that it speaks the stateless era."""
     output_validation: OutputMode | None = None
-    """What to do about results that do not fit the `outputSchema` of their tool: "off", "warn" (log it) or "error"
-    (the call fails). None is "warn", or what the manager says."""
+    """What to do about results that do not fit the `outputSchema` of their tool: "off", "warn" (log it) or "error" (the
+    call
+    fails). None means the manager's setting, or "warn".
+    """
     reset_timeout_on_progress: bool = False
-    """Whether each progress gives a call its whole timeout again, up to `max_timeout`."""
+    """Whether each progress notification restarts a call's timeout, up to `max_timeout`."""
     max_timeout: float = 3600.0
-    """What a call may take at most if progress gives it its timeout again."""
+    """The longest time of a call whose timeout is restarted by progress."""
     capture_content: ContentPolicy | None = None
-    """How much of arguments and results goes into traces."""
+    """How much of arguments and results is recorded in traces."""
     question_timeout: float = 600.0
     """How long the application may take to answer one request of the server."""
     recycling: RecyclingLimits = RecyclingLimits()
-    """What one process of the server may use up before a fresh one takes its place."""
+    """The limits at which a process of the server is replaced by a fresh one."""
     drain_timeout: float = 30.0
     """How long a process that was replaced may take to finish its calls."""
     lazy: bool = False
-    """Whether the server is started by its first use, if it is known from an earlier start which tools it has."""
+    """Whether the first use starts the server, if its tools are known from an earlier start."""
     idle_stop: float | None = None
-    """How long the server may be without a call before it is stopped, until the next call; None for ever."""
+    """How long the server may be without a call before it is stopped; the next call starts it. None means for ever."""
     features: ClientFeatures = ClientFeatures()
-    """What the application offers to the server."""
+    """The features that the application offers to the server."""
 
     def __post_init__(self) -> None:
         durations = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout")
@@ -159,11 +163,11 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     def start_limits(self, timeout: float) -> StartLimits:
         """For a server whose calls may take `timeout` seconds."""
         seconds = max(_START_SECONDS, timeout) if self.start_timeout is None else self.start_timeout
-        # A server of the handshake era that does not answer the probe must have time left to answer `initialize`.
+        # A server of the handshake era that ignores the probe must have time left to answer `initialize`.
         return StartLimits(seconds, min(self.probe_timeout, seconds / 2))
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
-        """These options, with `defaults` for what they leave to the manager."""
+        """These options, with `defaults` for those that are left to the manager."""
         return msgspec.structs.replace(
             self,
             pin_tools=self.pin_tools or defaults.pin_tools,
@@ -175,34 +179,34 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client shares with others of its manager: threads for user code, the clock, and where its events go."""
+    """Services that the clients of a manager share: threads for user code, the clock, and receivers of events."""
 
     callbacks: CallbackPool
-    """Runs listeners, progress callbacks of submitted calls and callbacks of their futures."""
+    """Runs listeners, progress callbacks of submitted calls, and callbacks of their futures."""
     steps: DaemonPool
-    """Runs what is to be done between the round trips of submitted calls. Never runs user code."""
+    """Runs gaia's own work between the round trips of submitted calls. Never runs user code."""
     server_request_threads: CallbackPool
-    """Runs the functions of the application that answer requests of servers."""
+    """Runs the application's functions that answer requests of servers."""
     owned: bool = False
-    """Whether they belong to the client that uses them, which then closes them."""
+    """Whether the client that uses the services closes them."""
     clock: Clock = msgspec.field(default_factory=SystemClock)
     rng: random.Random = msgspec.field(default_factory=random.Random)
     tool_filter: ToolFilter = ALLOW_ALL
-    """A tool has to pass this filter as well as the client's own."""
+    """A tool has to pass this filter and the client's own."""
     source: Path | None = None
-    """The file of the server's entry, for messages; None if it is in none."""
+    """The file of the server's entry, for messages; None for an entry in memory."""
     memory: ServerMemory = msgspec.field(default_factory=ServerMemory)
-    """Remembers what lazy servers said at their last start."""
+    """Remembers the last start of a lazy server."""
     pins: Callable[[str], ServerPins] = default_pins
-    """The approved definitions of a server, by its name, for clients without pins of their own."""
+    """Returns the approved definitions of a server, by its name, for clients without pins of their own."""
     on_authorization: OnAuthorization | None = None
-    """For clients whose login has none of its own."""
+    """Used by clients whose login has no function of its own."""
     recorders: Recorders = msgspec.field(default_factory=Recorders)
-    """Where servers are recorded, if they are."""
+    """Records the traffic of servers, if recording is on."""
     on_event: Callable[[Event], None] = lambda _: None
-    """Told of each event, on the thread that it happens on."""
+    """Receives each event, on the thread on which it happens."""
     on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None
-    """Given the tools on offer, usually on the supervisor's thread, whenever they may have changed."""
+    """Receives the tools on offer whenever they may have changed, usually on the supervisor's thread."""
 
     @classmethod
     def of_one_client(cls, name: str, clock: Clock | None, rng: random.Random | None) -> SharedServices:
@@ -215,7 +219,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def close(self) -> None:
-        """End the threads. They start again when they are needed again."""
+        """End the threads. A later use starts them again."""
         self.callbacks.close()
         self.server_request_threads.close()
         self.steps.drain(_JOIN_SECONDS)
@@ -230,7 +234,7 @@ class Threads(TypedDict):
 
 
 def threads_for(owner: str) -> Threads:
-    """New pools, for a client or a manager; `owner` is part of the threads' names."""
+    """New pools for a client or a manager; `owner` is part of the threads' names."""
     return {
         "callbacks": CallbackPool(owner),
         "server_request_threads": CallbackPool(owner, "server-requests"),
@@ -239,26 +243,24 @@ def threads_for(owner: str) -> Threads:
 
 
 class ClientSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the parts of one client are made of: its server, its settings, and what it shares."""
+    """Everything that the parts of one client are made from."""
 
     name: str
-    """What this program calls the server."""
+    """This program's name for the server."""
     transport: MCPTransport
     options: ClientOptions
     services: SharedServices
     hooks: SupervisionHooks
-    """Told what happens to the server."""
+    """Receives the supervisor's calls."""
     server_requests: ServerRequests
     observer: Observer
     callbacks: CallbackGroup
-    """Runs the callbacks of submitted calls."""
 
     @property
     def identity(self) -> ClientIdentity:
-        """What the server is told of the client."""
+        """How the client introduces itself to the server."""
         return ClientIdentity("GAIA MCP Client", __version__, self.options.features.capabilities)
 
     def pins(self) -> ServerPins:
-        """The approved definitions of the server."""
         own = self.options.pins
         return self.services.pins(self.name) if own is None else own

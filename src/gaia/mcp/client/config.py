@@ -1,8 +1,8 @@
-"""`MCPConfig`: which servers there are, as files say it, or a program.
+"""`MCPConfig`: the configured servers, from files or from the program.
 
-A file holds ``{"mcpServers": {name: {…}}}``; the older key ``servers`` is read as well. People edit these files, and so
-do other programs: what is not ours is kept, what cannot be understood is never written over, and every save changes one
-entry of what the file holds at that moment.
+A file holds ``{"mcpServers": {name: {…}}}``; the older key ``servers`` is read as well. People and other programs edit
+these files too. So unknown keys are kept, a file that cannot be understood is never overwritten, and every save changes
+one entry of the file's present content.
 """
 
 from __future__ import annotations
@@ -35,51 +35,54 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _reported: set[tuple[Path | None, str]] = set()
-"""The files and servers whose unknown keys were logged, so that each is logged once per process."""
+"""Files and servers whose unknown keys were logged: each is logged once per process."""
 
 _Entry = dict[str, Any]
 
 
 class _Merged(NamedTuple):
-    """All layers merged, by the names of the servers."""
+    """All layers merged, by server name."""
 
     entries: dict[str, Any]
-    """Of all servers, as they are written."""
+    """Of all servers, as written."""
     servers: dict[str, _Entry]
-    """Those that can be used."""
+    """The entries that can be used."""
     problems: dict[str, str]
-    """Why the others cannot."""
+    """Why each of the other entries cannot be used."""
 
 
 class MCPConfig:
     """The configured servers. Thread-safe, and safe against other processes that save to the same files.
 
     Without `config_file` two files are stacked: ``~/.gaia/mcp_servers.json`` and, over it, ``mcp_servers.json`` in the
-    current directory, or else the one beside the program's main script. Of two servers with one name the local one
-    counts. Saves go to the local file if there was one at this moment, else to the global one. With `config_file` only
+    current directory, or else the one beside the program's main script. If both name a server, the local entry counts.
+    Saves go to the local file if it existed when the configuration was made, else to the global one. With `config_file`
+    only
     that file counts. `MCPConfig.in_memory` makes a configuration without any file.
 
-    Files that are empty or do not exist hold no servers. Raises ConfigError, naming file,
-    line and column, if a file cannot be read or understood; the same holds for each method that saves, and then the
-    file stays as it is. Of the two stacked files, one that other users can change is refused too, unless the user
-    trusts its content.
+    Files that are empty or do not exist hold no servers. The constructor and each method that saves raise ConfigError,
+    naming file, line and column, if a file cannot be read or understood; the file then stays as it is. Of the two
+    stacked
+    files, a file that other users can change is refused too, unless the user trusts its content.
 
-    An entry that cannot be used does not keep others from being used; see `problems`.
+    An entry that cannot be used does not affect the other entries; see `problems`.
     """
 
     config_file: Path | None
-    """Where saves go; None for a configuration in memory, which is never saved."""
+    """The file that saves go to; None for a configuration in memory, which is never saved."""
 
     untrusted: ProjectFile | None
     """The local file, if it was left out because the user has not trusted it."""
 
     load_report: LoadReport
-    """What was loaded: ``{"mode": "auto" | "explicit" | "memory", "global": {"path", "exists", "servers"}, "local":
-    {…}, "overrides": [names]}``. ``servers`` are names, and ``overrides`` those of the global file for which the local
-    one counts. In the mode "explicit" the report itself has ``path``, ``exists`` and ``servers``, of the named file."""
+    """The loaded files: ``{"mode": "auto" | "explicit" | "memory", "global": {"path", "exists", "servers"}, "local":
+    {…},
+    "overrides": [names]}``. ``servers`` are names; ``overrides`` are the servers of the global file that the local file
+    overrides. In the mode "explicit" the report itself has ``path``, ``exists`` and ``servers``, of the named file.
+    """
 
     warnings: list[str]
-    """What in the loaded files is most likely a mistake, such as a misspelt key: sentences that name the place."""
+    """Probable mistakes in the loaded files, such as a misspelt key: sentences that name the place."""
 
     def __init__(
         self,
@@ -91,8 +94,9 @@ class MCPConfig:
     ) -> None:
         """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
 
-        Use that where the current directory may come from another person: the file says which programs are started. By
-        default it counts like the global one, because a program mostly is in a directory that its user chose.
+        Use that where the current directory may come from another person, because the file says which programs are
+        started. By
+        default the local file counts like the global one, because users mostly choose the directory of a program.
 
         With `strict`, each entry that cannot be used and each key that means nothing is an error: ConfigError names
         them all.
@@ -109,10 +113,11 @@ class MCPConfig:
 
     @classmethod
     def in_memory(cls, servers: Mapping[str, Mapping[str, Any]], *, strict: bool = False) -> MCPConfig:
-        """A configuration of these servers, which reads and writes no file: changes of it are changes in memory.
+        """A configuration of these servers that reads and writes no file; changes are kept in memory.
 
-        `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError for what is not
-        entries by name and for what JSON cannot hold, and with `strict` for what that means in a file, too.
+        `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError if `servers` is
+        not a
+        mapping of entries, or if JSON cannot hold an entry; `strict` works as in the constructor.
         """
         require_servers(servers)
         config = cls.__new__(cls)
@@ -127,8 +132,10 @@ class MCPConfig:
         self._lock = reentrant_lock()
         """Owns changes of `_layers` and of `_merged`. Never held during I/O: each file has a lock file of its own."""
         self._layers: dict[Path | None, dict[str, Any]] = {}
-        """What each loaded file defines, the one that counts most last; and over them, under None, what is in memory
-        only."""
+        """The entries of each loaded file, the file with precedence last. The key None, above all files, holds the
+        entries that
+        are only in memory.
+        """
         self._layers |= {file: entries_of(file, document) for file, document in loaded.documents.items()}
         self._layers[None] = in_memory
         self._merge()
@@ -146,27 +153,29 @@ class MCPConfig:
         for file, entries in self._layers.items():
             _log_unknown_keys(file, entries)
         problems = list(self.problems.values())
-        # What makes an entry unusable is not said a second time.
+        # A remark about an entry that is a problem already would repeat it.
         remarks = [one for one in self.warnings if not any(problem.startswith(one) for problem in problems)]
         if strict and (found := [*problems, *remarks]):
             raise ConfigError("; ".join(found))
 
     @property
     def _servers(self) -> dict[str, _Entry]:
-        """The specification's name for the entries that can be used."""
+        """The usable entries, under the name that the specification gives them."""
         return self._merged.servers
 
     @property
     def problems(self) -> dict[str, str]:
-        """The servers whose entries cannot be used, and why, with the file. `get_servers` leaves them out."""
+        """Why entries cannot be used, with the file, by server name. `get_servers` leaves these servers out."""
         return dict(self._merged.problems)
 
     def add_server(self, name: str, config: Mapping[str, Any], *, save: bool = True) -> None:
         """Add a server, or replace the one of this name, in `config_file` only.
 
-        With `save` false, and in a configuration without a file, the server is kept in memory only: it counts before
-        those of the files, which are not changed. ``${VAR}`` is saved as it is; so is a value that the replaced entry
-        has as ``${VAR}``, if it is the value of this variable.
+        With `save` false, and in a configuration without a file, the server is kept in memory only: it takes precedence
+        over
+        the files, which are not changed. ``${VAR}`` is saved as it is. A value whose place in the replaced entry has
+        ``${VAR}``
+        is saved as ``${VAR}`` too, if it equals the variable's value.
 
         Raises ConfigError, and changes nothing, if the entry cannot be used or the file cannot be saved.
         """
@@ -182,7 +191,7 @@ class MCPConfig:
         _log_unknown_keys(file, {name: entry})
         if file is not None:
             known = keep_variables(entry, self._merged.entries.get(name), os.environ)
-            # Another process may have written a variable there since this one has read the file.
+            # Another process may have written a variable there since this process read the file.
             self._save(file, name, lambda present: keep_variables(known, present, os.environ))
         with self._lock:
             if file is None:
@@ -192,34 +201,36 @@ class MCPConfig:
             self._merge()
 
     def remove_server(self, name: str, *, everywhere: bool = False) -> list[Path]:
-        """Remove a server from where its entry counts: the file that `source_of` names, or the memory.
+        """Remove a server from the file that `source_of` names, or from memory.
 
-        Another file's entry of this name counts from then on; with `everywhere` the server is removed from all files
-        and the memory. Returns the files that were changed. Does nothing if there is no such server. Raises ConfigError
-        if a file cannot be read or saved.
+        If another file has an entry of this name, that entry counts from then on. With `everywhere` the server is
+        removed from
+        all files and from memory. Returns the files that were changed. Does nothing if there is no such server. Raises
+        ConfigError if a file cannot be read or saved.
         """
         defining = [file for file, entries in self._layers.items() if name in entries]
         if not defining:
             return []
         places = list(self._layers) if everywhere else defining[-1:]
-        # All files are read before the first is changed: if one is broken, nothing happens.
+        # Read all files before the first change: if one is broken, nothing happens.
         files = [file for file in places if file is not None and name in entries_of(file, _read(file))]
         if self._local in files:
             config_files.refuse_link_out(self._local)
         for file in files:
             self._save(file, name, lambda _: None)
         with self._lock:
-            # From a file that is not among `files`, another process has removed it.
+            # Another process has removed the entry from each file that is not in `files`.
             for place in places:
                 self._layers[place].pop(name, None)
             self._merge()
         return files
 
     def set_disabled(self, name: str, disabled: bool) -> bool:
-        """Change ``disabled`` of a server where its entry counts, which `source_of` names, and nothing else of it.
+        """Change only ``disabled`` of a server, in the file that `source_of` names or in memory.
 
-        False if there was nothing to change. Raises ConfigError if the file cannot be saved, if the entry is no object,
-        and if there is no such server.
+        False if there was nothing to change. Raises ConfigError if the file cannot be saved, if the entry is not an
+        object,
+        or if there is no such server.
         """
 
         def change(entry: Any) -> _Entry:
@@ -245,29 +256,29 @@ class MCPConfig:
         return True
 
     def get_server(self, name: str) -> dict[str, Any]:
-        """A copy of a server's entry as it is written, variables not expanded; empty if there is none."""
+        """A copy of a server's entry as written, variables not expanded; empty if there is none."""
         entry = self._merged.entries.get(name)
         return copy.deepcopy(entry) if isinstance(entry, dict) else {}
 
     def get_servers(self) -> dict[str, dict[str, Any]]:
-        """A copy of all entries that can be used, by name: those of the global file first."""
+        """A copy of all usable entries by name, those of the global file first."""
         return copy.deepcopy(self._merged.servers)
 
     def get_entries(self) -> dict[str, Any]:
-        """A copy of all entries by name, in the same order, those in `problems` too, which may be any JSON value."""
+        """A copy of all entries by name, in the same order, including those in `problems`: any JSON values."""
         return copy.deepcopy(self._merged.entries)
 
     def server_exists(self, name: str) -> bool:
-        """Whether there is an entry of this name, be it one that cannot be used."""
+        """Whether there is an entry of this name, even one that cannot be used."""
         return name in self._merged.entries
 
     def source_of(self, name: str) -> Path | None:
-        """The file whose entry counts for this server; None if that is in memory, or there is no such server."""
+        """The file whose entry counts for this server; None if that entry is in memory, or there is no such server."""
         with self._lock:
             return next((file for file, entries in reversed(self._layers.items()) if name in entries), None)
 
     def pins_of(self, server: str, file: Path | None = None) -> ServerPins:
-        """The approved definitions of a server's tools: in `file`, by default in the lock file in ``~/.gaia``.
+        """The approved definitions of a server's tools, from `file`, by default the lock file in ``~/.gaia``.
 
         Raises ConfigError if there is no home directory.
         """
@@ -290,7 +301,7 @@ class MCPConfig:
         self._merged = _Merged(entries, servers, problems)
 
     def _save(self, file: Path, name: str, change: Callable[[Any], _Entry | None]) -> None:
-        """Set one entry of a file to what `change` makes of it, or remove it if that is None.
+        """Set one entry of a file to the result of `change`; None removes the entry.
 
         `change` is given the entry that the file has at this moment, or None.
         """
@@ -314,9 +325,9 @@ class MCPConfig:
                 after = json_file.write(target, document)
                 if file == self._local:
                     _keep_trusted(file, before, after)
-            # Within the file's lock, so that of two threads the last one to save is the last one here too.
+            # Inside the file's lock: if two threads save, the last to write the file is also the last to set `_layers`.
             with self._lock:
-                # As in the file, an entry that is replaced keeps its place.
+                # A replaced entry keeps its place, as in the file.
                 if entry is None:
                     self._layers[file].pop(name, None)
                 else:
@@ -338,8 +349,8 @@ def _place(file: Path | None) -> str:
 
 
 def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
-    """What the user adds to a file that they trust does not have to be trusted anew."""
-    # If the list of trusted files cannot be used, the file is not trusted: the user is asked once more.
+    """Keep a trusted file trusted after our own change to it."""
+    # If the list of trusted files cannot be used, the file is not trusted, and the user is asked again.
     with contextlib.suppress(ConfigError):
         store = TrustStore()
         if store.trusts(file, before):
@@ -357,7 +368,7 @@ def _log_unknown_keys(file: Path | None, entries: Mapping[str, Any]) -> None:
 
 
 def _as_json(name: object, config: object) -> Any:
-    """The entry as it will be read back: a copy, of JSON's types only."""
+    """The entry as a file would give it back: a copy with only JSON's types."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"add_server: expected a server name, got {name!r}; give a string that is not empty")
     if isinstance(config, Mapping) and isinstance(server := config.get(InProcessServer.KEY), InProcessServer):
@@ -376,10 +387,10 @@ def _from_mapping(value: object) -> dict[Any, Any]:
 
 
 def as_config(config: MCPConfig | Mapping[str, Mapping[str, Any]]) -> MCPConfig:
-    """What a manager was given as its configuration: one already, or a mapping. Raises ConfigError for others."""
+    """The manager's `config` argument as an `MCPConfig`. Raises ConfigError if it is neither one nor a mapping."""
     if isinstance(config, Mapping):
         return MCPConfig.in_memory(config)
     if not hasattr(config, "get_servers"):
-        # A path, for example: this says what to give.
+        # For example a path. The error says what to give instead.
         require_servers(config)
     return config

@@ -23,39 +23,43 @@ from gaia.runtime.threads import EngineThread
 
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What `MCPClientManager.apply` has done. Each is names of servers, sorted; a server is in one of them."""
+    """The result of `MCPClientManager.apply`: sorted server names. Each server is in one field."""
 
     unchanged: tuple[str, ...] = ()
-    """Nothing was done about them."""
+    """Their entries mean the same as before."""
     started: tuple[str, ...] = ()
-    """They run, and did not before."""
+    """They run now and did not before."""
     replaced: tuple[str, ...] = ()
-    """They have another configuration: a process that was started with it has taken over without a gap."""
+    """Their configuration changed, and a process that was started with it has taken over without a gap."""
     removed: tuple[str, ...] = ()
-    """They are not in the configuration any more, or are disabled there. They have finished their calls and ended."""
+    """They are missing or disabled in the configuration. They have finished their calls and ended."""
     failed: Mapping[str, str] = {}
-    """Servers that could not be started, with the reason. One that was to be replaced goes on as it was; a new one is
-    tried again in the background."""
+    """Servers that could not be started, with the reason. A server that was to be replaced goes on as it was; a new one
+    is
+    tried again in the background.
+    """
     pending: tuple[str, ...] = ()
-    """Their change was still under way when the time was up, and goes on."""
+    """Their change was not finished when the time was up, and goes on."""
 
 
 class Changes:
-    """Makes the changes of several servers at once, each on a thread of its own, and knows what has come of them."""
+    """Makes the changes of several servers at once, each on its own thread, and collects the outcomes."""
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the outcomes."""
+        """Owns `_outcomes`."""
         self._outcomes: dict[str, tuple[str, str | None]] = {}
-        """What was to be done with each server, and why it has failed, if it has."""
+        """By server: the field of `AppliedConfig` for its change, and the reason if the change failed."""
         self._begun: dict[str, threading.Thread | None] = {}
 
     def begin(
         self, name: str, what: str, change: Callable[[], str | None], *, after: threading.Thread | None = None
     ) -> threading.Thread | None:
-        """Have `change` made, which returns why it has failed, or None. Returns its thread, unless it had to be ours.
+        """Run `change` on a new thread; it returns a failure reason, or None. Returns the thread.
 
-        `what` is a field of `AppliedConfig`. It is made when the thread `after` has ended.
+        `what` is a field of `AppliedConfig`. The change waits until the thread `after` has ended. If no thread can be
+        started,
+        the caller's thread makes the change, and None is returned.
         """
 
         def run() -> None:
@@ -68,27 +72,27 @@ class Changes:
                 with self._lock:
                     self._outcomes[name] = (what, failure)
 
-        # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
+        # `disconnect_all` waits for this thread, so a log handler that never returns must not block it.
         thread = EngineThread(run, f"mcp-{name}-apply")
         self._begun[name] = None
         try:
             thread.start()
         except RuntimeError:
-            # The system starts no more threads: this one makes the change.
+            # The system starts no more threads: the caller's thread makes the change.
             run()
             return None
         self._begun[name] = thread
         return thread
 
     def wait(self, timeout: float | None) -> None:
-        """Return when all changes are made, after `timeout` seconds at the latest (None: no limit)."""
+        """Return when all changes are made, or after `timeout` seconds (None: no limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in self._begun.values():
             if thread is not None:
                 thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def result(self, unchanged: list[str]) -> AppliedConfig:
-        """What has been done until now, besides nothing about the `unchanged` ones."""
+        """The outcomes so far. Nothing was done about the `unchanged` servers."""
         with self._lock:
             outcomes = dict(self._outcomes)
 
@@ -109,11 +113,11 @@ logger = get_logger(__name__)
 
 
 class ConfiguredServers:
-    """Starts what a configuration names, each server on a thread of its own, and applies another one. Thread-safe.
+    """Starts the servers of a configuration, each on its own thread, and applies another configuration. Thread-safe.
 
-    1. `load` and `apply` begin.
-    2. `stop`, with which the manager ends everything, keeps what they have not begun yet from starting.
-    3. `join` waits for their threads.
+    1. `load` and `apply` begin starts and changes.
+    2. `stop`, called when the manager ends everything, prevents starts that have not begun yet.
+    3. `join` waits for the threads.
     """
 
     def __init__(
@@ -123,7 +127,7 @@ class ConfiguredServers:
         factory: ClientFactory,
         adopt: Callable[[MCPConfig], None],
     ) -> None:
-        """`adopt` is given the configuration that holds from now on, before anything is done about it."""
+        """`adopt` receives the new configuration before any server is changed."""
         self._registry = registry
         self._readiness = readiness
         self._factory = factory
@@ -131,20 +135,24 @@ class ConfiguredServers:
         self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
-        """Threads of `load` and `apply`; some of them may have ended. Replaced as a whole."""
+        """Threads of `load` and `apply`; some may have ended. Replaced as a whole."""
         self._applying = reentrant_lock()
-        """Has one `apply` at a time begin its changes, and owns `_replacing`. Not held while they are made."""
+        """Only one `apply` at a time begins its changes. Also owns `_replacing`. Not held while the changes are made.
+        """
         self._replacing: dict[str, threading.Thread] = {}
-        """The thread that gives a server another configuration, or was the last to do so."""
+        """The last thread that gave each server another configuration; it may still run."""
         self._stops = 0
-        """How often `stop` was called, under `_lock`: what was applied before starts nothing any more."""
+        """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers. Set under
+        `_lock`."""
         self._departing: set[MCPClient] = set()
-        """Clients that are no servers of ours any more and finish their calls. The thread that removes one adds it, and
-        takes it out; others copy the set."""
+        """Clients of removed servers that finish their calls. The thread that removes a client adds it and takes it
+        out; other
+        threads copy the set.
+        """
 
     def load(self, config: MCPConfig, timeout: float | None, *, keep_trying: bool) -> None:
         """See `MCPClientManager.load_from_config`."""
-        # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
+        # From here on `disconnect_all` finds all of these servers, even before their threads run.
         entries, problems = config.get_servers(), config.problems
         self._registry.expect(config.get_entries())
         for name, problem in problems.items():
@@ -160,7 +168,7 @@ class ConfiguredServers:
         for name, client in clients.items():
             if client is None:
                 continue
-            # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
+            # `disconnect_all` waits for this thread, so a log handler that never returns must not block it.
             connect = functools.partial(self._registry.connect, name, client, keep_trying=keep_trying)
             thread = EngineThread(connect, f"mcp-{name}-start")
             try:
@@ -171,7 +179,8 @@ class ConfiguredServers:
                 threads[name] = thread
         self._note_starters(threads.values())
         for name, client in unstarted:
-            # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
+            # The system starts no more threads: this thread connects the server. Its supervisor will most likely fail
+            # too.
             self._registry.connect(name, client, keep_trying=keep_trying)
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads.values():
@@ -181,11 +190,10 @@ class ConfiguredServers:
             logger.warning("servers_still_starting", servers=slow, waited=timeout)
 
     def _make_configured(self, name: str, entry: Mapping[str, Any], config: MCPConfig) -> MCPClient | None:
-        """Make a client; None if another thread starts the server, or none can be made, as its status says then."""
+        """Make a client; None if another thread starts the server, or if the entry is refused (its status says why)."""
         try:
             return self._factory.make(name, entry, config.source_of(name))
         except NameTaken:
-            # Another thread has just begun to start this server.
             return None
         except ValueError as error:
             self._refuse(name, str(error))
@@ -213,9 +221,9 @@ class ConfiguredServers:
         return result
 
     def _begin_changes(self, config: MCPConfig, changes: Changes, stops: int) -> list[str]:
-        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing.
+        """Begin to make `changes`; returns the unchanged servers. Raises ConfigError before anything is changed.
 
-        What an earlier `apply` began may still be under way.
+        Changes of an earlier `apply` may still be running.
         """
         disabled = [name for name in config.get_entries() if is_disabled(config, name)]
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
@@ -229,7 +237,7 @@ class ConfiguredServers:
             for name, client in clients.items()
             if name not in self._replacing and self._factory.origin_of(client) == origins.get(name)
         ]
-        # Any that cannot be made is found here.
+        # A client that cannot be made raises here, before anything is changed.
         made = {name: self._factory.new_client(name, entry) for name, entry in entries.items() if name not in unchanged}
         self._adopt(config)
         self._registry.expect(config.get_entries())
@@ -239,10 +247,10 @@ class ConfiguredServers:
             client = clients.get(name)
             if client is None:
                 try:
-                    # Here and now, so that `disconnect_all` finds it.
+                    # On this thread, so that `disconnect_all` finds it.
                     started = make()
                 except NameTaken:
-                    # The application has added it, or begun to start it, meanwhile.
+                    # The application added the server, or began to start it, meanwhile.
                     continue
                 start = functools.partial(self._start, name, started, stops)
                 threads.append(changes.begin(name, "started", start))
@@ -257,7 +265,7 @@ class ConfiguredServers:
             threads.append(thread)
         for name, client in clients.items():
             if name not in entries:
-                # Here and now, so that the next `apply` finds it gone.
+                # On this thread, so that the next `apply` does not find it.
                 self._take_away(name, client)
                 threads.append(changes.begin(name, "removed", functools.partial(self._depart, client)))
         for name in self._registry.failed_names() - entries.keys():
@@ -266,7 +274,7 @@ class ConfiguredServers:
         return unchanged
 
     def _start(self, name: str, client: MCPClient, stops: int) -> str | None:
-        """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
+        """Start a server of the applied configuration. Returns why that failed, or None."""
         if stops != self._stops:
             # `disconnect_all` may have come before the name was reserved.
             self._registry.drop(name, client)
@@ -276,26 +284,26 @@ class ConfiguredServers:
 
     def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
         if self._factory.origin_of(client) == origin:
-            # An earlier change, which had not ended yet, has come to the same.
+            # An earlier change, which had not ended before, led to the same configuration.
             return None
         error = self._factory.reconfigure(name, client, successor, origin)
         self._readiness.changed()
         return None if error is None else error.message
 
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
-        """The two cannot be one client: they have different clocks, or one of them is placed on a cluster."""
+        """Replace the client by a new one, with a gap: the two have different clocks, or one is placed on a cluster."""
         self._take_away(name, client)
         self._depart(client)
         return self._start(name, make(), stops)
 
     def _take_away(self, name: str, client: MCPClient) -> None:
-        """A server is none of ours any more; `_depart` has to follow."""
+        """Remove a server from the manager. The caller must call `_depart` next."""
         self._departing.add(client)
         self._registry.drop(name, client)
         self._registry.forget_failure(name)
 
     def _depart(self, client: MCPClient) -> None:
-        """Stop a server that was taken away, which has its time to finish its calls."""
+        """Stop a removed server after it has had its drain time to finish its calls."""
         origin = self._factory.origin_of(client)
         try:
             client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)
@@ -304,19 +312,18 @@ class ConfiguredServers:
             self._readiness.changed()
 
     def stop(self) -> None:
-        """What was applied until now starts no server any more. To be called before all servers are taken away."""
+        """Prevent starts by earlier calls of `apply`. Called before all servers are taken away."""
         with self._lock:
             self._stops += 1
 
     def end_departing(self) -> None:
-        """Ask the servers to end that were taken away and finish their calls."""
+        """End removed servers that still finish their calls: their time is over."""
         for departing in list(self._departing):
-            # They have had their time.
             departing._engine.request_disconnect()
 
     def join(self) -> None:
         """Wait for the threads, after their servers were taken away."""
         for starter in self._starters:
-            # They have nothing left to do. A finalizer may call this on one of them.
+            # These threads have nothing left to do. A finalizer may call this method on one of them.
             if starter is not threading.current_thread():
                 starter.join()

@@ -1,4 +1,4 @@
-"""A session over a user's own four-method transport: everything happens in the caller's thread, unsupervised."""
+"""`DirectSession`: a session over the application's own four-method transport, in the caller's thread, unsupervised."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _FIRST_VERSION = "1.0.0"
-"""What transports that applications wrote for earlier clients of this interface answer. The protocol's versions are
-dates; the oldest of them is what they speak."""
+"""The version that transports written for earlier clients of this interface answer. MCP's versions are dates; such a
+transport is taken to speak the oldest revision.
+"""
 
 
 @dataclasses.dataclass(eq=False)
 class DirectSession:
-    """Uses `connect`, `disconnect`, `send_request` and `is_connected` of a transport, and nothing else.
+    """Uses only `connect`, `disconnect`, `send_request` and `is_connected` of a transport.
 
-    Deadlines are the transport's own: its `send_request` takes none. Thread-safe as far as the transport is.
+    `send_request` takes no deadline, so deadlines are the transport's own. As thread-safe as the transport is.
     """
 
     name: str
@@ -74,7 +75,7 @@ class DirectSession:
         raise NotOffered(f"server {self.name!r} is not placed on a cluster, and has no replicas")
 
     def connect(self, *, keep_trying: bool = False) -> bool:
-        """`keep_trying` has no effect: no thread of ours uses the transport."""
+        """`keep_trying` has no effect: no thread of gaia uses the transport."""
         try:
             connected = self.transport.connect()
         except (RuntimeError, OSError, ValueError) as error:
@@ -98,20 +99,20 @@ class DirectSession:
         """Does nothing: a transport of four methods has one connection."""
 
     def reconfigure(self, context: object) -> MCPError:
-        """Does nothing: the transport is the application's own."""
+        """Changes nothing and returns an error: the application owns the transport."""
         return MCPError(f"server {self.name!r} is reached by a transport of the application, which has to replace it")
 
     def wake(self) -> None:
-        """Does nothing: it never rests."""
+        """Does nothing: a direct session never rests."""
 
     def adopted(self) -> None:
-        """Is never called: there is no supervisor."""
+        """Never called: there is no supervisor."""
 
     def request_disconnect(self, drain: float = 0.0) -> None:
         """Does nothing: a transport of four methods cannot begin to disconnect."""
 
     def abandon(self, release: Callable[[], object]) -> bool:
-        """Does nothing: the transport is the application's own, and no thread of ours uses it."""
+        """Does nothing: the application owns the transport, and no thread of gaia uses it."""
         return False
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
@@ -136,7 +137,7 @@ class DirectSession:
             protocol_version=None if self.profile is None else self.profile.protocol_version,
         )
 
-    # Calls. The session is their route: it makes them in the thread that submits them.
+    # Calls. The session is their route and makes them in the thread that submits them.
 
     def new_call(
         self,
@@ -170,7 +171,7 @@ class DirectSession:
             raise NotConnected(f"Not connected to server {self.name!r}: call connect() first")
 
     def submit(self, call: Call) -> bool:
-        """See `CallRoute`: the call has ended when this returns."""
+        """See `CallRoute`. The call has ended when this returns."""
         try:
             self.require_connected()
             if call.begin_write():
@@ -182,11 +183,11 @@ class DirectSession:
         return True
 
     def expire(self, call: Call) -> bool:
-        """Is never called: the call has no deadline."""
+        """Never called: the call has no deadline."""
         return call.finish(error=call.timed_out())
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
-        """The transport goes on with the request, whose result is not used."""
+        """End the call. The transport goes on with the request, and its result is not used."""
         return call.finish(error=error)
 
     def subscriptions_changed(self) -> None:
@@ -201,7 +202,7 @@ class DirectSession:
             self.observer.protocol_version = step.protocol.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
-        """Make a request of the handshake, observed; the observations of other requests are their makers' to end."""
+        """Make an observed request of the handshake. Other requests are observed by their makers."""
         observation = self.observer.begin(send.method, send.params)
         try:
             result = self._answer(Send(send.method, observation.prepare(send.params)))
@@ -235,7 +236,7 @@ class DirectSession:
 
 
 class _DirectCall(Call):
-    """A call whose params the transport encodes."""
+    """A call that the transport encodes."""
 
     def _encode(self) -> bytes:
         return b""

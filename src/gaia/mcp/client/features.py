@@ -1,4 +1,4 @@
-"""What servers offer besides tools: resources, prompts, completions and log messages."""
+"""Server features besides tools: resources, prompts, completions and log messages."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Json = dict[str, Any]
 
 
 class ServerFeatures:
-    """Resources, prompts, completions and log messages of one server; see `MCPClient` for each method.
+    """Resources, prompts, completions and log messages of one server; `MCPClient` documents each method.
 
-    Thread-safe. Each method is an exchange: `ClientRequests.run` runs it in a thread, `gaia.mcp.aio` on a loop.
-    It raises the exceptions of `gaia.mcp.errors`.
+    Thread-safe. Each method returns an exchange: `ClientRequests.run` runs it in a thread, `gaia.mcp.aio` on a loop. It
+    raises the exceptions of `gaia.mcp.errors`.
     """
 
     def __init__(self, trips: ClientRequests, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
-        """The changes and log messages that the client wants go into `subscriptions`."""
+        """Wanted changes and log messages are added to `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions
         self._prompt_gate = prompt_gate
 
     def adopt(self, prompt_gate: PinGate) -> None:
-        """Other pins hold from now on."""
+        """Use other pins from now on."""
         self._prompt_gate = prompt_gate
 
     @property
     def prompts_are_pinned(self) -> bool:
-        """Whether what is about prompts reads the lock file of the pins between two steps."""
+        """Whether requests about prompts read the lock file of the pins between two steps."""
         return self._prompt_gate.mode != "off"
 
     def list_resources(self) -> Exchange[list[Json]]:
@@ -46,7 +46,7 @@ class ServerFeatures:
         try:
             return (yield from self._trips.list_all("resources/templates/list", "resourceTemplates"))
         except JsonRpcError as error:
-            # Many servers that have resources have no templates, and do not know this method.
+            # Many servers that have resources have no templates and do not know this method.
             if error.code != METHOD_NOT_FOUND:
                 raise
             return []
@@ -76,20 +76,20 @@ class ServerFeatures:
             return listed
         pins = pins_of_prompts(listed)
         withheld = self._prompt_gate.review_pins(pins, pins)
-        # As they were compared: of two with one name the last one counts.
+        # Filter the definitions that were compared: of two with the same name the last one counts.
         return [pin.definition for name, pin in pins.items() if name not in withheld]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None) -> Exchange[Json]:
         return (yield from self.request_prompt({"name": name, "arguments": arguments or {}}, None))
 
     def request(self, method: str, params: Json | None, timeout: float | None) -> Exchange[Json]:
-        """Any request but a tool call. `timeout` is in seconds."""
+        """Any request except a tool call. `timeout` is in seconds."""
         if method == "prompts/get":
             return (yield from self.request_prompt(params or {}, timeout))
         return (yield from _result_of(Send(method, params, timeout)))
 
     def request_prompt(self, params: Json, timeout: float | None) -> Exchange[Json]:
-        """A `prompts/get`, unless the prompt is not approved. Every request for a prompt passes here."""
+        """Request a prompt, unless it is not approved. Every request for a prompt passes here."""
         name = params.get("name")
         if self._prompt_gate.blocks:
             offered = yield from self.list_prompts()
@@ -114,7 +114,7 @@ class ServerFeatures:
         self._trips.session.subscriptions_changed()
 
     def _lacks(self, capability: str, member: str | None = None) -> bool:
-        """Whether the server is known, and has not declared a capability, or a member of it."""
+        """Whether the server is known and has not declared a capability, or a member of it."""
         profile = self._trips.session.profile
         if profile is None:
             return False

@@ -1,4 +1,4 @@
-"""`ManagerEngine`: the parts of one manager, for the manager itself and for other modules of gaia."""
+"""`ManagerEngine`: the parts of one manager, for `MCPClientManager` and for gaia's own modules."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
 _TO_BEGIN_SECONDS = 5.0
-"""For a thread that was started to begin its work."""
+"""Seconds that a call waits for a thread of `load_from_config` to begin its start."""
 
 
 class ManagerEngine:
-    """What `MCPClientManager` is made of. Thread-safe."""
+    """The parts of an `MCPClientManager`. Thread-safe."""
 
     def __init__(
         self,
@@ -37,17 +37,17 @@ class ManagerEngine:
         lock_file: Path | None,
         new_client: Callable[[str, Mapping[str, Any]], MCPClient],
     ) -> None:
-        """`services` are shared by all clients, `defaults` are for what the entries of servers leave open.
+        """`services` are shared by all clients; `defaults` apply where the entries of servers say nothing.
 
-        For `lock_file` and `new_client` see `ClientFactory`.
+        `ClientFactory` explains `lock_file` and `new_client`.
         """
         self.config = config
         self.recorders: Recorders = services.recorders
-        """Where servers are recorded, if they are."""
+        """Records the traffic of servers, if recording is on."""
         self.listeners = Listeners()
-        """Told of the events of all servers."""
+        """Receive the events of all servers."""
         self.readiness = Readiness()
-        """Changes with the conditions of the servers."""
+        """Notified when the condition of a server may have changed."""
         self.registry = ServerRegistry(self.readiness, self._joined)
         self.factory = ClientFactory(self.registry, services, defaults, lock_file, new_client, self._happened)
         self.configured = ConfiguredServers(self.registry, self.readiness, self.factory, self._adopt_config)
@@ -56,21 +56,24 @@ class ManagerEngine:
         self.config = config
 
     def relay(self) -> None:
-        """Be the manager of a gateway, whose clients answer what servers ask. Called before the first connection."""
+        """Let the clients of the gateway answer what servers ask. Called before the first connection."""
         self.factory.relay()
 
     def client_of(self, name: str) -> MCPClient | None:
-        """The client of a server that was started, whether it is connected yet or not; None if there is none."""
+        """The client of a server that was started, connected or not; None if there is none."""
         return self.registry.client_of(name)
 
     def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
-        """A further client of a server of this manager, with a process of its own, for code that needs several.
+        """A further client of a server of this manager, with its own process.
 
-        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
-        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
-        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
-        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
-        ValueError if no server of this name was started.
+        It uses the present entry of the server, with the same filters and pins. It is lazy: connecting returns at once,
+        and the
+        first call starts its process. It does not belong to this manager: the caller connects and disconnects it,
+        `list_tools`
+        and `status` do not show it, and the manager's listeners do not receive its events. `on_event` does, on the
+        thread on
+        which an event happens, so it must be quick and must not raise. Raises ValueError if no server of this name was
+        started.
         """
         shared = self.client_of(name)
         instance = None if shared is None else self.factory.new_instance(shared, on_event)
@@ -79,7 +82,7 @@ class ManagerEngine:
         return instance
 
     def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
-        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
+        """Continue an instance of `new_instance` with the present entry of its server; see `apply`. May wait."""
         shared = self.client_of(client.name)
         return None if shared is None else self.factory.renew_instance(client, shared, on_event)
 
@@ -87,11 +90,11 @@ class ManagerEngine:
 
     @property
     def routes(self) -> Mapping[str, Route]:
-        """The way of a call to each tool that is listed, by its namespaced name. Replaced as a whole."""
+        """The route to each listed tool, by its namespaced name. Replaced as a whole."""
         return self.registry.routes
 
     def route_of(self, name: str, timeout: float | None = None) -> Route:
-        """The way of a call to a tool, whether it is listed or not. Raises as `MCPClientManager.submit_tool` does.
+        """The route to a tool, listed or not. Raises as `MCPClientManager.submit_tool` does.
 
         May wait some seconds for a start to begin, at most `timeout`.
         """
@@ -100,7 +103,8 @@ class ManagerEngine:
             return listed
         require_tool_name(name)
         if registry.is_about_to_start(name):
-            # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
+            # A thread of `load_from_config` is about to start the server. The call then waits for the server in its
+            # queue.
             seconds = _TO_BEGIN_SECONDS if timeout is None else min(timeout, _TO_BEGIN_SECONDS)
             self.readiness.wait(lambda: not registry.is_about_to_start(name), seconds)
         if (absent := registry.route_to_absent(name)) is not None:
@@ -109,18 +113,18 @@ class ManagerEngine:
         if isinstance(error, ServerUnavailable):
             error = self.absence_of(name) or error
         elif isinstance(error, UnknownTool):
-            # Servers that were never loaded are unknown to the registry.
+            # The registry does not know servers that were never loaded.
             owner = owner_of(name, self.config.get_entries())
             if owner is not None and owner not in [status.name for status in registry.status()]:
                 error = self._why_absent(owner) or error
-        # No client gets to count this call.
+        # No client counts this call, so it is counted here.
         metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
         raise error
 
-    # Which servers are ready. Tasks wait for a goal in another way than threads.
+    # Goals: which servers are ready. Threads wait for a goal through `Readiness.wait`, tasks in their own way.
 
     def all_ready(self) -> Goal[bool]:
-        """All servers that were started are ready; if none was, all that could be."""
+        """The goal that all started servers are ready; if none was started, all enabled ones."""
 
         def absences() -> list[Absence]:
             started = [status.name for status in self.registry.status()]
@@ -133,7 +137,7 @@ class ManagerEngine:
         return Goal(is_over, lambda: not absences())
 
     def presence_of(self, required: tuple[str, ...]) -> Goal[None]:
-        """These servers are ready, by default all that are enabled. Fails with `ServerUnavailable`."""
+        """The goal that these servers are ready, by default all enabled ones. It fails with `ServerUnavailable`."""
         required = required or tuple(enabled_servers(self.config))
 
         def check() -> None:
@@ -152,7 +156,7 @@ class ManagerEngine:
         return absences[0].error if absences else None
 
     def _absences(self, servers: Iterable[str]) -> list[Absence]:
-        """Why those among `servers` that are not ready are not."""
+        """Why servers are not ready: one entry for each of `servers` that is not."""
         statuses = {status.name: status for status in self.registry.status()}
         config, connected = self.config, self.registry.connected
         entries = config.get_entries()
@@ -168,18 +172,19 @@ class ManagerEngine:
         )
         return [absence for absence in found if absence is not None]
 
-    # What the registry and the clients tell.
+    # Events of the registry and of the clients.
 
     def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
         self.listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
 
     def _happened(self, name: str, client: MCPClient, event: Event) -> None:
-        """Something has happened to a server; called on its supervisor's thread, or on one that connects its client."""
+        """Handle an event of a server. Runs on its supervisor's thread, or on a thread that connects its client."""
         tools: tuple[MCPTool, ...] = ()
         if isinstance(event, StateChanged) and event.new is ServerState.READY:
             tools = self.registry.came_up(name, client)
         elif isinstance(event, ToolsChanged) and self.registry.is_starting(name):
-            # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
+            # The tools cannot be called yet, and a listener would ask for them. `_joined` tells it when the server has
+            # joined.
             return
         self.listeners.publish(event)
         if tools:

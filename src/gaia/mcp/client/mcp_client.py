@@ -1,4 +1,4 @@
-"""The client of one MCP server."""
+"""`MCPClient`: the client of one MCP server."""
 
 from __future__ import annotations
 
@@ -56,19 +56,20 @@ class MCPClient:
         rng: random.Random | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
-        """Nothing is started yet. `debug` shows gaia's log on stderr.
+        """Make a client without starting anything. `debug` shows gaia's log on stderr.
 
-        What the server may ask of the application is declared to it as it is given here: `on_elicitation` asks a
-        person, by forms and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call
-        tools with `sampling_tools`; `roots` are folders, or a function of them. They run on threads of their own.
+        The features given here are declared to the server: `on_elicitation` asks a person, by forms and, if
+        `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call tools if `sampling_tools` is
+        true;
+        `roots` are folders, or a function that returns them. The functions run on threads of their own.
 
-        `settings` are the fields of `ClientOptions`, which says what they mean; `clock` and `rng` are for tests. Raises
+        `settings` are the fields of `ClientOptions`, which documents them; `clock` and `rng` are for tests. Raises
         ValueError for a setting that cannot be used.
         """
         if debug:
             enable_debug()
         self.name = name
-        """What this program calls the server."""
+        """This program's name for the server."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
         features = ClientFeatures(
@@ -83,7 +84,7 @@ class MCPClient:
 
     @property
     def transport(self) -> MCPTransport:
-        """What the constructor was given, or `from_config` has made; another one after `MCPClientManager.apply`."""
+        """The transport of the constructor or of `from_config`; `MCPClientManager.apply` may replace it."""
         return self._engine.transport
 
     # Other constructors.
@@ -103,9 +104,9 @@ class MCPClient:
         """A client for one entry of ``mcpServers``; docs/configuration.md describes the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
-        `pins` are where the constructor has them. `on_authorization` takes a person to where they log in, if a server
-        that is reached over HTTP wants that; without it, it is done beforehand, with ``gaia mcp login``.
-        `on_elicitation` is the constructor's.
+        `pins` are as in the constructor, and so is `on_elicitation`. `on_authorization` takes a person to the login
+        page, if a
+        server over HTTP requires a login; without it, the person logs in beforehand with ``gaia mcp login``.
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
@@ -138,7 +139,7 @@ class MCPClient:
         engine = self._engine
         connected = engine.session.connect(keep_trying=keep_trying)
         if not connected and not engine.session.keeps_trying:
-            # An application does not disconnect what it could not connect.
+            # An application does not disconnect a client that it could not connect.
             engine.close_services()
         return connected
 
@@ -187,10 +188,11 @@ class MCPClient:
         self.disconnect()
 
     def set_roots(self, roots: RootsSource) -> None:
-        """Offer other folders from now on; a connected server of the handshake era is told that they changed.
+        """Offer other folders from now on; a connected server of the handshake era is notified.
 
-        Raises ValueError for what is no root, and RuntimeError if the client was made without any `roots`, because
-        then its server was told that there are none to ask for.
+        Raises ValueError for something that is not a root, and RuntimeError if the client was made without any `roots`:
+        its
+        server was told that there are none.
         """
         offered = self._engine.options.features.roots
         if offered is None:
@@ -199,17 +201,19 @@ class MCPClient:
         self.announce_roots()
 
     def announce_roots(self) -> None:
-        """Tell the server that the roots changed, if its protocol has a notification for that."""
-        # In the stateless era it is gone; each request asks anew (2026-07-28, "Roots").
+        """Notify the server that the roots changed, if its protocol has a notification for that."""
+        # The stateless era has no such notification; each request asks anew (2026-07-28, "Roots").
         if self.protocol_version in HANDSHAKE_REVISIONS:
             self._engine.session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of this server, one at a time and in order, on a callback thread.
+        """Pass every `Event` of this server to `listener`, one at a time and in order, on a callback thread.
 
-        If the listener is so slow that more than 10,000 events or 4 MiB wait, the oldest are dropped, and it gets an
-        `EventsDropped`. Returns a function that ends the subscription. Clients of a manager report to the manager's
-        listeners too.
+        If the listener is so slow that more than 10,000 events or 4 MiB wait, the oldest are dropped, and it receives
+        an
+        `EventsDropped`. Returns a function that ends the subscription. Events of a manager's clients also go to the
+        manager's
+        listeners.
         """
         return self._engine.listeners.subscribe(listener, self._engine.services.callbacks)
 
@@ -217,12 +221,12 @@ class MCPClient:
 
     @property
     def state(self) -> ServerState:
-        """Where the server stands at this moment."""
+        """The present state of the server."""
         return self._engine.session.state
 
     @property
     def status(self) -> ServerStatus:
-        """The state with the figures of this moment: restarts, calls, latencies, the last error."""
+        """The state with the present figures: restarts, calls, latencies, the last error."""
         return self._engine.session.status(len(self._engine.tool_calls.catalog))
 
     def __repr__(self) -> str:
@@ -230,12 +234,12 @@ class MCPClient:
 
     @property
     def last_error(self) -> str | None:
-        """The last thing that went wrong with the server itself; None if nothing has."""
+        """The last failure of the server itself; None if it never failed."""
         return self._engine.session.last_error
 
     @property
     def server_info(self) -> dict[str, Any]:
-        """Name and version that the server gave in its handshake; empty before the first one."""
+        """The name and version that the server gave in its handshake; empty before the first one."""
         profile = self._engine.session.profile
         return {} if profile is None else dict(profile.server_info)
 
@@ -247,16 +251,17 @@ class MCPClient:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the server said in its handshake that it offers, by name; empty before the first one."""
+        """The capabilities that the server declared in its handshake, by name; empty before the first one."""
         profile = self._engine.session.profile
         return {} if profile is None else dict(profile.capabilities)
 
     @property
     def instructions(self) -> str | None:
-        """The server's hints for a model. They come from the server, so they are as trustworthy as the server.
+        """The server's hints for a model. They are only as trustworthy as the server.
 
-        At most 64 Ki characters of them. With pinned tools they are pinned too, when they are first read here; under
-        ``block`` they are None if they are not the approved ones. That reads a file.
+        At most 64 Ki characters. With pinned tools, the instructions are pinned too, when they are first read here.
+        Under
+        ``block`` the value is None if the instructions are not the approved ones. That check reads a file.
         """
         return self._engine.instructions
 
@@ -276,17 +281,17 @@ class MCPClient:
 
     @property
     def denied_tools(self) -> frozenset[str]:
-        """Names of tools that the server has and a filter hides."""
+        """Names of the server's tools that a filter hides."""
         return self._engine.tool_calls.catalog.denied
 
     @property
     def blocked_tools(self) -> Mapping[str, MCPTool]:
-        """Tools that the server has and that are withheld until their definitions are approved, by name."""
+        """The server's tools that are withheld until their definitions are approved, by name."""
         return self._engine.tool_calls.catalog.blocked
 
     @property
     def _tools(self) -> list[MCPTool] | None:
-        """The cache, under the name that the specification gives it; None before the first listing."""
+        """The cached tools, under the name that the specification gives them; None before the first listing."""
         catalog = self._engine.tool_calls.catalog
         return list(catalog.tools) if catalog.listed else None
 
@@ -331,18 +336,21 @@ class MCPClient:
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
-        The future is done when the call is, whatever callbacks do. They and `on_progress` run on a callback thread,
-        one after the other, for up to 32 futures of a server at the same time; they may wait for other calls, but not
-        for the callbacks of these. `cancel()` also tells the server. A call that is not allowed, or a client that is
-        not connected, raises at once.
+        The future completes with the call, whether or not callbacks still run. Callbacks and `on_progress` run on a
+        callback
+        thread, one after the other, for up to 32 futures of a server at the same time. They may wait for other calls,
+        but not
+        for the callbacks of those. `cancel()` also cancels the request at the server. A call that is not allowed, or a
+        client
+        that is not connected, raises at once.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self._engine.tool_calls.submit(tool_name, arguments, options)
 
     def pinned(self) -> PinnedClient:
-        """A handle that stays with one replica of a server on a cluster, for work that needs what a server remembers.
+        """A handle that stays with one replica of a server on a cluster, for work that relies on the server's memory.
 
-        It is a context manager. Several handles share the replicas evenly. Raises NotOffered for a server that has no
+        It is a context manager. Several handles share the replicas evenly. Raises NotOffered for a server without a
         `placement`, ServerUnavailable if none of its replicas is ready, and NotConnected without `connect`.
         """
         return PinnedClient(*self._engine.bound())
@@ -365,7 +373,7 @@ class MCPClient:
     def request(
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
-        """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
+        """Send any request and return its result object. Raises `MCPError`. Denied tools stay denied."""
         if method == "tools/call":
             params = params or {}
             options = CallOptions(timeout)
@@ -375,13 +383,13 @@ class MCPClient:
         return self._run(self._engine.features.request(method, params, timeout))
 
     def list_resources(self) -> list[dict[str, Any]]:
-        """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
+        """``{"uri": …, "name": …}`` each, with title, description, mimeType and size if the server adds them."""
         return self._run(self._engine.features.list_resources())
 
     def list_resource_templates(self) -> list[dict[str, Any]]:
-        """``{"uriTemplate": …, "name": …}`` each, and what the server adds of title, description, mimeType.
+        """``{"uriTemplate": …, "name": …}`` each, with title, description and mimeType if the server adds them.
 
-        Empty for a server that does not know the method, as many do that have resources.
+        Empty for a server that does not know the method; many servers with resources do not.
         """
         return self._run(self._engine.features.list_resource_templates())
 
@@ -392,7 +400,7 @@ class MCPClient:
     def subscribe_resource(self, uri: str) -> None:
         """Receive a `ResourceUpdated` event for each change of a resource, until it is unsubscribed.
 
-        Restarts of the server do not end it. Raises NotOffered if the server does not tell changes.
+        The subscription survives restarts of the server. Raises NotOffered if the server does not report changes.
         """
         self._run(self._engine.features.subscribe_resource(uri))
 
@@ -411,10 +419,10 @@ class MCPClient:
     def complete(
         self, ref: dict[str, Any], argument: dict[str, str], *, context: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        """``{"completion": {"values": […], "total": …, "hasMore": …}}`` for the `argument` ``{"name": …, "value": …}``.
+        """``{"completion": {"values": […], "total": …, "hasMore": …}}`` for `argument`, a ``{"name": …, "value": …}``.
 
-        `ref` is ``{"type": "ref/prompt", "name": …}`` or ``{"type": "ref/resource", "uri": …}``; `context` are the
-        arguments that have values already.
+        `ref` is ``{"type": "ref/prompt", "name": …}`` or ``{"type": "ref/resource", "uri": …}``; `context` holds the
+        arguments that already have values.
         """
         return self._run(self._engine.features.complete(ref, argument, context))
 

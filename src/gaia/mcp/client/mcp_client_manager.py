@@ -1,4 +1,4 @@
-"""The public manager: starts several servers, calls their tools by namespaced names, and stops the servers."""
+"""`MCPClientManager`: starts several servers, calls their tools by namespaced names, and stops the servers."""
 
 from __future__ import annotations
 
@@ -66,32 +66,36 @@ class MCPClientManager:
         on_authorization: OnAuthorization | None = None,
         start_timeout: float | None = LOADING_SECONDS,
     ) -> None:
-        """Nothing is started yet.
+        """Make a manager without starting anything.
 
-        `config` says which servers there are. A mapping, such as ``{"time": {"command": "uvx", …}}``, is a
-        configuration in memory (`MCPConfig.in_memory`), for which no file is read or written. Without `config`, they
-        are those of the user's and the project's configuration files (`MCPConfig`).
+        `config` names the servers. A mapping, such as ``{"time": {"command": "uvx", …}}``, is a configuration in memory
+        (`MCPConfig.in_memory`), for which no file is read or written. Without `config`, the user's and the project's
+        configuration files count (`MCPConfig`); `trust_local` is for that `MCPConfig`.
 
-        `restart_policy`, `pin_tools` and `output_validation` are for servers whose entries say nothing of it.
+        `restart_policy`, `pin_tools` and `output_validation` apply to servers whose entries do not set them.
 
-        `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
-        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
-        the `MCPConfig` that is made if there is no `config`.
+        `pin_tools` says what to do about tools whose definitions differ from the approved ones. The approved ones are
+        kept in
+        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
 
-        `on_authorization` takes a person to where they log in at a server that wants that; `add_server` waits for it,
-        five minutes at most. Without it, servers without a login fail to connect, and say what to run.
+        `on_authorization` takes a person to the login page of a server that requires a login; `add_server` waits for
+        the
+        person, five minutes at most. Without it, servers without a login fail to connect, and the error says what to
+        run.
 
-        `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for servers that take
-        long to start; None sets no limit. (When a start has failed, the ``startTimeout`` of the server's entry says.)
-        Raises ValueError for a `start_timeout` that is no duration.
+        `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for slow servers;
+        None sets
+        no limit. (How long a start itself may take is the ``startTimeout`` of the server's entry.) Raises ValueError
+        for a
+        `start_timeout` that is not a duration.
 
-        The rest is what servers may ask of us; see `MCPClient`. Each request says which server makes it.
+        The other parameters answer requests of servers; see `MCPClient`. Each request names its server.
         """
         require_wait(start_timeout, "start_timeout")
         if debug:
             enable_debug()
         self.start_timeout = start_timeout
-        """How many seconds `load_from_config` waits for servers, if it is not told."""
+        """How many seconds `load_from_config` waits for servers by default."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
         features = ClientFeatures(
@@ -138,7 +142,7 @@ class MCPClientManager:
             try:
                 self.load_from_config()
             except BaseException:
-                # An interrupt: what is started would not be stopped, because the context is not entered.
+                # The context is not entered after an exception here, so `__exit__` would not stop the started servers.
                 self.disconnect_all()
                 raise
         return self
@@ -149,15 +153,16 @@ class MCPClientManager:
     # Servers.
 
     def add_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> MCPClient:
-        """Connect to a server, and note its configuration if that succeeds.
+        """Connect to a server, and add it to the configuration if that succeeds.
 
         With `save` true the configuration is saved to the file, with false it is kept in memory only; by default it is
-        saved if `config` of this manager has a file. It is saved as it is given: ``${VAR}`` stays as it is.
+        saved if `config` of this manager has a file. It is saved as given: ``${VAR}`` stays as it is.
 
         Raises ValueError if there is already a server of this name, the configuration is not usable, or there is no
-        file to save it to, and RuntimeError with the reason if the connection fails. Such a server is not tried again:
-        only `status` still shows it, until it is removed or added again. One that `load_from_config` could not connect
-        is no obstacle: the new one takes its place.
+        file to save it to. Raises RuntimeError with the reason if the connection fails. Such a server is not tried
+        again:
+        only `status` shows it, until it is removed or added again. The new server takes the place of one that
+        `load_from_config` could not connect.
         """
         if save and self.config.config_file is None:
             raise ValueError(f"server {name!r} cannot be saved: the configuration of this manager has no file")
@@ -171,7 +176,7 @@ class MCPClientManager:
             reason = client.last_error or "it was disconnected meanwhile"
             raise ServerUnavailable(f"Failed to connect to server {name!r}: {reason}")
         try:
-            # A configuration class of the application may have the specification's two parameters alone.
+            # An application's configuration class may have only the specification's two parameters.
             self.config.add_server(name, config, **({"save": False} if save is False else {}))
         except BaseException:
             self._engine.registry.drop(name, client)
@@ -180,13 +185,13 @@ class MCPClientManager:
         return client
 
     def remove_server(self, name: str) -> None:
-        """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
+        """Disconnect from a server and delete its configuration. An unknown name is only logged."""
         client = self._engine.registry.client_of(name)
         exists = self.config.server_exists(name)
         if client is not None:
             client._engine.request_disconnect()
         try:
-            # As long as the name is taken: what is there later belongs to the next server of this name.
+            # Before the name becomes free: a later entry belongs to the next server of this name.
             if exists:
                 self.config.remove_server(name)
         finally:
@@ -211,12 +216,14 @@ class MCPClientManager:
     def restart(self, name: str) -> bool:
         """Give a server a fresh process, or start it; also one that failed, was stopped, or was never started.
 
-        If it is ready there is no gap: new calls go to the fresh process once that is ready, while the old one finishes
-        the calls that it has, for its `drainTimeout` at most; see `MCPClient.restart`. For a server of which no two
-        processes can run side by side, because they would need the same port or lock, call `stop_server` first.
+        If it is ready there is no gap: new calls go to the fresh process once that is ready, while the old process
+        finishes
+        its calls, for its `drainTimeout` at most; see `MCPClient.restart`. If two processes of the server cannot run
+        side by
+        side, because both need the same port or lock, call `stop_server` first.
 
-        Returns True when the fresh process is ready. False if it failed, after its own `timeout` at the latest;
-        `status` says why. A server that was ready goes on in its old process then, and another is tried again as after
+        Returns True when the fresh process is ready. Returns False if it failed, after its own `timeout` at the latest;
+        `status` says why. A server that was ready then goes on in its old process; any other is tried again as after
         `load_from_config`. Raises ValueError for a name that is not configured, for a server that is disabled or being
         started, and for a configuration that cannot be used.
         """
@@ -228,9 +235,9 @@ class MCPClientManager:
             try:
                 restarted = client.restart(keep_trying=True)
             finally:
-                # An exception of a signal handler does not undo it: the client stays one of the manager's.
+                # An exception of a signal handler does not undo the restart: the client still belongs to the manager.
                 if self._engine.registry.client_of(name) is not client:
-                    # It was removed meanwhile, perhaps before it was started here.
+                    # Another thread removed the server meanwhile, perhaps before it was started here.
                     client.disconnect()
                     restarted = False
             return restarted
@@ -255,23 +262,27 @@ class MCPClientManager:
     def list_servers(self) -> list[str]:
         """The names of the servers that were connected and not removed, restarting ones included.
 
-        They are in the order of the configuration; those that are not in it come last.
+        They are in the order of the configuration; servers that it does not name come last.
         """
         return self._engine.registry.in_order(self._clients)
 
     def load_from_config(self, timeout: float | None = None, *, keep_trying: bool = True) -> None:
         """Connect to all configured servers at once, except disabled and already connected ones.
 
-        Returns when each has succeeded or failed, after `timeout` seconds at the latest, by default the `start_timeout`
-        of the manager. Slower servers go on in the background and join when they are ready; they are named in the log
-        (``servers_still_starting``), and `status` shows them as starting. Never raises for a single server: failures
-        are logged, and `status` shows them. With a `timeout` of 0 nothing is waited for. Raises ValueError for one that
-        is negative, more than a year, or not a number.
+        Returns when each has succeeded or failed, or after `timeout` seconds, by default the `start_timeout` of the
+        manager.
+        With a `timeout` of 0 it does not wait. Slower servers go on in the background and join when they are ready; the
+        log
+        names them (``servers_still_starting``), and `status` shows them as starting. Never raises for a single server:
+        failures
+        are logged, and `status` shows them. Raises ValueError for a `timeout` that is negative, more than a year, or
+        not a
+        number.
 
         A server that failed is tried again in the background, by its restart policy, until it is removed or
         `disconnect_all` is called; it joins the others when it is ready. Until then its state is ``failed``, and
         ``starting`` during an attempt. Calling this again tries it at once. A server whose configuration cannot be
-        used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
+        used, or that requires a login, is not tried again. With `keep_trying` False no server is.
         """
         require_wait(timeout)
         seconds = self.start_timeout if timeout is None else timeout
@@ -280,21 +291,25 @@ class MCPClientManager:
     def apply(
         self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
     ) -> AppliedConfig:
-        """Run with another configuration from now on; what is the same in both goes on untouched.
+        """Run with another configuration from now on; servers that are the same in both go on untouched.
 
-        A server is the same if its entry means the same, with the same names of variables. One that has changed is
+        A server is the same if its entry means the same, with the same names of variables. A changed server is
         replaced without a gap: new calls go to the new process when that is ready, and calls under way finish in the
         old one, for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too.
         A server on a cluster is replaced with a gap: the old one finishes its calls before the new one is placed. A
-        server that is not in `config` any more, or is disabled there, is no server of this manager from now on; calls
-        under way in it have its `drainTimeout` to finish. New servers are started, as `load_from_config` does.
+        server that is missing or disabled in `config` leaves this manager; its calls under way have its `drainTimeout`
+        to
+        finish. New servers are started, as `load_from_config` does.
 
-        Returns when all of this is done or has failed, after `timeout` seconds (None: no limit) at the latest; the rest
-        goes on in the background then. Never raises for a single server: if a changed one cannot be started, the old
-        process goes on, and ``failed`` says why. Applying the same configuration again tries it again.
+        Returns when all of this is done or has failed, or after `timeout` seconds (None: no limit); the rest then goes
+        on in
+        the background. Never raises for a single server: if a changed one cannot be started, the old process goes on,
+        and
+        ``failed`` says why. Applying the same configuration again tries it again.
 
         Raises ConfigError (a ValueError), and changes nothing, for a configuration with an entry that cannot be used,
-        be it one that could not be used before either.
+        even if
+        that entry was unusable before.
         """
         require_wait(timeout)
         return self._engine.configured.apply(as_config(config), timeout)
@@ -310,7 +325,7 @@ class MCPClientManager:
             for name, client in clients.items():
                 _disconnect(name, client)
         except BaseException:
-            # A signal handler has raised it. No other code has these clients any more.
+            # A signal handler has raised this exception. No other code has these clients any more.
             for client in clients.values():
                 client._engine.request_disconnect()
             raise
@@ -337,10 +352,12 @@ class MCPClientManager:
     def require(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until the servers `names` are ready, by default all that are configured and not disabled.
 
-        Returns when they are. Raises `ServerUnavailable` (a RuntimeError) that names each server that is not, with the
-        cause: after `timeout` seconds (None: no limit), or as soon as each of them is ready or cannot become so by
+        Returns when they are. Otherwise raises `ServerUnavailable` (a RuntimeError) that names each server that is not
+        ready,
+        with the cause: after `timeout` seconds (None: no limit), or as soon as each server is ready or cannot become
+        ready by
         itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a
-        `timeout` that is no duration.
+        `timeout` that is not a duration.
         """
         require_wait(timeout)
         goal = self._engine.presence_of(names)
@@ -348,7 +365,7 @@ class MCPClientManager:
         goal.outcome()
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
-        """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
+        """Why the server of a tool (by its namespaced name) is not ready; None if it is ready or unknown."""
         return self._engine.absence_of(tool_name)
 
     def set_roots(self, roots: RootsSource) -> None:
@@ -363,10 +380,11 @@ class MCPClientManager:
     # Tools.
 
     def list_tools(self) -> list[MCPTool]:
-        """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes.
+        """The tools of all servers, filtered. ``namespaced_name`` is the name for `call_tool`.
 
-        They are in the order of `list_servers`, and those of one server in its own order. A server that fails keeps
-        those that it listed last.
+        They are in the order of `list_servers`, and the tools of one server in its own order. A server that fails keeps
+        its
+        last listed tools.
         """
         return [route.tool for route in self._engine.registry.routes.values()]
 
@@ -382,9 +400,10 @@ class MCPClientManager:
     ) -> ToolResult:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
-        A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
-        ``not_approved``. That of a server that is down, or is being removed, gives ``server_unavailable``, with the
-        cause and the seconds until the server is tried again. A call waits for a server that is being started.
+        If no server offers the name, the result is an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
+        ``not_approved``. If the tool's server is down or is being removed, it is ``server_unavailable``, with the cause
+        and
+        the seconds until the server is tried again. A call waits for a server that is being started.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
@@ -409,9 +428,9 @@ class MCPClientManager:
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result; see `MCPClient.submit_tool`.
 
-        As there, a call that cannot be made raises at once: UnknownTool, ToolDenied or ToolNotApproved for a name that
-        no server offers, and ServerUnavailable for the tool of a server that is down. Everything that goes wrong later
-        is raised by the future.
+        A call that cannot be made raises at once: UnknownTool, ToolDenied or ToolNotApproved for a name that no server
+        offers,
+        and ServerUnavailable for the tool of a server that is down. The future raises every later failure.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         route = self._engine.route_of(name, timeout)
@@ -430,14 +449,15 @@ class MCPClientManager:
         return f"<{type(self).__name__} {'; '.join(summaries) or 'without servers'}>"
 
     def status(self) -> list[ServerStatus]:
-        """The condition of every server, in the order of the configuration; those that are not in it come last."""
+        """The condition of every server, in the order of the configuration; servers that it does not name come last."""
         return self._engine.registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of every server, one at a time, on a callback thread.
+        """Pass every `Event` of every server to `listener`, one at a time, on a callback thread.
 
         The events of each server come in order. If the listener is so slow that more than 10,000 events or 4 MiB of one
-        server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
+        server wait, the oldest of that server are dropped, and the listener receives an `EventsDropped`. Returns a
+        function
         that ends the subscription.
         """
         return self._engine.listeners.subscribe(listener, self._engine.factory.services.callbacks)

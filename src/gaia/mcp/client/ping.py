@@ -1,4 +1,4 @@
-"""How quickly servers answer: a small question to each of them, again and again."""
+"""`PingMonitor`: measures how quickly servers answer, by asking each of them again and again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gaia.runtime.clock import require_seconds
 
 _KEPT = 40
 _PATIENCE = 5.0
-"""Seconds until a question counts as missed."""
+"""Seconds until a request counts as missed."""
 
 
 def ping(client: MCPClient, timeout: float | None = None) -> None:
-    """Ask for a sign of life, which any answer is. Raises `MCPError` if there is none within `timeout` seconds."""
+    """Ask for a sign of life; any answer counts. Raises `MCPError` if there is none within `timeout` seconds."""
     handshake = client.protocol_version in HANDSHAKE_REVISIONS
     try:
         # The stateless era has no ping.
@@ -29,13 +29,13 @@ def ping(client: MCPClient, timeout: float | None = None) -> None:
 
 
 class PingMonitor:
-    """Measures the servers of a manager while it is entered, each on a thread of its own: none waits for another.
+    """Measures the servers of a manager while it is entered, each on its own thread, so that none waits for another.
 
-    Only servers that are ready are asked: a question would start one that has left by itself.
+    It asks only servers that are ready: a request would start a server that has exited by itself.
     """
 
     def __init__(self, manager: MCPClientManager, interval: float = 1.0) -> None:
-        """`interval` is in seconds, from one answer to the next question."""
+        """`interval` is in seconds, from one answer to the next request."""
         self._manager = manager
         self._interval = interval
         self._stopping = threading.Event()
@@ -59,12 +59,12 @@ class PingMonitor:
             thread.join()
 
     def of(self, name: str) -> list[float | None]:
-        """The last round trips of a server in seconds, oldest first; None for a question without an answer."""
+        """The last round trips of a server in seconds, oldest first; None for a request without an answer."""
         with self._changed:
             return list(self._readings.get(name, ()))
 
     def wait(self, names: list[str], timeout: float) -> bool:
-        """Wait until each of these servers has been asked once; False if that takes longer than `timeout` seconds.
+        """Wait until each of these servers was asked once; False if that takes longer than `timeout` seconds.
 
         Raises ValueError for a `timeout` that is not above 0 and at most a year.
         """
@@ -87,7 +87,7 @@ class PingMonitor:
             ping(client, _PATIENCE)
             taken = time.perf_counter() - began
         except (MCPError, RuntimeError):
-            # Lost, hung, or disconnected meanwhile; its status says which.
+            # The server crashed, hangs, or was disconnected meanwhile; its status says which.
             if self._stopping.is_set():
                 return
         with self._changed:

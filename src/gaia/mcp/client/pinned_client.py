@@ -1,4 +1,4 @@
-"""`PinnedClient`: calls that all go to the same replica of a server."""
+"""`PinnedClient`: a handle whose calls all go to the same replica of a server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class PinnedClient:
     """Stays with one replica of a server, for work that the server remembers from one call to the next.
 
     `MCPClient.pinned` makes it, as a context manager. All methods may be called from any thread. When the replica's
-    process ends, for whatever reason, what it remembered is gone: from then on every call is `SessionLost`. A call that
-    was under way then has the delivery ``unknown``, and is never repeated. The client itself goes on with the others.
+    process ends for any reason, its memory is gone: from then on every call raises `SessionLost`. A call that was under
+    way has the delivery ``unknown``, and is never repeated. The client itself goes on with the other replicas.
     """
 
     def __init__(self, session: BoundSession, tool_calls: ToolCalls, features: ServerFeatures) -> None:
-        """For `MCPClient`; the parts make their requests through `session`."""
+        """Only `MCPClient` calls this; `tool_calls` and `features` make their requests through `session`."""
         self._tool_calls = tool_calls
         self._features = features
         self._session = session
@@ -34,11 +34,11 @@ class PinnedClient:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the replica cannot be reached; a call would be `SessionLost`."""
+        """Whether the replica cannot be reached; a call would raise `SessionLost`."""
         return self._session.is_lost
 
     def close(self) -> None:
-        """Accept no calls any more; those under way go on. Nothing happens to the replica."""
+        """Refuse further calls; calls under way go on. The replica itself is not affected."""
         self._session.close()
 
     def __enter__(self) -> PinnedClient:
@@ -55,7 +55,7 @@ class PinnedClient:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult:
-        """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if that is lost."""
+        """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if it is lost."""
         return self._tool_calls.call(tool_name, arguments, CallOptions(timeout, on_progress))
 
     def submit_tool(

@@ -1,4 +1,4 @@
-"""What the driver and the host of a placed server need to know of a client."""
+"""Makes the `PlacedContext` of a client whose server is placed on a cluster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gaia.mcp.supervision.policy import RestartPolicy
 
 
 def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedContext:
-    """For all hosts that a server has one after the other."""
-    # What the host tells of its network is not that of this program, which talks to Ray.
+    """The context for all hosts that a server has, one after the other."""
+    # The observer must not report a host's network as this program's: this program talks to Ray.
     setup.observer.network = {"network.transport": "tcp"}
     setup.observer.redact = str
 
@@ -78,6 +78,6 @@ def _known(hooks: SupervisionHooks) -> KnownTools | None:
 
 
 def _this_program() -> str:
-    # Arguments may be secrets.
+    # Arguments may be secrets, so only the program's name is shown.
     program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
     return f"{program} on {socket.gethostname()}, pid {os.getpid()}"

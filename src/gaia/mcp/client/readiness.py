@@ -1,4 +1,4 @@
-"""Which servers of a manager are ready, what keeps the others from it, and waiting for that."""
+"""Which servers of a manager are ready, why others are not, and waiting until they are."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gaia.runtime.locks import Latch
 T = TypeVar("T")
 
 LOADING_SECONDS = 10.0
-"""How long connecting the servers of a configuration waits for those that take long to start."""
+"""Default seconds that connecting the servers of a configuration waits for slow ones."""
 
 _USABLE = {ServerState.READY, ServerState.EXITED}
-"""A server that has exited by itself is started by the next call."""
+"""States in which calls are accepted: the next call starts a server that has exited by itself."""
 
 _FINAL = {ServerState.NEEDS_AUTHORIZATION, ServerState.CLOSED}
 
@@ -38,7 +38,7 @@ class Absence(NamedTuple):
 
     error: ServerUnavailable
     is_final: bool
-    """Whether it stays so until the application or a person does something."""
+    """Whether it lasts until the application or a person does something."""
 
 
 def absence_of(
@@ -46,7 +46,7 @@ def absence_of(
 ) -> Absence | None:
     """Why the server `name` is not ready; None if it is.
 
-    `status` is None if it was not started. `joined`: its tools can be called.
+    `status` is None for a server that was not started. `joined` says that its tools can be called.
     """
     if status is None:
         if not is_configured:
@@ -65,29 +65,31 @@ def absence_of(
 
 
 class Goal(NamedTuple, Generic[T]):
-    """What a thread or a task waits for."""
+    """A condition that a thread or a task waits for."""
 
     is_over: Callable[[], bool]
-    """Whether there is nothing to wait for any more."""
+    """Whether the wait can end."""
     outcome: Callable[[], T]
-    """What the wait has come to, or raises the reason why it failed; for any moment, when time is up too."""
+    """Returns the outcome of the wait, or raises the reason of its failure. May be called at any time, also after a
+    timeout."""
 
 
 class Readiness:
-    """Lets threads and tasks wait until the servers of a manager are in some condition. Thread-safe."""
+    """Lets threads and tasks wait for a condition of a manager's servers. Thread-safe."""
 
     def __init__(self) -> None:
         self._waiting: set[Callable[[], object]] = set()
-        """What wakes up each thread or task that waits, which adds and removes it itself; others copy the set."""
+        """Wakes each waiting thread or task. The waiter adds and removes its own function; other threads copy the set.
+        """
 
     def changed(self) -> None:
-        """The condition of a server may have changed."""
+        """Wake all waiters: the condition of a server may have changed."""
         for wake in list(self._waiting):
             wake()
 
     @contextlib.contextmanager
     def watched(self, wake: Callable[[], object]) -> Iterator[None]:
-        """In the block, `wake` is called after each change, on any thread; it must be quick, and must not raise."""
+        """Call `wake` after each change inside the block, on any thread. It must be quick and must not raise."""
         self._waiting.add(wake)
         try:
             yield
@@ -95,12 +97,12 @@ class Readiness:
             self._waiting.discard(wake)
 
     def wait(self, is_over: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until `is_over` says so, at most `timeout` seconds (None: for ever). Whether it does."""
+        """Wait until `is_over` returns true, at most `timeout` seconds (None: no limit). Returns whether it did."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             latch = Latch()
             with self.watched(latch.open):
-                # A change after this look opens the latch.
+                # A change after this check opens the latch.
                 if is_over():
                     return True
                 remaining = None if deadline is None else deadline - time.monotonic()
@@ -110,7 +112,7 @@ class Readiness:
 
 
 def require_wait(timeout: float | None, name: str = "timeout") -> None:
-    """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
+    """Raise ValueError unless a method can wait this long; None means no limit, and 0 means not at all."""
     if timeout not in (None, 0):
         require_seconds(name, timeout)
 

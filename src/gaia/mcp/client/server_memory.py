@@ -1,8 +1,7 @@
-"""What lazy servers said of themselves at their last start: it is what is listed before the next one.
+"""Remembers what lazy servers said at their last start, so that their tools can be listed before the next start.
 
-Of servers from configuration files it is kept in ``~/.gaia/known_servers/`` too, one file for each entry, so that a
-fresh process knows it. The files are private, and only a memory: one that cannot be used is as good as none, and then
-the server is started to ask it.
+For servers from configuration files it is also kept in ``~/.gaia/known_servers/``, one file for each entry, so that a
+new process knows it. The files are private. A file that cannot be used is ignored, and the server is started instead.
 """
 
 from __future__ import annotations
@@ -30,20 +29,18 @@ _EXAMPLE = '{"version": 1, "tools": […]}'
 _MAX_BYTES = 64 * 1024 * 1024
 
 _WHAT_DECIDES = ("command", "args", "cwd", "type", "url", "protocol")
-"""On these keys of an entry, and on the names of its variables, depends what the server offers."""
+"""Keys of an entry on which the server's offer depends, besides the names of its environment variables."""
 
 
 class RememberedServer(msgspec.Struct, frozen=True):
-    """What one server said at its last start."""
-
     profile: ServerProfile | None
-    """None if the server is not to be asked, although it is not known."""
+    """None if the server must not be asked although it is unknown."""
     tools: list[Any]
-    """The definitions of its tools, as it sent them."""
+    """The definitions of its tools, as the server sent them."""
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """The same in a file."""
+    """The form of a `RememberedServer` in a file."""
 
     protocol_version: str
     stateless: bool
@@ -55,9 +52,9 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def identity_of(server: ServerConfig, source: Path | None) -> str:
-    """The name of the file about a server: another command or URL makes it another server.
+    """The name of a server's file. Another command or URL gives another name.
 
-    So does another `source`, the file of its entry: the same command means another program in another project.
+    So does another `source`, the file of its entry: in another project the same command may mean another program.
     """
     decides = [getattr(server, key) for key in _WHAT_DECIDES]
     text = json.dumps(
@@ -67,24 +64,24 @@ def identity_of(server: ServerConfig, source: Path | None) -> str:
 
 
 class ServerMemory:
-    """Remembers one server. Thread-safe: what it holds is replaced as a whole."""
+    """Remembers one server. Thread-safe: its content is replaced as a whole."""
 
     def __init__(self, identity: str | None = None, last: RememberedServer | None = None) -> None:
-        """With an `identity` (`identity_of`) it is kept in a file, too. `last` is what is known already."""
+        """With an `identity` (`identity_of`) the memory is also kept in a file. `last` is the initial content."""
         self._identity = identity
         self._last = last
         self._was_read = False
-        """A file that cannot be used is reported once."""
+        """Whether the file was read; so an unusable file is reported once."""
 
     def recall(self) -> RememberedServer | None:
-        """What the server said last; None if that is not known. Reads the file at first."""
+        """The last known start; None if there is none. The first call reads the file."""
         if self._last is None and self._identity is not None and not self._was_read:
             self._was_read = True
             self._last = self._read()
         return self._last
 
     def remember(self, profile: ServerProfile, tools: list[Any]) -> None:
-        """The server has said this. What cannot be saved is logged, nothing more."""
+        """Keep what the server said. A failure to save is only logged."""
         known = RememberedServer(profile, tools)
         before, self._last = self.recall(), known
         if self._identity is None or before == known:
@@ -100,7 +97,7 @@ class ServerMemory:
         try:
             file = self._file()
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # It is replaced at once, so it needs no lock: the last start of the server is the one to remember.
+            # The file is replaced at once, so no lock is needed: the last start of the server wins.
             json_file.write(file, msgspec.to_builtins(document))
         except Exception as error:  # noqa: BLE001 - it is only a memory
             logger.warning("server_memory_not_saved", error=exception_text(error))
@@ -113,7 +110,7 @@ class ServerMemory:
             file = self._file()
             if not file.exists():
                 return None
-            # Reading what is no file, such as a pipe, might never end.
+            # Reading a pipe or a device might never end.
             if not file.is_file() or file.stat().st_size > _MAX_BYTES:
                 raise ConfigError(f"{file}: not a file of at most {_MAX_BYTES} bytes; delete it")
             document = msgspec.convert(json_file.read_version(file, _EXAMPLE, _VERSION), _Document)

@@ -1,6 +1,6 @@
 """The servers of a manager: which are starting, connected, tried again or failed, and the routes to their tools.
 
-Starts, removals and new tool lists come from many threads, in any order. They meet here, under one lock.
+Starts, removals and new tool lists come from many threads, in any order. One lock serializes them here.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _ASK_AGAIN_SECONDS = 0.05
 
 
 class NameTaken(ValueError):
-    """There is a server of this name already."""
+    """Another server has this name."""
 
 
 class Route(NamedTuple):
-    """Which client to ask for a tool. The tool carries the server's own name for it, and the namespaced one."""
+    """The client that has a tool. The tool carries the server's own name for it, and the namespaced one."""
 
     client: MCPClient
     tool: MCPTool
 
 
 class _Start:
-    """One client being connected."""
+    """The connecting of one client."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        """A forked child has none of its parent's threads."""
+        """The process that connects. A forked child has none of its parent's threads."""
         self.thread = threading.get_ident()
         self.unwanted = False
-        """Its client was taken away."""
+        """Whether the client was taken away meanwhile."""
         self.came_up = False
-        """Its server was ready, perhaps only at a second attempt."""
+        """Whether the server was ready, perhaps only at a second attempt."""
         self.over = Latch()
 
 
@@ -55,42 +55,46 @@ class ServerRegistry:
     """
 
     def __init__(self, readiness: Readiness, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
-        """``on_joined(name, tools)`` is called for each server whose tools can be called now.
+        """``on_joined(name, tools)`` is called for each server whose tools can be called from now on.
 
-        It is called by the thread that connected the server, without the lock. `readiness` is told of each attempt to
-        connect that has ended.
+        The thread that connected the server calls it, without the lock. `readiness` is notified of the end of each
+        attempt to
+        connect.
         """
         self._readiness = readiness
         self._on_joined = on_joined
         self._lock = reentrant_lock()
-        """Owns everything below. Never held while a server is waited for, or user code runs."""
+        """Owns everything below. Never held while a thread waits for a server, or while user code runs."""
         self.connected: dict[str, MCPClient] = {}
-        """Others may look without the lock, and change nothing."""
+        """Other modules may read it without the lock, but must not change it."""
         self.routes: dict[str, Route] = {}
-        """To the tools of all that are connected. Replaced as a whole, so that calls read it without the lock."""
+        """Routes to the tools of all connected servers. Replaced as a whole, so that calls read it without the lock."""
         self._starting: dict[str, MCPClient] = {}
         self._waiting: dict[str, MCPClient] = {}
-        """Clients whose servers could not be connected and are tried again. They are connected when they are ready."""
+        """Clients whose servers could not be connected and are tried again. They join when they are ready."""
         self._replaced: dict[MCPClient, MCPClient] = {}
-        """For a client that took the name of a waiting one: that one, which is to end before the new one starts."""
+        """By client: the waiting client whose name it took. The waiting client must end before this one starts."""
         self._connecting: dict[MCPClient, _Start] = {}
-        """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
+        """Clients that a thread is connecting, including clients that were taken out of `_starting` meanwhile."""
         self._changes = 0
-        """How often something has changed that the routes depend on."""
+        """Counts the changes that affect the routes."""
         self._routed_changes = 0
-        """Of these, how many the routes reflect. Many servers that join at once have their routes built together."""
+        """The value of `_changes` that the routes reflect. Servers that join at once have their routes built together.
+        """
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
-        """What each server offers, filtered."""
+        """The filtered tools of each server."""
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
         self._known: dict[str, None] = {}
-        """All servers that were not dropped, in the order in which everything is listed: that of the configuration,
-        then those that were added. Names of tools that belong to one of them never lead to another."""
+        """All servers that were not dropped, in listing order: the order of the configuration, then added servers. A
+        tool name
+        that belongs to one of them never leads to another server.
+        """
 
     # Starting.
 
     def __contains__(self, name: str) -> bool:
-        """Whether the name belongs to a server that is connected or starting. That of a waiting one is free."""
+        """Whether a connected or starting server has the name. The name of a waiting server is free."""
         return name in self.connected or name in self._starting
 
     def is_starting(self, name: str) -> bool:
@@ -98,7 +102,7 @@ class ServerRegistry:
             return name in self._starting or name in self._waiting
 
     def reserve(self, name: str, client: MCPClient) -> None:
-        """Raises NameTaken if it is. A server that was tried again under this name is stopped."""
+        """Reserve a name, and stop a server that was tried again under it. Raises NameTaken."""
         with self._lock:
             if name in self:
                 raise NameTaken(f"server {name!r} already exists; remove it first, or choose another name")
@@ -109,20 +113,20 @@ class ServerRegistry:
             self._known[name] = None
 
     def expect(self, names: Iterable[str]) -> None:
-        """Servers that are configured, in their order, whether they will be connected or not."""
+        """Record the configured servers in their order, whether or not they will be connected."""
         with self._lock:
             self._known = {**dict.fromkeys(names), **self._known}
             self._changes += 1
         self._rebuild_routes()
 
     def in_order(self, names: Collection[str]) -> list[str]:
-        """`names` of servers in the order of the configuration; those that it does not know come last."""
+        """Sort the server `names` by the configuration; names that it does not have come last."""
         with self._lock:
             known = self._known.copy()
         return [*(name for name in known if name in names), *(name for name in names if name not in known)]
 
     def connect(self, name: str, client: MCPClient, *, keep_trying: bool = False) -> bool:
-        """Connect a client that has its name reserved. True if it belongs to the connected ones now.
+        """Connect a client whose name is reserved. True if it belongs to the connected ones now.
 
         With `keep_trying` it joins them later if it cannot be connected now.
         """
@@ -130,7 +134,7 @@ class ServerRegistry:
         try:
             with self._lock:
                 self._connecting[client] = start
-                # Otherwise it was dropped before its thread came to run.
+                # False if the client was dropped before its thread ran.
                 wanted = self._starting.get(name) is client
                 replaced = self._replaced.pop(client, None)
             if replaced is not None:
@@ -153,7 +157,7 @@ class ServerRegistry:
             if self._starting.get(name) is client:
                 self._starting.pop(name, None)
             if not start.unwanted:
-                # It may have been ready for a moment, or was at the second attempt, before this thread came to run.
+                # The server may have been ready for a moment, or at the second attempt, before this thread ran.
                 connected = connected or start.came_up
                 self._failed.pop(name, None)
                 if connected:
@@ -162,7 +166,9 @@ class ServerRegistry:
                     self._waiting[name] = client
                 else:
                     self._failed[name] = client.status
-            # By now it is where a signal handler that takes servers away finds it, or we find what one did before.
+            # The client is in its place now. A signal handler that takes servers away finds it there; one that ran
+            # before has set
+            # `start.unwanted`, which is read after that.
             unwanted = start.unwanted
             if unwanted:
                 self._take_out(name, client)
@@ -172,20 +178,20 @@ class ServerRegistry:
             return False
         self._rebuild_routes()
         with self._lock:
-            # Nothing, if it has been taken away in this very moment.
+            # None if the server was taken away in this moment.
             tools = self._offers.get(name)
         if connected and tools:
             self._on_joined(name, tools)
         return connected
 
     def came_up(self, name: str, client: MCPClient) -> tuple[MCPTool, ...]:
-        """Called by a client whenever its server becomes ready, on its supervisor's thread.
+        """Called on the supervisor's thread whenever a server becomes ready.
 
-        Returns the tools that can be called from now on, if the server joins the connected ones by that.
+        Returns the tools that can be called from now on, if this makes the server join the connected ones.
         """
         with self._lock:
             if client in self._connecting:
-                # The thread that connects it has it join.
+                # The thread that connects it also makes it join.
                 self._connecting[client].came_up = True
             if self._waiting.get(name) is not client:
                 return ()
@@ -197,7 +203,7 @@ class ServerRegistry:
             return self._offers.get(name, ())
 
     def _take_out(self, name: str, client: MCPClient) -> bool:
-        """With the lock held: take a client away, wherever it is. False if it is nowhere."""
+        """Take a client away, wherever it is; the caller holds the lock. False if it is nowhere."""
         found = False
         for clients in (self.connected, self._starting, self._waiting):
             if clients.get(name) is client:
@@ -206,7 +212,7 @@ class ServerRegistry:
         return found
 
     def _abandon(self, name: str, client: MCPClient) -> None:
-        """An exception, perhaps of a signal handler, has ended `connect` at any line."""
+        """Clean up after an exception that ended `connect` at any line; a signal handler may have raised it."""
         with self._lock:
             joined = self.connected.get(name) is client
             if self._take_out(name, client) and not joined:
@@ -218,7 +224,7 @@ class ServerRegistry:
         client._engine.request_disconnect()
 
     def refused(self, name: str, reason: str) -> None:
-        """There is no client for this server, unless another one has its name."""
+        """Record why a server has no client, unless another client has its name."""
         with self._lock:
             if name not in self:
                 self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=reason)
@@ -226,22 +232,22 @@ class ServerRegistry:
     # What they offer.
 
     def tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
-        """Called by a client whenever its tools may have changed, on its supervisor's thread."""
+        """Called on the supervisor's thread whenever a client's tools may have changed."""
         with self._lock:
             if client is not self.client_of(name):
-                # It has been taken away, and perhaps another one has its name now.
+                # The client was taken away; another one may have its name now.
                 return
             self._offers[name] = tools
             if name not in self.connected:
-                # There are no routes to them yet.
+                # `_join` or `came_up` builds the routes later.
                 return
             self._changes += 1
         self._rebuild_routes()
 
     def _rebuild_routes(self) -> None:
-        """Name all tools afresh, because servers came or went, or their tools changed."""
+        """Name all tools again after servers came or went, or tools changed."""
         with self._lock:
-            # Once more if a signal handler has changed something meanwhile.
+            # Repeat if a signal handler changed something meanwhile.
             while (changes := self._changes) != self._routed_changes:
                 connected, offers = self.connected.copy(), self._offers.copy()
                 servers = self.in_order(connected)
@@ -256,15 +262,16 @@ class ServerRegistry:
                 self._routed_changes = changes
 
     def is_about_to_start(self, tool_name: str) -> bool:
-        """Whether the server of a tool, by the tool's namespaced name, is about to be started."""
+        """Whether the server of a tool, by its namespaced name, is reserved but not yet starting."""
         server = self.owner_of(tool_name)
         client = None if server is None else self._starting.get(server)
         return client is not None and client.state is ServerState.CREATED
 
     def route_to_absent(self, tool_name: str) -> Route | None:
-        """The way of a call to a server that has not listed its tools; None if the server has, or there is none.
+        """A route to a server that has not listed its tools; None if it has listed them, or there is no such server.
 
-        Its client refuses the call and says why, or has it wait for a start under way. A server that has joined since
+        Its client refuses the call with the reason, or makes it wait for a start under way. A server that has joined
+        since
         the caller looked has a route by now.
         """
         server = self.owner_of(tool_name)
@@ -272,20 +279,20 @@ class ServerRegistry:
         if server is None or client is None or client.state is ServerState.CREATED:
             return None
         if self.connected.get(server) is client and (client.is_connected() or client._engine.tool_calls.catalog.listed):
-            # The thread that has it join may not have come to the routes yet.
+            # The thread that makes the server join may not have built the routes yet.
             self._rebuild_routes()
             return self.routes.get(tool_name)
         own_name = tool_name.removeprefix(f"mcp_{server}_")
         return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=tool_name))
 
     def owner_of(self, tool_name: str) -> str | None:
-        """The server that a namespaced name belongs to, whether it has such a tool or not."""
+        """The server that a namespaced name belongs to, whether or not it has such a tool."""
         with self._lock:
             known = self._known.copy()
         return owner_of(tool_name, known)
 
     def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
-        """Why no route has this name: its server is not connected, or permits no calls of it, or none has the tool."""
+        """Why no route has this name: its server is not connected, or denies the tool, or no server has it."""
         hidden = {
             (server, tool): client
             for server, client in dict(self.connected).items()
@@ -308,38 +315,37 @@ class ServerRegistry:
             return ServerUnavailable.of(routes[name].client.name, "it was not ready, and has just become so")
         import difflib
 
-        # A tool's own name, without that of its server, is the most frequent mistake.
+        # The most frequent mistake is a tool's own name without the server's.
         own = [route for route in routes if route.endswith(f"_{name}")][:3]
         close = own or difflib.get_close_matches(name, routes, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
 
     def status(self) -> list[ServerStatus]:
-        """Of every server, in order: connected, starting, being tried again, and failed to connect."""
+        """The status of every server, in order: connected, starting, tried again, and failed."""
         with self._lock:
             clients, failed = {**self._waiting, **self._starting, **self.connected}, dict(self._failed)
         statuses = {**failed, **{name: client.status for name, client in clients.items()}}
         return [statuses[name] for name in self.in_order(statuses)]
 
     def clients(self) -> dict[str, MCPClient]:
-        """The clients of all servers that are connected, starting or being tried again."""
+        """The clients of all servers that are connected, starting or tried again."""
         with self._lock:
             return {**self._waiting, **self._starting, **self.connected}
 
     def failed_names(self) -> set[str]:
-        """The servers that could not be connected."""
         with self._lock:
             return set(self._failed)
 
     # Stopping.
 
     def client_of(self, name: str) -> MCPClient | None:
-        """The client of a server that is connected, starting or being tried again."""
+        """The client of a server that is connected, starting or tried again."""
         with self._lock:
             return self.connected.get(name) or self._starting.get(name) or self._waiting.get(name)
 
     def drop(self, name: str, client: MCPClient) -> None:
-        """Take a server away, unless another one has its name by now; the caller disconnects its client."""
+        """Take a server away, unless another client has its name by now. The caller disconnects the client."""
         with self._lock:
             if client in self._connecting:
                 self._connecting[client].unwanted = True
@@ -351,7 +357,7 @@ class ServerRegistry:
         self._rebuild_routes()
 
     def forget_failure(self, name: str) -> None:
-        """Of a server that is removed."""
+        """Forget the failure of a server that is removed."""
         with self._lock:
             self._failed.pop(name, None)
             if self.client_of(name) is None:
@@ -360,7 +366,7 @@ class ServerRegistry:
         self._rebuild_routes()
 
     def take_all(self) -> dict[str, MCPClient]:
-        """Take all servers away, those still starting included; the caller disconnects them."""
+        """Take all servers away, starting ones included. The caller disconnects them."""
         with self._lock:
             for start in list(self._connecting.values()):
                 start.unwanted = True
@@ -371,13 +377,14 @@ class ServerRegistry:
         return clients
 
     def wait_for_starts(self) -> None:
-        """Return when no thread connects a client any more that has been taken away."""
-        # A start by this thread goes on only after the handler or finalizer that interrupted it, and finds then
-        # that its client was taken away.
+        """Return when no thread is connecting a client that was taken away."""
+        # A handler or finalizer may run inside a start of this thread. That start continues only after it, and then
+        # finds that
+        # its client was taken away; so do not wait for it.
         this_thread = threading.get_ident()
         for client, start in self._connecting.copy().items():
             if start.process != os.getpid():
                 continue
             while start.unwanted and start.thread != this_thread and not start.over.wait(_ASK_AGAIN_SECONDS):
-                # It may have been connected only after it was asked to disconnect.
+                # The client may have connected after the first request to disconnect.
                 client._engine.request_disconnect()

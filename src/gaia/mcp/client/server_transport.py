@@ -1,6 +1,6 @@
-"""The transport that reaches a configured server, and the values that the server is started with.
+"""Makes the transport of a configured server, and computes the values for its start.
 
-Variables are filled in whenever the server is started; their values are secrets.
+Variables are expanded whenever the server is started. Their values are secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _warned: set[tuple[str, str]] = set()
-"""The servers and what a warning was logged of, such as a variable: once each per process."""
+"""Pairs of a server and a subject, such as a variable, whose warning was logged: each is logged once per process."""
 
 
 def transport_for(
@@ -36,7 +36,7 @@ def transport_for(
 ) -> ChannelTransport | PlacedTransport:
     """A transport that is not open yet; `timeout` in seconds. Variables are expanded whenever it is opened.
 
-    `on_authorization` takes a person to where they log in. Raises ValueError for a command that cannot be used.
+    `on_authorization` takes a person to the login page. Raises ValueError for a command that cannot be used.
     """
     if server.in_process is not None:
         return server.in_process.transport(timeout)
@@ -57,7 +57,7 @@ def transport_for(
             sandbox=lambda: expand(server, os.environ).sandbox_settings,
             expand=lambda: _launch(server),
         )
-    # Programs whose servers are all processes of their own do not load it.
+    # Imported here: programs that start all servers as processes do not need it.
     from gaia.mcp.transports.http import HttpTransport
 
     def endpoint() -> tuple[str, Mapping[str, str] | None, list[str]]:
@@ -79,7 +79,7 @@ def transport_for(
 
 
 def _login_for(server: ServerConfig, on_authorization: OnAuthorization | None) -> ConfiguredAuthorization | None:
-    """The login at a server over HTTP; None if its entry brings credentials along, or says that there is none."""
+    """The login at a server over HTTP; None if its entry has credentials, or says that there is no login."""
     brings_credentials = any(name.lower() == "authorization" for name in server.headers or ())
     if brings_credentials or isinstance(server.auth, NoLogin):
         return None
@@ -98,7 +98,7 @@ def _warn_of_plain_http(values: ServerConfig) -> None:
     try:
         parts = urlsplit(values.url or "")
     except ValueError:
-        # Opening the server says so.
+        # Opening the server reports it.
         return
     sent = [name for name in values.headers or () if sounds_secret(name)]
     sent += ["the password in url"] if parts.password else []
@@ -116,7 +116,7 @@ def _warn_of_plain_http(values: ServerConfig) -> None:
 
 
 def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None, list[str]]:
-    """The arguments, the environment and the secrets of a start that happens now. Raises ConfigError."""
+    """The arguments, the environment and the secrets of a start. Raises ConfigError."""
     values = expand(server, os.environ)
     for variable in secret_in_arguments(server):
         if (server.name, variable) not in _warned:
@@ -131,14 +131,14 @@ def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | No
 
 
 def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
-    """The secrets among the expanded `values`, and those of variables that went into the arguments or the URL."""
+    """The secrets in the expanded `values`, and in variables that went into the arguments or the URL."""
     named = {name for text in (*(server.args or ()), server.url or "") for name in variables_in(text)}
     used = {name: os.environ[name] for name in sorted(named) if name in os.environ and name not in INHERITED}
     return [*secrets(values), *secret_values(used)]
 
 
 def _launch_elsewhere(server: ServerConfig) -> Launch:
-    # Programs that place no server do not load it.
+    # Imported here: programs that place no server do not need it.
     from gaia.mcp.cluster.wire import Launch
 
     args, env, secrets_ = _launch(server)
@@ -156,5 +156,5 @@ def _launch_elsewhere(server: ServerConfig) -> Launch:
 
 
 def secret_in_arguments(server: ServerConfig) -> list[str]:
-    """The variables in `args` whose names sound secret: their values are visible to every user of the machine."""
+    """The variables in `args` whose names sound secret: every user of the machine can see their values."""
     return sorted({name for text in server.args or () for name in variables_in(text) if sounds_secret(name)})

@@ -1,4 +1,4 @@
-"""How a client talks to its server: the interface, and the supervised implementation."""
+"""How a client reaches its server: the interface `Session`, and its supervised implementation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.locks import reentrant_lock
 
 if TYPE_CHECKING:
-    # Programs that place no server do not load it.
+    # Imported here: programs that place no server do not need it.
     from gaia.mcp.cluster.bound_calls import BoundCalls
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
-"""In these states `connect` has nothing to do."""
+"""States in which `connect` has nothing to do."""
 
 
 class ServerControl(Supervised, Protocol):
-    """What a session needs of a `Supervisor`, or of what stands for one whose server runs elsewhere."""
+    """The methods of a `Supervisor`, or of its substitute for a server that runs elsewhere, that a session uses."""
 
     @property
     def is_forked(self) -> bool: ...
@@ -62,7 +62,7 @@ class ServerControl(Supervised, Protocol):
 
 
 class ServerContext(Protocol):
-    """What a session needs to know of a server's configuration. Durations in seconds."""
+    """The part of a server's configuration that a session reads. Durations are in seconds."""
 
     @property
     def name(self) -> str: ...
@@ -75,7 +75,7 @@ class ServerContext(Protocol):
 
 
 class Session(RequestSession, Protocol):
-    """One client's way to its server."""
+    """A client's way to its server."""
 
     @property
     def state(self) -> ServerState: ...
@@ -84,7 +84,7 @@ class Session(RequestSession, Protocol):
     def last_error(self) -> str | None: ...
 
     def bind(self) -> BoundSession:
-        """A way to the present process of one replica. Raises NotOffered if the server is not placed on a cluster."""
+        """A session with the present process of one replica. Raises NotOffered for a server without replicas."""
 
     def connect(self, *, keep_trying: bool = False) -> bool: ...
 
@@ -93,7 +93,7 @@ class Session(RequestSession, Protocol):
         """Whether the server is started again after a failure, until `disconnect`."""
 
     def replace(self) -> bool | None:
-        """Have a fresh process take the place of a server that is ready. Whether it has done so; None if none is ready.
+        """Replace a ready server by a fresh process. Returns whether that succeeded; None if no server is ready.
 
         A server without supervision is never replaced.
         """
@@ -101,17 +101,17 @@ class Session(RequestSession, Protocol):
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
         """Go on with another configuration, and wait for the process that is started with it; see `MCPClient`.
 
-        Returns why that has failed, if it has. A server that is not supervised cannot be reconfigured.
+        Returns the error if that failed, else None. A server that is not supervised cannot be reconfigured.
         """
 
     def wake(self) -> None:
         """Start a server that is at rest."""
 
     def adopted(self) -> None:
-        """The supervisor goes on with what `reconfigure` was given."""
+        """Apply the settings given to `reconfigure`. Called when the supervisor has taken them over."""
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
-        """Stop the server, then call `then`, as a part of disconnecting.
+        """Stop the server, then call `then` as a part of disconnecting.
 
         The server has `drain` seconds to finish its calls; new ones are refused meanwhile.
         """
@@ -119,9 +119,10 @@ class Session(RequestSession, Protocol):
     def request_disconnect(self, drain: float = 0.0) -> None: ...
 
     def abandon(self, release: Callable[[], object]) -> bool:
-        """The client was dropped: stop its server, then call `release`, on a thread of the session.
+        """Stop the server of a dropped client, then call `release`, on a thread of the session.
 
-        For finalizers: takes no lock. False if there is nothing to stop, or that has been asked for.
+        A finalizer may call this, so it takes no lock. False if there is nothing to stop, or a stop was requested
+        already.
         """
 
     def status(self, tool_count: int) -> ServerStatus: ...
@@ -136,20 +137,22 @@ class SupervisedSession(Caller[ServerControl]):
     waits_in_caller = False
 
     def __init__(self, context: ServerContext, clock: Clock, new_supervisor: Callable[[], ServerControl]) -> None:
-        """`new_supervisor` makes one that is not started: it refuses calls and says why."""
+        """`new_supervisor` makes a supervisor that is not started: it refuses calls and says why."""
         super().__init__(new_supervisor(), clock, context.timeout)
         self._name = context.name
         self._context = context
         self._new_supervisor = new_supervisor
         self._lifecycle = reentrant_lock()
-        """Makes connecting and disconnecting one at a time. Held while the server is waited for, so a call never takes
-        it. Owns `supervisor` and the two below."""
+        """Serializes connecting and disconnecting. It is held while a thread waits for the server, so a call never
+        takes it. Owns
+        `supervisor` and the next two attributes.
+        """
         self._changing_in: int | None = None
-        """The thread that connects or disconnects now. Read by any thread."""
+        """The thread that connects or disconnects now. Any thread reads it."""
         self._cut_short = False
-        """A signal handler or a finalizer has disconnected in the middle of `connect`, in the same thread."""
+        """Whether a signal handler or a finalizer has disconnected inside `connect`, in the same thread."""
         self._disconnects: set[tuple[int, object]] = set()
-        """The calls of `disconnect` that are under way, with their process; each adds and removes itself."""
+        """The calls of `disconnect` that are under way, each with its process id. Each call adds and removes itself."""
 
     @property
     def profile(self) -> ServerProfile | None:
@@ -169,7 +172,7 @@ class SupervisedSession(Caller[ServerControl]):
         return supervisor.condition.keep_trying and supervisor.state is not ServerState.CLOSED
 
     def connect(self, *, keep_trying: bool = False) -> bool:
-        """Raises RuntimeError if this thread is in the middle of connecting or disconnecting already."""
+        """See `Session`. Raises RuntimeError if this thread is already inside `connect` or `disconnect`."""
         if self._changing_in == threading.get_ident():
             raise RuntimeError(
                 f"connect() to server {self._name!r} was called by a signal handler or a finalizer that interrupted "
@@ -178,19 +181,20 @@ class SupervisedSession(Caller[ServerControl]):
         with self._lifecycle, self._change():
             supervisor = self.supervisor
             if supervisor.state in _CONNECTED:
-                # A person may be logging in at a server that was never ready, and is tried in the background.
+                # During a login the server may never have been ready: it is only tried in the background.
                 return supervisor.state is not ServerState.AUTHORIZING or supervisor.condition.ever_ready
             self._cut_short = False
-            # A server that was being tried again goes on being so, whatever becomes of this attempt.
+            # A server that was being tried again stays so, whatever the result of this attempt.
             keep_trying = keep_trying or self.keeps_trying
             if supervisor.state is not ServerState.CREATED:
-                # Failed or closed. A connection asked for by name does not wait for a cool-down.
+                # Failed or closed. An explicit `connect` does not wait for a cool-down.
                 supervisor.stop()
                 self.supervisor = supervisor = self._new_supervisor()
-            # A thread that disconnects says so and then stops the current supervisor. Either it has found this one, or
-            # we see that it disconnects.
+            # A thread that disconnects first adds itself to `_disconnects`, then stops the current supervisor. So
+            # either it stops
+            # this supervisor, or this thread sees its entry here.
             if self._cut_short or any(process == os.getpid() for process, _ in list(self._disconnects)):
-                # It may have been told to stop, and must not remember that.
+                # This supervisor may have been told to stop. The next `connect` must start with a fresh one.
                 self.supervisor = self._new_supervisor()
                 return False
             try:
@@ -221,11 +225,11 @@ class SupervisedSession(Caller[ServerControl]):
             supervisor = self.supervisor
             assert isinstance(supervisor, Supervisor), "it was made of such a context"
             if supervisor.is_running:
-                # How long the old process may take is its own affair.
+                # The old process's own settings decide how long it may drain.
                 for outcome in supervisor.reconfigure_now(context, self._context.drain_timeout):
                     return outcome
             with self._lifecycle:
-                # No thread connects or disconnects now.
+                # With the lock held, no thread connects or disconnects.
                 if self.supervisor is supervisor and not supervisor.is_running:
                     self._context.adopt(context)
                     context.hooks.adopted(context)
@@ -235,7 +239,7 @@ class SupervisedSession(Caller[ServerControl]):
         self.supervisor.wake()
 
     def adopted(self) -> None:
-        """The server has another configuration."""
+        """Use the timeout of the new configuration."""
         self.timeout = self._context.timeout
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
@@ -246,8 +250,9 @@ class SupervisedSession(Caller[ServerControl]):
         try:
             self._disconnects.add(this_call)
             if self._changing_in == threading.get_ident():
-                # A signal handler or a finalizer has interrupted `connect`, which returns False when it goes on, or
-                # `disconnect`, which then does the rest.
+                # A signal handler or a finalizer has interrupted this thread. An interrupted `connect` returns False
+                # when it
+                # continues, and an interrupted `disconnect` does the rest.
                 self._cut_short = True
                 self.request_disconnect()
                 self._stop()
@@ -266,7 +271,7 @@ class SupervisedSession(Caller[ServerControl]):
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[None]:
-        """Note that the current thread, which holds the lock, connects or disconnects."""
+        """Mark the current thread, which holds the lock, as connecting or disconnecting."""
         try:
             self._changing_in = threading.get_ident()
             yield
@@ -275,7 +280,7 @@ class SupervisedSession(Caller[ServerControl]):
 
     def request_disconnect(self, drain: float = 0.0) -> None:
         supervisor = self.supervisor
-        # One that no thread is about to start may still be used by a later `connect`.
+        # A supervisor that no thread is about to start may still serve a later `connect`.
         if supervisor.state is not ServerState.CREATED or self._changing_in is not None:
             supervisor.request_stop(drain)
 
@@ -314,7 +319,6 @@ class BoundSession(Caller["BoundCalls"]):
 
     @property
     def placement(self) -> PlacementStatus | None:
-        """Where the replica runs."""
         return self.supervisor.placement
 
     @property
@@ -322,14 +326,13 @@ class BoundSession(Caller["BoundCalls"]):
         return self.supervisor.is_lost
 
     def close(self) -> None:
-        """Accept no requests any more."""
         self.supervisor.close()
 
     def is_connected(self) -> bool:
         return not self.is_lost
 
     def require_connected(self) -> None:
-        """Does nothing: a call of a handle whose replica is lost is `SessionLost`."""
+        """Does nothing: a call of a handle whose replica is lost raises `SessionLost`."""
 
     def subscriptions_changed(self) -> None:
         self._session.subscriptions_changed()
@@ -338,11 +341,11 @@ class BoundSession(Caller["BoundCalls"]):
 def new_session(setup: ClientSetup) -> Session:
     """A supervised session if the transport has channels, otherwise one in the threads of the callers.
 
-    Raises ValueError for a `timeout` of the transport that is no duration (`require_seconds`).
+    Raises ValueError for an invalid `timeout` of the transport (`require_seconds`).
     """
     transport, clock = setup.transport, setup.services.clock
     if isinstance(transport, PlacedTransport):
-        # Programs that place no server do not load them.
+        # Imported here: programs that place no server do not need them.
         from gaia.mcp.client.placing import placed_context
         from gaia.mcp.cluster.placed_server import PlacedServer
         from gaia.mcp.cluster.replicated_server import ReplicatedServer
@@ -356,7 +359,7 @@ def new_session(setup: ClientSetup) -> Session:
         options = setup.options
         protocol = "handshake" if options.protocol == "auto" else options.protocol
         negotiation = Negotiation(protocol, options.probe_timeout)
-        # Nothing is known of its secrets, if it has any.
+        # The secrets of such a transport are unknown, so nothing is masked.
         setup.observer.redact = str
         return DirectSession(setup.name, transport, setup.identity, negotiation, setup.observer, clock)
     setup.observer.network = transport.network
@@ -365,7 +368,7 @@ def new_session(setup: ClientSetup) -> Session:
 
 
 def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> SupervisionContext:
-    """What a supervisor needs to know of one configuration of a server. Raises ValueError as `new_session` does."""
+    """The part of a client's settings that its supervisor reads. Raises ValueError as `new_session` does."""
     require_seconds("timeout", transport.timeout)
     options, services = setup.options, setup.services
     limits = options.start_limits(transport.timeout)

@@ -1,4 +1,4 @@
-"""The tools of one server: which there are, whether they may be called, and calling them."""
+"""The tools of one server: listing them, whether each may be called, and calling them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _MAX_LOCK_SECONDS = 10.0
-"""For the lock file of the pins; a process that holds it for longer is stuck."""
+"""Seconds to wait for the lock file of the pins. A process that holds it longer is stuck."""
 
 Json = dict[str, Any]
 
 
 class ToolCalls:
-    """The tools of one client. Thread-safe."""
+    """The tools of one client: listed, filtered, pinned and called. Thread-safe."""
 
     def __init__(self, setup: ClientSetup, trips: ClientRequests, cache: ResponseCache) -> None:
-        """`trips` makes the requests."""
         self.catalog = ToolCatalog(setup.name)
         self.output_checks = OutputChecks(setup.name)
-        """Where results are compared with what the tools have promised."""
+        """Checks results against the output schemas of the tools."""
         self._name = setup.name
         self._trips = trips
         self._observer = setup.observer
@@ -49,26 +48,27 @@ class ToolCalls:
         self._cache = cache
         self._callbacks = setup.callbacks
         self._listings = itertools.count(1)
-        """The numbers of requests for the tools."""
+        """Numbers the requests for the tools."""
         self._taking_effect = reentrant_lock()
-        """Owns `_newest`. Held while the manager and the lanes of listeners are told of a listing, so that they are
-        told in order. Reentrant, because a signal handler may disconnect meanwhile."""
+        """Owns `_newest`. Held while the manager and the lanes of listeners are told of a listing, so that they hear of
+        listings
+        in order. Reentrant, because a signal handler may disconnect meanwhile.
+        """
         self._newest = 0
-        """The number of the request whose answer is in the catalog, or that the client forgot last."""
+        """The number of the request whose answer is in the catalog, or of the last `forget`."""
 
     @property
     def trips(self) -> ClientRequests:
-        """Makes the requests."""
         return self._trips
 
     def over(self, trips: ClientRequests) -> ToolCalls:
-        """The same tools, with the same filters and pins, called in another way."""
+        """The same tools with the same filters and pins, called through other `trips`."""
         other = copy.copy(self)
         other._trips = trips
         return other
 
     def adopt(self, setup: ClientSetup) -> None:
-        """Other settings hold from now on: for calls at once, and for what is listed from the next listing on."""
+        """Use other settings: for calls at once, for listed tools from the next listing on."""
         options, name = setup.options, self._name
         self.outputs = OutputValidation(name, options.output_validation or "warn", self._observer.masked)
         self._gate = PinGate(name, options.pin_tools or "off", setup.pins, setup.hooks.happened)
@@ -78,7 +78,7 @@ class ToolCalls:
     # Which there are.
 
     def offered(self, *, refresh: bool) -> tuple[MCPTool, ...]:
-        """The tools on offer; from the catalog, unless `refresh`. Empty if the server cannot list them."""
+        """The tools on offer, from the catalog unless `refresh`. Empty if the server cannot list them."""
         if refresh or not self.catalog.listed:
             try:
                 self._cache.forget("tools/list")
@@ -90,11 +90,11 @@ class ToolCalls:
         return self.catalog.tools
 
     def listing_begins(self) -> Listing:
-        """To be called before the server is asked for its tools, for `listed`."""
+        """Number a listing. Called before the server is asked for its tools; the result is for `listed`."""
         return Listing(next(self._listings), self._services.clock.monotonic() + self._trips.session.timeout)
 
     def listed(self, definitions: list[Any], listing: Listing) -> None:
-        """Take over a list of tool definitions, as the server sent them, unless that of a later request is there."""
+        """Take over the tool definitions that the server sent, unless a later request was answered already."""
         self._cache.forget("tools/list")
 
         def blocked_of(allowed: Mapping[str, MCPTool], names: Collection[str]) -> Collection[str]:
@@ -110,15 +110,16 @@ class ToolCalls:
             self.output_checks.prepare(self.outputs.prepare(tools.offered.values()))
 
     def remembered(self, definitions: list[Any]) -> None:
-        """Take over what the server listed at an earlier start, until it is asked.
+        """Take over the tools of an earlier start, until the server is asked.
 
-        It is no first use: nothing is approved and nothing reported, for that is about what the server says now.
+        This is not a first use: nothing is approved and nothing reported, because both concern what the server says
+        now.
         """
         tools = self.catalog.sort(definitions, self._allows, lambda allowed, _: self._gate.unapproved(allowed))
         self._takes_effect(tools, next(self._listings))
 
     def _takes_effect(self, tools: SortedTools, number: int) -> bool:
-        """Have these tools on offer from now on. False if those of a later request are there."""
+        """Put these tools on offer. False if the tools of a later request are there."""
         with self._taking_effect:
             if number < self._newest:
                 return False
@@ -130,9 +131,9 @@ class ToolCalls:
         return True
 
     def assume(self, tools: Iterable[MCPTool] | None) -> None:
-        """Take these tools for what the server has, until it is asked the next time; with None, ask it then.
+        """Assume that the server has these tools, until it is asked the next time; with None, ask it then.
 
-        Filters hold for them; they are not compared with pins.
+        Filters apply to them; pins are not compared.
         """
         if tools is None:
             self.forget()
@@ -143,7 +144,7 @@ class ToolCalls:
         self._takes_effect(sorted_tools, next(self._listings))
 
     def forget(self) -> None:
-        """Forget the tools: the client was disconnected. What was requested before is not used any more."""
+        """Forget the tools after the client was disconnected. Answers to earlier requests are ignored."""
         with self._taking_effect:
             self._newest = next(self._listings)
             self._services.on_tools(())
@@ -162,12 +163,12 @@ class ToolCalls:
         return self._gate.refusal(tool_name) if known else None
 
     def safe_to_repeat(self, tool_name: str) -> bool:
-        """Whether the server says of a tool that a second call does no harm."""
+        """Whether the server declares that a second call of the tool does no harm."""
         tool = self.catalog.get(tool_name)
         return tool is not None and tool.safe_to_repeat
 
     def _denial(self, tool_name: str) -> str | None:
-        """Which filter denies a tool, and where it is; None if it is not denied."""
+        """Which filter denies a tool, and where that filter is; None if no filter does."""
         own, shared = self._options.tool_filter, self._services.tool_filter
         if (denied := own.denial(self._name, tool_name)) is None:
             denied = shared.denial(self._name, tool_name)
@@ -184,7 +185,7 @@ class ToolCalls:
     # Calling them.
 
     def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> ToolResult:
-        """The server's result, or that of a failed call; see `MCPClient.call_tool`."""
+        """The server's result, or the result of a failed call; see `MCPClient.call_tool`."""
         try:
             return ToolResult.from_server(self._trips.request(self.new_request(tool_name, arguments, options)))
         except NotConnected:
@@ -203,16 +204,16 @@ class ToolCalls:
 
     @property
     def waits_in_caller(self) -> bool:
-        """Whether `submit` waits for the answer, because only the transport could do otherwise."""
+        """Whether `submit` waits for the answer: a transport with only four methods cannot do otherwise."""
         return self._trips.session.waits_in_caller
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
     ) -> RequestExchange:
-        """A `tools/call`, unless it is not allowed. Every tool call passes here.
+        """A `tools/call` request, if the tool is allowed; else ToolDenied. Every tool call passes here.
 
-        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
-        JSON already (`orjson.Fragment`).
+        A gateway passes all `params` as they are to be sent. The `arguments` are then only for traces, and may be JSON
+        already (`orjson.Fragment`).
         """
         require_tool_name(tool_name)
         if arguments is None:
@@ -241,9 +242,9 @@ class ToolCalls:
         return None if check is None else OutputCheck(self.output_checks, check, fails_call=self.outputs.fails_calls)
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
-        """A tool that is not on offer, if it can be called all the same. Raises ToolDenied if it must not be."""
+        """A tool that is not on offer and may still be called, or None. Raises ToolDenied if it must not be called."""
         if self._gate.blocks and not self.catalog.listed and self._trips.session.is_connected():
-            # Over a transport that is not supervised, tools are listed only when they are asked for.
+            # Over a transport that is not supervised, tools are listed only on request.
             self.offered(refresh=False)
         refusal = self.refusal_of(tool_name)
         if refusal is not None:
@@ -252,7 +253,7 @@ class ToolCalls:
         return self.catalog.get(tool_name)
 
     def _max_timeout(self, options: CallOptions) -> float | None:
-        """Seconds up to which progress extends a call; None if it does not."""
+        """The limit in seconds up to which progress extends a call; None if progress does not extend it."""
         resets = options.reset_timeout_on_progress
         if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None
@@ -260,13 +261,12 @@ class ToolCalls:
 
 
 def require_tool_name(name: Any) -> None:
-    """Raise ValueError for a name that is no string."""
     if not isinstance(name, str):
         raise ValueError(f"the tool's name must be a string, not {name!r}")  # noqa: TRY004 - see call_tool
 
 
 def failure(error: MCPError, tool_name: str, tool: MCPTool | None, arguments: Mapping[str, Any] | None) -> ToolResult:
-    """The result of a failed call. Refused arguments are explained with the schema, so that a model can mend them."""
+    """The result of a failed call. For refused arguments it includes the schema, so that a model can correct them."""
     if isinstance(error, JsonRpcError) and error.code == INVALID_PARAMS and tool is not None:
         message = (
             f"MCP tool '{tool_name}' input validation failed.\n\n"

@@ -54,7 +54,7 @@ class Flight:
         call = self.call
         if call.owner is not None:
             # The host has looked at the rest of what an answer must be.
-            call.finish_raw(result, is_stateless=False)
+            call.finish_raw(result, is_stateless=False, read_failure=None)
             return
         try:
             decoded = orjson.loads(result) if len(result) < LONG else loads(result)

@@ -1,4 +1,4 @@
-"""The files of an `MCPConfig`: where they are, which of them may be used, and what is in them."""
+"""The files of an `MCPConfig`: their paths, which of them count, and their content."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 SECTIONS = ("mcpServers", "servers")
-"""Where servers are found in a file. If both name a server, the first one wins."""
+"""Keys of a file that hold servers. If both name a server, the first key wins."""
 
 EXAMPLE = '{"mcpServers": {…}}'
 
 _FILE_NAME = "mcp_servers.json"
 
 _RESEMBLES, _MAX_LENGTH = 0.85, 64
-"""How similar another key of a file has to be to one of `SECTIONS` to be taken for it (`difflib`), and how short."""
+"""How similar (`difflib`) another key has to be to one of `SECTIONS` to be taken for it, and how long it may be."""
 
 
 class FileReport(TypedDict):
-    """One file: where it is or would be, and the names of the servers that were loaded from it."""
+    """One file: its path, whether or not it exists, and the names of the servers that were loaded from it."""
 
     path: Path | None
     exists: bool
@@ -51,14 +51,14 @@ LoadReport = TypedDict(
         "servers": NotRequired[list[str]],
     },
 )
-"""Which files were loaded, see `MCPConfig.load_report`."""
+"""The loaded files; see `MCPConfig.load_report`."""
 
 
 class Loaded(NamedTuple):
-    """What was read from files."""
+    """The result of reading the files."""
 
     documents: dict[Path, dict[str, Any]]
-    """The JSON object of each file, the one that counts most last."""
+    """The JSON object of each file, the file with precedence last."""
     report: LoadReport
     local: Path | None = None
     """The project's file, if it is among them."""
@@ -67,12 +67,12 @@ class Loaded(NamedTuple):
 
 
 def load_nothing() -> Loaded:
-    """What a configuration in memory has of files."""
+    """The result for a configuration in memory."""
     return Loaded({}, {"mode": "memory", "global": _report(None), "local": _report(None), "overrides": []})
 
 
 def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
-    """The file `path`; for `create` see `MCPConfig`."""
+    """Load the file `path`; for `create` see `MCPConfig`."""
     file = _absolute(path)
     data = json_file.read_bytes(file)
     if not data and not create and not os.path.exists(file) and not _is_user_file(file):
@@ -92,12 +92,12 @@ def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
 
 
 def load_stack(*, trust_local: bool) -> Loaded:
-    """The global file and, over it, the project's; with `trust_local` false, only if the user has trusted that.
+    """Load the global file and, over it, the project's; with `trust_local` false, only a trusted project's.
 
-    The folder of the global file is made, as far as that is possible. Raises ConfigError without a home directory.
+    Makes the folder of the global file if possible. Raises ConfigError without a home directory.
     """
     user_file = _user_file()
-    # If this fails, there is nothing to read there, and a save says why it cannot be done.
+    # If this fails, there is no file to read, and a save reports the problem.
     with contextlib.suppress(OSError):
         user_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     local = _local_file(user_file)
@@ -124,7 +124,7 @@ def load_stack(*, trust_local: bool) -> Loaded:
 
 
 def entries_of(file: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The servers in a file's JSON object, by name, whether their entries can be used or not. Raises ConfigError."""
+    """The servers in a file's JSON object, by name, including unusable entries. Raises ConfigError."""
     refuse_misplaced(file, document)
     found: dict[str, Any] = {}
     for key in reversed(SECTIONS):
@@ -136,7 +136,7 @@ def entries_of(file: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_misplaced(file: Path, document: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a file that is one entry, or has entries beside no ``mcpServers``: none would count."""
+    """Raise ConfigError for a file that is one entry, or has entries outside ``mcpServers``: none would count."""
     if any(section in document for section in SECTIONS):
         return
     if _resembles_entry(document):
@@ -156,7 +156,7 @@ def _form(entry: Mapping[str, Any]) -> str:
 
 
 def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
-    """What to say about the keys of a file under which there probably are servers, and which nothing reads."""
+    """Remarks on keys of a file that probably should hold servers but are not read."""
     import difflib
 
     meant = {section.lower(): section for section in SECTIONS}
@@ -171,13 +171,13 @@ def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
 
 
 def read_project(file: Path) -> ProjectFile:
-    """A project's configuration file, as the user sees it before trusting it. Raises ConfigError."""
+    """A project's configuration file, in the form that is shown before the user trusts it. Raises ConfigError."""
     _refuse_devices(file)
     return project_of(file, json_file.read_bytes(file))
 
 
 def project_of(file: Path, data: bytes) -> ProjectFile:
-    """The same for a file that has been read: `data` is its content."""
+    """The same from `data`, the content of the file."""
     servers: dict[str, str] = {}
     problem = None
     key = TrustStore().key_of(file)
@@ -185,7 +185,7 @@ def project_of(file: Path, data: bytes) -> ProjectFile:
         for name, entry in entries_of(file, _decode(file, data)).items():
             servers[name] = describe(entry, key) if isinstance(entry, dict) else "starts nothing: it is not an object"
     except ConfigError as error:
-        # A file that does not count must not keep the others from being used.
+        # A file that does not count must not make the other files unusable.
         problem = error.message
     return ProjectFile(file, digest(data), servers, problem, key)
 
@@ -197,7 +197,7 @@ def _refuse_devices(local: Path) -> None:
 
 
 def refuse_link_out(local: Path) -> None:
-    """Raise ConfigError if a project's file is a link to a place elsewhere, which the project has chosen."""
+    """Raise ConfigError if a project's file links to a place outside its folder: the project chose that place."""
     target = Path(os.path.realpath(local))
     if not target.is_relative_to(os.path.realpath(local.parent)):
         raise ConfigError(
@@ -224,8 +224,8 @@ def _is_user_file(file: Path) -> bool:
 def _local_file(user_file: Path) -> Path | None:
     """The file in the working directory, or else the one beside the main script; None without one.
 
-    The folders of installed programs and packages are no projects: a ``gunicorn`` or ``pytest`` that runs there, or a
-    module that ``python -m`` runs there, is no script of the user's.
+    The folders of installed programs and packages are not projects: ``gunicorn``, ``pytest``, or a module run there by
+    ``python -m`` is not the user's script.
     """
     # The working directory may have been deleted.
     with contextlib.suppress(OSError):
@@ -235,7 +235,7 @@ def _local_file(user_file: Path) -> Path | None:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     # An interactive interpreter or a notebook has none.
     if isinstance(script, str):
-        # Python, too, imports modules from the folder of the script itself, and not from that of a link to it.
+        # Python also imports from the folder of the script itself, not from the folder of a link to it.
         file = Path(os.path.realpath(script)).with_name(_FILE_NAME)
         if os.path.exists(file) and not _is_same(file, user_file) and not _is_of_installation(file.parent):
             return file
@@ -250,7 +250,7 @@ def _is_same(file: Path, other: Path) -> bool:
 
 
 def _is_of_installation(folder: Path) -> bool:
-    """Whether a folder has installed packages, or commands beside the interpreter."""
+    """Whether a folder holds installed packages, or commands beside the interpreter."""
     import sysconfig
 
     commands = {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}
@@ -268,7 +268,7 @@ def _expected_local_file() -> Path | None:
 
 
 def _absolute(file: str | os.PathLike[str]) -> Path:
-    # A program that changes its directory later must not save elsewhere than it read.
+    # A program that changes its directory later must save to the file that it read.
     try:
         return Path(file).expanduser().absolute()
     except RuntimeError as error:
@@ -280,7 +280,7 @@ def _decode(file: Path, data: bytes) -> dict[str, Any]:
 
 
 def _refuse_what_others_write(file: Path, data: bytes) -> None:
-    """Raise ConfigError if other users can say which programs are started, unless this user has agreed to `data`."""
+    """Raise ConfigError if other users can change the file, unless this user trusts its content `data`."""
     if (others := json_file.who_else_writes(file)) is not None and not TrustStore().trusts(file, data):
         raise ConfigError(
             f"{file}: {others} (or look at the file, and run: gaia mcp trust {shlex.quote(str(file))}); it says which "

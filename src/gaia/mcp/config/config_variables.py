@@ -1,4 +1,4 @@
-"""``${VAR}`` in a server's configuration: expanded for a start, kept in what is saved; and the secrets in it."""
+"""``${VAR}`` in a server's configuration: expanded for a start, kept in saves; and the secrets in an entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIN_SECRET_LENGTH = 4
 
 
 def plain_secrets(mapping: Mapping[str, Any]) -> list[str]:
-    """Where in an entry a secret seems to stand itself, such as ``env.API_KEY``, and not ``${API_KEY}``."""
+    """Keys of an entry that seem to hold a secret itself, such as ``env.API_KEY``, and not ``${API_KEY}``."""
     return [
         f"{place}.{name}"
         for place in ("env", "headers")
@@ -30,11 +30,14 @@ def plain_secrets(mapping: Mapping[str, Any]) -> list[str]:
 
 
 def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-    """A copy in which ``${VAR}`` and ``${VAR:-default}`` are replaced by what `environ` says.
+    """A copy in which values of `environ` replace ``${VAR}`` and ``${VAR:-default}``.
 
-    That is in the values of `env`, `headers` and `auth`, in `url`, in `args` and in the paths of `sandbox`, nowhere
-    else. As in a shell, the default, which is taken literally, counts for variables that are unset or empty. Any other
-    ``$`` stays as it is, and what a variable contains is not expanded again. Raises ConfigError naming server, key and
+    Variables are expanded in the values of `env`, `headers` and `auth`, in `url`, in `args` and in the paths of
+    `sandbox`,
+    nowhere else. As in a shell, the default, which is taken literally, counts for variables that are unset or empty.
+    Any
+    other ``$`` stays as it is, and the value of a variable is not expanded again. Raises ConfigError naming server, key
+    and
     variable if a variable is unset and has no default.
     """
 
@@ -76,7 +79,7 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 
 
 def keep_variables(entry: Any, before: Any, environ: Mapping[str, str]) -> Any:
-    """An entry, or a value in one, in which each text that is what variables of `before` stand for names these again.
+    """Put ``${VAR}`` back: a text that equals the expansion of its place in `before` becomes that text of `before`.
 
     So a program that has read a secret from its environment does not save it in place of ``${NAME}``.
     """
@@ -85,7 +88,7 @@ def keep_variables(entry: Any, before: Any, environ: Mapping[str, str]) -> Any:
     if isinstance(entry, list) and isinstance(before, list):
         if len(entry) == len(before):
             return [keep_variables(*pair, environ) for pair in zip(entry, before, strict=True)]
-        # Arguments were added or taken away, so each may be any of those before.
+        # Arguments were added or removed, so each may be any of the earlier ones.
         written = {_expanded(text, environ): text for text in before if isinstance(text, str) and variables_in(text)}
         return [written.get(text, text) if text and isinstance(text, str) else text for text in entry]
     if isinstance(entry, str) and isinstance(before, str):
@@ -98,7 +101,8 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _replace_variables(text: str, replacement: Callable[[re.Match[str]], str]) -> str:
-    # Behind the last brace no variable ends, and each that begins would be read to the end of the text.
+    # No variable ends after the last brace. Without this cut, each unclosed ``${`` would be searched to the end of the
+    # text.
     beginning, brace, rest = text.rpartition("}")
     return _VARIABLE.sub(replacement, beginning + brace) + rest
 
@@ -111,8 +115,8 @@ def variables_in(text: str) -> list[str]:
 def secrets(config: ServerConfig) -> list[str]:
     """The values of an expanded configuration that must not be shown, each once.
 
-    `secret_values`, `secret_headers` and `secret_url_parts` of `gaia.runtime.redaction` decide what counts. From
-    `auth` it is the secret. Masking still shorter values would only make messages unreadable.
+    `secret_values`, `secret_headers` and `secret_url_parts` of `gaia.runtime.redaction` decide. From `auth` it is the
+    secret, unless it is very short: masking short values would only make messages unreadable.
     """
     found = secret_values(config.env or {}) + secret_headers(config.headers or {}) + secret_url_parts(config.url or "")
     found += [value for value in auth_secrets(config.auth) if len(value) >= _MIN_SECRET_LENGTH]

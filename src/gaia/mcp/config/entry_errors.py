@@ -1,4 +1,4 @@
-"""What is wrong with a server's entry, in the words of its JSON: wrong values, and keys that mean nothing."""
+"""Explains problems of a server's entry in terms of its JSON: wrong values and unknown keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 _LIMITING_KEYS = frozenset(
     ("enabledTools", "disabledTools", "pinTools", "sandbox", "disabled", "captureContent", "captureContentTools")
 )
-"""If one of these is misspelt and left aside, what it forbids is permitted. So that is an error, unlike other keys."""
+"""Keys that limit a server. Ignoring a misspelt one would permit what it forbids, so it is an error, unlike other keys.
+"""
 
 _DENY = r"(deny|denied|disallow(ed)?|excluded?|block(ed)?|forbid(den)?|disabled?)"
 _ALLOW = r"(allow(ed)?|included?|permit(ted)?|enabled?)"
@@ -22,16 +23,16 @@ _LIMITING_WORDS = (
     (r"pins?|pinned(tools?)?", "pinTools"),
     (r"sandbox\w*", "sandbox"),
 )
-"""What the same is called elsewhere, by patterns for keys without case and punctuation; the first match counts."""
+"""Other programs' names for these keys: patterns for keys without case and punctuation. The first match counts."""
 
 _SWITCHES_ON = r"(is)?(enabled?|active)"
 
 _MAX_LENGTH = 64
-"""Longer keys resemble none, and would take long to compare."""
+"""Characters. A longer key counts as unknown, and would take long to compare."""
 
 
 def similar_key(key: str, known: Collection[str]) -> str | None:
-    """The known key that this one resembles most, or is another word for; None if there is none."""
+    """The known key that this one resembles most, or is a synonym of; None if there is none."""
     letters = _letters(key)
     if len(key) > _MAX_LENGTH:
         return None
@@ -47,18 +48,18 @@ def similar_key(key: str, known: Collection[str]) -> str | None:
 
 
 def limits(key: str, similar: str | None, value: object) -> bool:
-    """Whether an unknown key of a server, with this value, was probably to limit what the server may do.
+    """Whether an unknown key of a server, with this value, was probably meant to limit the server.
 
-    `similar` is what `similar_key` gives for it.
+    `similar` is the result of `similar_key`.
     """
     if similar in _LIMITING_KEYS:
         return not (value is True and re.fullmatch(_SWITCHES_ON, _letters(key)))
-    # No key resembles it: an entry cannot say whether its server is trusted.
+    # No known key resembles it: an entry cannot say whether its server is trusted.
     return similar is None and "trust" in key.lower()
 
 
 def remark(key: str, similar: str | None) -> str:
-    """What to say about a key that nothing reads."""
+    """The message about a key that is not read."""
     return f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
 
 
@@ -66,7 +67,7 @@ def _letters(key: str) -> str:
     return re.sub(r"[^a-z]", "", key.lower())
 
 
-# msgspec says what is wrong in terms of Python and of its own paths; users know JSON.
+# msgspec reports problems in terms of Python and of its own paths; users know JSON.
 
 _WORDS = {
     "str": "a string",
@@ -94,15 +95,15 @@ def explained(
     choices_of: Mapping[str, tuple[str, ...]],
     strict: Mapping[str, type[msgspec.Struct]],
 ) -> str:
-    """What msgspec has found in the entry `mapping`.
+    """The message for an error that msgspec found in the entry `mapping`.
 
-    `choices_of` are the words that may stand at a place, `strict` the objects in which unknown keys are errors.
+    `choices_of` maps a place to its permitted words, `strict` to the object type in which unknown keys are errors.
     """
     place = re.search(_PLACE, str(error))
     problem = re.sub(_PLACE, "", str(error))
     where = _resolve(place[2].removeprefix("."), mapping, choices_of) if place else ""
     if isinstance(error.__cause__, ValueError):
-        # Our own check of a whole object, which begins with the field.
+        # Our own check of a whole object; its message begins with the field.
         field, _, problem = str(error.__cause__).partition(": ")
         where = f"{where}.{_camel(field)}".removeprefix(".")
     elif place and place[1]:
@@ -133,7 +134,7 @@ def _choices(where: str, choices_of: Mapping[str, tuple[str, ...]]) -> tuple[str
 
 
 def _resolve(path: str, mapping: Mapping[str, Any], choices_of: Mapping[str, tuple[str, ...]]) -> str:
-    """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary it stumbled over."""
+    """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary is wrong."""
     where, dots, _ = path.partition("[...]")
     if not dots:
         return path

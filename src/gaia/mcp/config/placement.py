@@ -10,19 +10,19 @@ from gaia.mcp.transports.sandbox import memory_bytes
 from gaia.runtime.clock import is_number
 
 MAX_PENDING = 1024
-"""Of one replica: each call that is under way occupies a thread of the actor."""
+"""Limit for one replica: each call that is under way occupies a thread of the actor."""
 
 _MAX_REPLICAS = 1024
 _MIN_LEASE, _MAX_LEASE = 1, 3600
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How many replicas there are: between two bounds, by the calls that are under way. Raises ValueError."""
+    """How many replicas run: between two bounds, depending on the calls under way. Raises ValueError."""
 
     min: int = 1
     max: int = 1
     target_in_flight: int = 4
-    """Calls under way in one replica, beyond which another one is added."""
+    """Calls under way in one replica, above which another replica is added."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min <= self.max <= _MAX_REPLICAS:
@@ -32,33 +32,33 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Where a server runs, and how many of it. The constructor raises ValueError for unusable values."""
+    """Where a server runs, and in how many replicas. The constructor raises ValueError for unusable values."""
 
     engine: Literal["ray"] = "ray"
     resources: dict[str, float] = msgspec.field(default_factory=dict)
-    """What one replica needs of a node's resources, by the names that the nodes give them."""
+    """Resources of a node that one replica needs, by the nodes' names for them."""
     num_cpus: float = 0
-    """Processors that one replica needs; 0 if it shall go wherever its other resources are."""
+    """Processors that one replica needs; 0 if only its other resources decide where it runs."""
     memory: str | int | None = None
     """Main memory that one replica needs: bytes, or a text such as ``2G`` (K, M and G are powers of 1024)."""
     replicas: int | Replicas = 1
     strategy: Literal["spread", "pack"] = "pack"
     """``spread``: over as many nodes as possible. ``pack``: on as few nodes as possible."""
     stateless: bool = False
-    """Whether all calls are independent of each other, so that each may go to another replica."""
+    """Whether calls are independent of each other, so that each may go to another replica."""
     lifetime: Literal["driver", "detached"] = "driver"
-    """``driver``: the server ends with this program. ``detached``: it goes on, for other programs."""
+    """``driver``: the server ends with this program. ``detached``: it keeps running, for other programs."""
     name: str | None = None
-    """By which programs share a detached server; that of the server if it is left out."""
+    """The name by which programs share a detached server; by default the server's name."""
     runtime_env: dict[str, Any] | None = None
     """Ray's ``runtime_env`` for the actor. Ray shows it to all users of the cluster, so it must hold no secret."""
     address: str | None = None
-    """Of the cluster, if the program has not joined one and ``RAY_ADDRESS`` is not set."""
+    """The cluster's address, if the program has not joined a cluster and ``RAY_ADDRESS`` is not set."""
     max_pending: int = 64
     """Calls that one replica may have under way; further ones wait in the driver."""
 
     lease: float = 30.0
-    """Seconds without a word of this program after which a server is stopped, because it may run elsewhere by then."""
+    """Seconds without a message from this program after which a server is stopped: by then it may run elsewhere."""
 
     def __post_init__(self) -> None:
         for name, amount in (*self.resources.items(), ("numCpus", self.num_cpus)):
@@ -102,7 +102,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
     @property
     def demand(self) -> dict[str, float]:
-        """What one replica needs, by the names that Ray uses; amounts of 0 are left out."""
+        """The resources of one replica by Ray's names; amounts of 0 are left out."""
         memory = 0 if self.memory is None else memory_bytes(self.memory)
         wanted = {"CPU": self.num_cpus, "memory": float(memory), **self.resources}
         return {name: amount for name, amount in wanted.items() if amount}

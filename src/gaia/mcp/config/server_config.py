@@ -1,4 +1,4 @@
-"""One server's configuration: its JSON object, checked."""
+"""One server's configuration: the keys of its JSON object, with their types and checks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from gaia.runtime.clock import require_seconds
 from gaia.telemetry.content import MODES, CaptureMode
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
-"""What other programs' files use too; ``streamable-http`` is another word for ``http``."""
+"""The words that other programs' files use too; ``streamable-http`` is a synonym of ``http``."""
 
 PinMode = Literal["off", "warn", "block"]
-"""What happens when a tool's definition is not the approved one. ``off``: nothing, and nothing is compared. ``warn``:
-it is reported. ``block``: it is reported, and the tool is neither offered nor called."""
+"""What to do about a tool whose definition is not the approved one. ``off``: nothing is compared. ``warn``: it is
+reported.
+``block``: it is reported, and the tool is neither offered nor called.
+"""
 
 OutputMode = Literal["off", "warn", "error"]
-"""What to do about results that are not what their tools promised: nothing; log it; or fail the call."""
+"""What to do about results that do not fit the tool's output schema: nothing, log it, or fail the call."""
 
 Instances = Literal["shared", "per-session", "per-client"]
 """Which clients of a gateway share a process of a server."""
@@ -39,7 +41,7 @@ _STRICT: Mapping[str, type[msgspec.Struct]] = {
     "placement": Placement,
     "placement.replicas": Replicas,
 }
-"""A misspelt key would open, limit or place nothing, so in these objects unknown ones are errors."""
+"""In these objects unknown keys are errors, because a misspelt key would have no effect."""
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
 _CHOICES = {
     "type": get_args(ServerType),
@@ -58,7 +60,7 @@ _CHOICES = {
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is known about one server before it is started. Durations in seconds.
+    """The configuration of one server. Durations are in seconds.
 
     `ServerConfig.from_dict` makes one from JSON. The constructor raises ValueError for unusable values. The `repr`
     shows no value that could be a secret.
@@ -72,77 +74,80 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     env: dict[str, str] | None = None
     cwd: str | None = None
     in_process: InProcessServer | None = None
-    """A server that lives in this program, in place of a command and a url. In entries in memory only."""
+    """A server object of this program, instead of a command or a url. Only in entries in memory."""
     type: ServerType | None = None
     url: str | None = None
     headers: dict[str, str] | None = None
     auth: AuthConfig | None = None
-    """How to log in at a server that is reached over HTTP; None leaves that to a person, see `OAuth`."""
+    """How to log in at a server over HTTP; None leaves the login to a person, see `OAuth`."""
     timeout: float = 30.0
     """How long one call may take, waiting included."""
     start_timeout: float | None = None
-    """How long the server may take to get ready; None: 60 s, or `timeout` if that is longer."""
+    """How long a start may take; None means 60 s, or `timeout` if that is longer."""
     disabled: bool = False
     enabled_tools: list[str] | None = None
     """Globs of the tools that may be used; None for all."""
     disabled_tools: list[str] = msgspec.field(default_factory=list)
     """Globs of the tools that may not be used; wins over `enabled_tools`."""
     pin_tools: PinMode | None = None
-    """None leaves it to the manager."""
+    """None means the manager's setting."""
     restart: RestartPolicy = RestartPolicy()
     max_lifetime: float | None = None
-    """How long one process of the server is used before a fresh one takes its place; None for ever."""
+    """How long one process of the server is used before a fresh one replaces it; None means for ever."""
     max_calls: int | None = None
-    """How many calls one process gets before a fresh one takes its place."""
+    """How many calls one process gets before a fresh one replaces it."""
     max_memory: str | int | None = None
-    """How much memory one process and those that it has started may have before a fresh one takes its place: bytes, or
-    a text such as ``512M`` (K, M and G are powers of 1024)."""
+    """How much memory a process and its children may use before a fresh process replaces it: bytes, or a text such as
+    ``512M`` (K, M and G are powers of 1024).
+    """
     drain_timeout: float = 30.0
     """How long a process that was replaced may take to finish its calls."""
     standby: bool = False
-    """Whether a second process waits, started and greeted, while the server is ready, and takes over from it."""
+    """Whether a second process waits, with its handshake done, while the server is ready, and takes over from it."""
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
     sandbox: bool | Sandbox = False
-    """The sandbox that a server with a `command` is started in: none, the default one, or one with these settings."""
+    """The sandbox of a server with a `command`: none, the default one, or one with these settings."""
     health_interval: float = 30.0
-    """How long the server may be idle before it is asked whether it is alive."""
+    """How long the server may be idle before the client checks whether it is alive."""
     health_timeout: float = 10.0
     placement: Placement | None = None
     """Where in a cluster the server runs; None is this machine."""
     max_pending: int = 1024
-    """Calls that may wait at once; more are refused."""
+    """Calls that may wait at once; further calls are refused."""
     max_message_bytes: int = 256 * 1024 * 1024
     capture_content: CaptureMode | None = None
-    """How much of arguments and results goes into traces; None leaves it to the environment, see `gaia.telemetry`."""
+    """How much of arguments and results is traced; None leaves it to the environment, see `gaia.telemetry`."""
     capture_content_tools: dict[str, CaptureMode] = msgspec.field(default_factory=dict)
-    """The same for tools and prompts by globs of their names; the first one that matches counts."""
+    """The same by globs of the names of tools and prompts; the first match counts."""
     output_validation: OutputMode | None = None
-    """What to do about results that are not what their tools promised; None leaves it to the manager."""
+    """What to do about results that do not fit their output schema; None means the manager's setting."""
     reset_timeout_on_progress: bool = False
-    """Whether a call has its whole timeout again each time the server reports progress."""
+    """Whether each progress notification restarts a call's timeout."""
     max_timeout: float = 3600.0
-    """How long a call may take with all its progress."""
+    """The longest time of a call whose timeout is restarted by progress."""
     protocol: str = "auto"
     """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`, or an alias."""
     probe_timeout: float = 5.0
-    """How long a server may take to show that it speaks the stateless era, before it is sent `initialize`."""
+    """How long a server may take to show that it speaks the stateless era, before `initialize` is sent."""
     lazy: bool = False
-    """Whether the server is started by its first use, if it is known from an earlier start which tools it has."""
+    """Whether the first use starts the server, if its tools are known from an earlier start."""
     idle_stop: float | None = None
-    """How long the server may be without a call before it is stopped, until the next call. None: for ever, or 300
-    seconds if the server is lazy or has several instances."""
+    """How long the server may be without a call before it is stopped; the next call starts it. None: for ever, or 300
+    seconds if the server is lazy or has several instances.
+    """
     instances: Instances = "shared"
-    """Whether all clients of a gateway share one process, or each session or each client has one of its own."""
+    """Whether all clients of a gateway share one process, or each session or each client has its own."""
     max_instances: int = 100
     """How many processes sessions or clients may have at once."""
 
     @classmethod
     def from_dict(cls, name: str, mapping: object) -> ServerConfig:
-        """Check the JSON object of the server `name`. Unknown keys are left aside, see `unknown_keys`.
+        """Check the JSON object of the server `name`. Unknown keys are ignored, see `unknown_keys`.
 
-        Raises ConfigError naming the server, the key and what is wrong with it. That is also the case for an unknown
-        key which most likely was to limit what the server may do: left aside, it would limit nothing.
+        Raises ConfigError naming the server, the key and the problem. An unknown key that was probably meant to limit
+        the
+        server is also an error, because ignoring it would limit nothing.
         """
         if not name:
             raise ConfigError(f"server {name!r}: it has no name; give it one that is not empty")
@@ -198,20 +203,20 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
 
     def _check_without_process(self, why: str) -> None:
-        """Raise ValueError for what only a server with a command can have."""
+        """Raise ValueError for settings that only a server with a command can have."""
         for name, problem in (
             ("sandbox", "only a server with a command can be started in one"),
             ("standby", "only a server with a command can have one"),
             ("max_memory", "only for a server with a command"),
             ("placement", "only for a server with a command, which is started there"),
         ):
-            # One that lives in this program can have a stand-by.
+            # A server that lives in this program can have a stand-by.
             if getattr(self, name) not in (None, False) and (name != "standby" or self.in_process is None):
                 raise ValueError(f"{name}: {problem}; {why}")
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "in-process"]:
-        """How the server is reached: what `type` says, or else what `command`, `url` and `in_process` imply."""
+        """How the server is reached: `type`, or else what `command`, `url` and `in_process` imply."""
         if self.in_process is not None:
             return "in-process"
         if self.type is None:
@@ -220,18 +225,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def idle_seconds(self) -> float | None:
-        """After how many seconds without a call the server is stopped; None if it is not."""
+        """Seconds without a call after which the server is stopped; None if it is not."""
         is_default = self.idle_stop is None and (self.lazy or self.instances != "shared")
         return _IDLE_STOP_SECONDS if is_default else self.idle_stop
 
     def recycling_limits(self) -> RecyclingLimits:
-        """What one process may use up before a fresh one takes its place. Raises ValueError, but for a checked one."""
+        """The limits at which a fresh process replaces the server's. Raises ValueError for unchecked values."""
         size = None if self.max_memory is None else memory_bytes(self.max_memory, "max_memory")
         return RecyclingLimits(max_lifetime=self.max_lifetime, max_calls=self.max_calls, max_memory=size)
 
     @property
     def sandbox_settings(self) -> Sandbox | None:
-        """The settings of its sandbox; None if it has none."""
         if isinstance(self.sandbox, Sandbox):
             return self.sandbox
         return Sandbox() if self.sandbox else None
@@ -240,15 +244,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return f"ServerConfig({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        # Arguments and URLs are left out too: they carry secrets once variables are expanded.
+        # Arguments and URLs are left out because they carry secrets once variables are expanded.
         shown = [("name", self.name), ("transport", self.transport), ("command", self.command)]
         return [*shown, ("env", sorted(self.env or ())), ("headers", sorted(self.headers or ()))]
 
 
 def unknown_keys(mapping: object) -> dict[str, str | None]:
-    """The keys of a server's JSON object that mean nothing here, each with the known key that it resembles, or None.
+    """The unknown keys of a server's JSON object, each with the known key that it resembles, or None.
 
-    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``. What is no object has none.
+    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``. Empty if `mapping` is not an
+    object.
     """
     if not isinstance(mapping, Mapping):
         return {}
@@ -262,17 +267,17 @@ def unknown_keys(mapping: object) -> dict[str, str | None]:
 
 
 def remarks_on_keys(mapping: object) -> list[str]:
-    """What to say about the keys of an entry that nothing reads, most likely misspelt ones."""
+    """Remarks on the unknown keys of an entry, which are most likely misspelt."""
     return [remark(key, similar) for key, similar in unknown_keys(mapping).items()]
 
 
 def without_name(problem: str, name: str) -> str:
-    """What is wrong with the entry of the server `name`, for a place that shows this name already."""
+    """A problem of the server `name`, for a place that shows this name already."""
     return problem.replace(f"server {name!r}: ", "", 1)
 
 
 def require_servers(servers: object) -> None:
-    """Raise ConfigError if `servers` is no mapping of names to entries: the mistake is in the code that gives it."""
+    """Raise ConfigError if `servers` is not a mapping of names to entries."""
     if not isinstance(servers, Mapping):
         raise ConfigError(
             f"expected servers by name, such as {{'time': {{'command': 'uvx'}}}}, got {type(servers).__name__}; "

@@ -1,6 +1,6 @@
-"""Which projects' ``mcp_servers.json`` the user trusts: such a file names commands, and may come with any download.
+"""The list of projects' ``mcp_servers.json`` that the user trusts. Such a file names commands, so it could do harm.
 
-A file is trusted by its path and its content, so a changed file has to be trusted anew. The list is the user's own,
+A file is trusted by its path and its content, so a changed file has to be trusted again. The list is the user's own,
 ``~/.gaia/mcp_trusted.json``:
 ``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
 """
@@ -30,34 +30,35 @@ _DECIDES_EXECUTION = (
     r"|(?:ASKPASS|PRELOAD|COMMAND|CMD|HELPER|PROCESS|PROGRAM|HOOKS?|EXEC|PLUGINS?|SCRIPT|MODULE"
     r"|BACKEND|PROVIDER|EDITOR|PAGER|BROWSER|SHELL|OPTIONS?|OPTS?|PATH|LIB|FILES?|DIR|ENV)$"
 )
-"""Names of variables that say which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND, and
-GIT_CONFIG_KEY_0, whose value may be core.sshCommand. Ansible runs the program in ANSIBLE_VAULT_PASSWORD_FILE."""
+"""Names of variables that decide which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND, and
+GIT_CONFIG_KEY_0, whose value may be core.sshCommand. Ansible runs the program in ANSIBLE_VAULT_PASSWORD_FILE.
+"""
 
 _CODE = r"(?:^|\s)(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[`|;&]|[$<>]\("
-"""The path of a program, or what a shell acts upon, whatever the variable is called. A passphrase has blanks, too."""
+"""The path of a program, or text that a shell acts upon, in a variable of any name. (A passphrase may have blanks too.)
+"""
 
 _URL_PASSWORD = r"(?<=://)([^\s/@:]*):([\w.~%+=-]+)(?=@)"  # noqa: S105 - no password
 _URL_FIELD = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"
 _HEADER_CREDENTIALS = r"(?i)(?<=authorization: )(\w+ )?([\w.~+/=-]+)"
-"""What git sends to a server, as GIT_CONFIG_VALUE_0 may have it. No shell acts on any of its characters."""
+"""Credentials that git sends to a server, for example in GIT_CONFIG_VALUE_0. No shell acts on these characters."""
 
 _DIGEST_LENGTH = 8
-"""Enough to see that a value has changed, and far too little to find it out."""
+"""Hexadecimal digits: enough to see that a value has changed, and far too few to find the value."""
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
     """A project's configuration file as it was read."""
 
     path: Path
-    """Where the file is."""
     sha256: str
-    """Of its content, in hexadecimal digits."""
+    """The hash of its content, in hexadecimal digits."""
     servers: dict[str, str]
-    """What each server runs, in lines for people (see `describe`)."""
+    """By server: its commands, in lines for people (see `describe`)."""
     problem: str | None = None
-    """Why the file cannot be used, if it cannot."""
+    """Why the file cannot be used; None if it can."""
     key: str = ""
-    """What the masked values in `servers` were hashed with."""
+    """The key with which masked values in `servers` were hashed."""
 
     def __repr__(self) -> str:
         return f"ProjectFile(path={self.path!r}, sha256={self.sha256!r}, problem={self.problem!r})"
@@ -73,7 +74,7 @@ class _Trusted(msgspec.Struct, frozen=True):
 
 
 class TrustStore:
-    """The list of trusted files. Every method reads it anew, so it may be shared with other processes. Thread-safe.
+    """The list of trusted files. Every method reads it anew, so other processes may use it too. Thread-safe.
 
     All methods raise ConfigError if the list cannot be read, understood or saved; it is left as it is.
     """
@@ -82,17 +83,17 @@ class TrustStore:
         self.file = json_file.home_folder(_FILE_NAME) / _FILE_NAME if file is None else file
 
     def trusts(self, path: Path, data: bytes) -> bool:
-        """Whether `data` is what was trusted as the content of the file `path`."""
+        """Whether the user trusted `data` as the content of the file `path`."""
         known = self._files(self._document()).get(str(path))
         return known is not None and known.sha256 == digest(data)
 
     def trusted_servers(self, path: Path) -> dict[str, str] | None:
-        """What the servers of the file ran when it was trusted; None if it never was."""
+        """The commands of the file's servers when it was trusted; None if it never was."""
         known = self._files(self._document()).get(str(path))
         return None if known is None else known.servers
 
     def key_of(self, path: Path) -> str:
-        """The key for `describe`: the one that was used when the file was trusted, or else a new one."""
+        """The key for `describe`: the one used when the file was trusted, or else a new one."""
         import secrets
 
         known = self._files(self._document()).get(str(path))
@@ -137,19 +138,20 @@ def digest(data: bytes) -> str:
 
 
 def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
-    r"""What a server's entry makes us do, in lines for people.
+    r"""The effects of a server's entry, in lines for people.
 
-    All of it can be seen, and no value begins a line: line breaks, invisible characters and letters that are taken for
-    others are shown as ``\u{…}``. Secrets are masked; with a `key`, a short hash of each follows, by which a changed
-    value is recognised. What decides which program is run is never masked. Entries that cannot be used are described
-    too.
+    Everything is visible, and no value begins a line: line breaks, invisible characters and look-alike letters are
+    shown
+    as ``\u{…}``. Secrets are masked. With a `key`, a short hash follows each mask, so that a changed value is
+    recognised.
+    Values that decide which program is run are never masked. Entries that cannot be used are described too.
     """
     rest = dict(entry)
     command, url = rest.pop("command", None), rest.pop("url", None)
     lines = []
     if command is not None:
         args = rest.pop("args", None)
-        # A command without args is a command line already.
+        # A command without args is already a command line.
         lines.append(f"runs: {command if args is None else shlex.join([_text(command), *map(_text, _list(args))])}")
     if url is not None:
         lines.append(f"connects to: {_url(str(url), key)}")
@@ -164,7 +166,7 @@ def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
 
 
 def _text(value: object) -> str:
-    """A string as it is, anything else as it is written in the file."""
+    """A string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -176,15 +178,15 @@ def _variable(name: str, value: str, key: str | None) -> str:
 
 
 def _named(name: str, value: str, key: str | None) -> str:
-    """A value that may be secret because of its name or its form."""
-    # A reference to a variable is no secret, and says where one goes.
+    """A value, masked if its name or its form says that it may be secret."""
+    # A reference to a variable is not a secret, and shows where a secret is sent.
     if "${" in value:
         return value
     return _mask(value, key) if sounds_secret(name) or is_confidential(value) else _url(value, key)
 
 
 def _url(value: str, key: str | None) -> str:
-    """A text with what is secret in a URL masked."""
+    """A text in which the secrets of a URL are masked."""
 
     def password(match: re.Match[str]) -> str:
         return f"{match[1]}:{_mask(match[2], key)}"
@@ -196,7 +198,7 @@ def _url(value: str, key: str | None) -> str:
 
 
 def _nested(value: Any, key: str | None) -> Any:
-    """Of objects within an entry, such as ``auth``, the strings are judged by their own names."""
+    """Mask the strings within an object such as ``auth`` by their own names."""
     if isinstance(value, dict):
         return {
             name: _variable(name, item, key) if isinstance(item, str) else _nested(item, key)
@@ -222,16 +224,16 @@ _CONTEXT = 3
 
 
 def difference(approved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
-    r"""A unified diff of two JSON objects, key by key, such as two definitions of a tool; None is nothing at all.
+    r"""A unified diff of two JSON objects, key by key, such as two definitions of a tool; None means no object.
 
-    Lines begin with ``@``, ``-``, ``+`` or a blank, as in any diff, and nothing in them is invisible: control and
+    Lines begin with ``@``, ``-``, ``+`` or a blank, as in any diff. Nothing in them is invisible: control and
     formatting characters are shown as ``\u{…}``.
     """
     return text_difference(_texts(approved or {}), _texts(now or {}))
 
 
 def text_difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The same of texts that are shown as they are; their keys are escaped here."""
+    """A unified diff of texts that are already safe to show; their keys are escaped here."""
     lines: list[str] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = ([] if key not in texts else texts[key].split("\n") for texts in (before, after))
@@ -243,7 +245,7 @@ def text_difference(before: Mapping[str, str], after: Mapping[str, str]) -> list
 def _unified(old: list[str], new: list[str]) -> Iterator[str]:
     import difflib
 
-    # The first three lines name files and line numbers: what is compared is in no file.
+    # The first three lines name files and line numbers, which do not exist here.
     for line in list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[3:]:
         yield "  …" if line.startswith("@@") else line
 

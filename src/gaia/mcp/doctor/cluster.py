@@ -1,4 +1,4 @@
-"""The cluster that a server is placed on: whether it can be joined, and what its nodes have."""
+"""Checks the cluster of a placed server: whether it can be joined, and what its nodes have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_cluster(server: ServerConfig, placement: Placement) -> Iterator[Check]:
-    """The checks ``cluster``, ``nodes`` and ``place``. The configuration is expanded. The cluster stays joined."""
+    """The checks ``cluster``, ``nodes`` and ``place``. `server` is expanded. The cluster stays joined."""
     absent = missing("ray", "ray")
     if absent is not None:
         yield failed("cluster", f"a server with a placement needs {absent}", None)

@@ -1,4 +1,4 @@
-"""What an examination finds: one verdict for each check, and one for the server; and what to do about it, in words."""
+"""Results of an examination: a verdict for each check and for the server, and remedies in words."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from gaia.mcp.transports.command import argument_vector, withheld
 
 
 class Verdict(enum.StrEnum):
-    """How a check, or a whole diagnosis, came out."""
+    """The result of a check, or of a whole diagnosis."""
 
     OK = "ok"
     """Nothing is wrong."""
     WARN = "warn"
-    """It works, and is most likely not what was meant, or will not work for long."""
+    """It works, but most likely not as intended, or not for long."""
     FAIL = "fail"
     """It does not work."""
     SKIPPED = "skipped"
-    """Nothing to look at, or what it needs has failed before."""
+    """There is nothing to check, or a check that it depends on has failed."""
 
 
 class Check(msgspec.Struct, frozen=True):
     """One finding. Its text may come from the server, and is not made safe for a terminal."""
 
     name: str
-    """What was looked at: ``command``, ``handshake`` and so on."""
+    """The subject of the check: ``command``, ``handshake`` and so on."""
     verdict: Verdict
-    """How it came out."""
+    """The result."""
     detail: str
-    """What was found, in a sentence."""
+    """The finding, in a sentence."""
     remedy: str | None = None
-    """What to do about it."""
+    """What the user can do about it."""
     seconds: float | None = None
-    """How long it took, where that says something."""
+    """Its duration in seconds, if that is useful."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """All findings about one server, in the order in which they were made."""
+    """All findings about one server."""
 
     server: str
     """The server's name."""
     checks: tuple[Check, ...]
     """In the order in which they were made."""
     tools: tuple[str, ...] = ()
-    """The names of the tools that agents would get, by the server's own names; empty if it did not come to that."""
+    """The server's own names of the tools that agents would get; empty if the tools were not listed."""
 
     @property
     def verdict(self) -> Verdict:
@@ -86,7 +86,7 @@ _LAUNCHERS = {
     "node": "Install Node.js: https://nodejs.org/",
     "docker": "Install Docker: https://docs.docker.com/get-docker/",
 }
-"""Where the programs come from that start most servers."""
+"""How to get the programs that start most servers."""
 
 _REFUSED = re.compile(r"\b40[13]\b")
 """The HTTP statuses Unauthorized and Forbidden."""
@@ -96,12 +96,12 @@ _VARIABLE = r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})"
 
 
 def for_missing_program(program: str) -> str | None:
-    """Where a well-known program comes from."""
+    """How to get a well-known program."""
     return _LAUNCHERS.get(os.path.basename(program))
 
 
 def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: bool = True) -> str | None:
-    """The server was started, or its endpoint was reached, and there was no handshake."""
+    """The remedy if the server was started, or its endpoint reached, but the handshake failed."""
     if not stdio:
         log_in = f'Run `gaia mcp login {shlex.quote(name)}`, or give an "Authorization" in "headers".'
         return log_in if _REFUSED.search(error) else None
@@ -120,7 +120,7 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
 
 
 def for_environment(entry: Mapping[str, Any]) -> str | None:
-    """Which variables the server, which did not start, might have missed: names only. None if it got them all."""
+    """The names of variables that a server that did not start might lack; None if it got them all."""
     names = [] if entry.get("inheritEnv") is True else withheld(entry.get("env"))
     if not names:
         return None
@@ -131,14 +131,14 @@ def for_environment(entry: Mapping[str, Any]) -> str | None:
 
 
 def _by_hand(entry: Mapping[str, Any]) -> str:
-    """The command line to type: what the server was started with, before variables are filled in."""
+    """The server's command line to type, before variables are expanded."""
     args = entry.get("args")
     words = argument_vector(str(entry.get("command", "")), None if args is None else list(map(str, args)))
     return " ".join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:
-    """`word` for a shell, which fills in ``${NAME}`` as gaia-mcp does. Defaults of variables might be code for it."""
+    """`word` quoted for a shell, which expands ``${NAME}`` as gaia-mcp does. Defaults could be shell code."""
     parts = re.split(_VARIABLE, word)
     if len(parts) == 1:
         return shlex.quote(word)

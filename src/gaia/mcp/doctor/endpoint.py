@@ -1,6 +1,6 @@
-"""The way to a server with a URL: name, connection, certificate, and what it answers to a plain request.
+"""Checks the way to a server with a URL: name, connection, certificate, and the answer to a plain request.
 
-These checks open a connection of their own, so that a problem of the network is not taken for one of the server.
+The checks open their own connection, so that a network problem is not taken for a problem of the server.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from gaia.http.url import Url
 
 _SECONDS = 10.0
-"""For each step."""
+"""Seconds for each step."""
 _RENEW_DAYS = 14
 
 
 def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
-    """The checks ``address``, ``connection`` and ``http``; nothing more after one that failed."""
+    """The checks ``address``, ``connection`` and ``http``. Stops after one that failed."""
     try:
-        # The client's own: what it does with the URL and with the environment is what is checked.
+        # The client's own modules: their reading of the URL and the environment is checked.
         import httptools  # noqa: F401 - what the client itself needs
 
         from gaia.http.streams import tls_context
@@ -72,7 +72,7 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _look_up(host: str, port: int) -> Check:
-    """The system's resolver has no deadline of its own, so it is asked on a thread that may be left behind."""
+    """Look up a name on a thread, which may be left behind: the system's resolver has no deadline."""
     answers: TimedQueue[list[str] | OSError] = TimedQueue()
 
     def ask() -> None:
@@ -135,17 +135,17 @@ def _refused(url: Url, error: Exception) -> Check:
 
 
 def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str, str]) -> Check:
-    """A GET leaves nothing behind on the server (specification, "Listening for Messages from the Server")."""
+    """Send a GET, which leaves nothing behind (specification, "Listening for Messages from the Server")."""
     began = time.perf_counter()
     late, opened = threading.Event(), connection.sock
 
     def give_up() -> None:
         late.set()
-        # The thread that reads from it wakes up. Not the method of a TLS socket, which waits for the other side.
+        # Wakes the reading thread. The plain socket's method: that of a TLS socket waits for the other side.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
-    # The connection's timeout is for silence, and a server can say "100 Continue" for ever.
+    # The connection's timeout limits silence only, and a server can send "100 Continue" for ever.
     timer = threading.Timer(_SECONDS, give_up)
     timer.daemon = True
     timer.start()
@@ -162,7 +162,7 @@ def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str,
     status = response.status
     detail = f"{status} {response.reason}".strip()
     if status in (401, 403):
-        # What a login has stored is for the client only: the handshake shows whether it is enough.
+        # Stored logins are for the client only: the handshake shows whether they are enough.
         return ok("http", f"{detail}, which is an answer: it wants to know who you are", seconds)
     if 300 <= status < 400:
         target = response.headers.get("Location", "nowhere")
@@ -173,5 +173,5 @@ def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str,
         )
     if status >= 500:
         return failed("http", f"{detail}: the server is in trouble", "Tell the operators of the server.", seconds)
-    # 405 is what the specification wants of a server that has nothing to say unasked; 400 and 406 are seen too.
+    # The specification asks for 405 from a server without unasked messages. Some servers send 400 or 406.
     return ok("http", f"{detail}, which is an answer", seconds)

@@ -1,4 +1,4 @@
-"""`diagnose`: the checks of a server in their order."""
+"""`diagnose`: runs the checks of a server in their order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ URL_CHECKS = ("config", "address", "connection", "http", *_TALK)
 NOT_REACHED = "not reached"
 
 _AT_ONCE = 4
-"""Servers that are examined at the same time."""
+"""Most servers that are examined at once."""
 _ASK_AGAIN_SECONDS = 0.05
 
 OnCheck = Callable[[Check], object]
@@ -45,8 +45,8 @@ OnCheck = Callable[[Check], object]
 def diagnose(name: str, config: Mapping[str, Any], on_check: OnCheck | None = None) -> Diagnosis:
     """Examine one server: `config` is its entry of ``mcpServers``. It is started, and stopped again.
 
-    `on_check` is told each finding when it is made, in this thread. Takes as long as the entry's ``startTimeout`` if
-    the server does not answer, and some seconds more. Nothing is raised for a server that does not work.
+    `on_check` is called with each finding, in this thread. Takes some seconds, and up to the entry's ``startTimeout``
+    if the server does not answer. Nothing is raised for a server that does not work.
     """
     return _Examination(name, config, on_check).run()
 
@@ -54,9 +54,9 @@ def diagnose(name: str, config: Mapping[str, Any], on_check: OnCheck | None = No
 def diagnose_all(
     servers: Mapping[str, Mapping[str, Any]], on_check: Callable[[str, Check], object] | None = None
 ) -> list[Diagnosis]:
-    """Examine several servers, some at a time, and look for tools whose names they share.
+    """Examine several servers, some at a time, and look for tool names that they share.
 
-    `on_check` is told the server's name and the finding, in one of several threads.
+    `on_check` is called with the server's name and each finding, in one of several threads.
     """
     examinations = [
         _Examination(name, config, None if on_check is None else functools.partial(on_check, name))
@@ -67,7 +67,7 @@ def diagnose_all(
         try:
             found = [future.result() for future in futures]
         except BaseException:
-            # Ctrl-C: no server is waited for that does not answer.
+            # After Ctrl-C, do not wait for servers that do not answer.
             for future in futures:
                 future.cancel()
             while wait(futures, _ASK_AGAIN_SECONDS).not_done:
@@ -79,7 +79,7 @@ def diagnose_all(
 
 
 class _Examination:
-    """One server. `run` is called once; `abort` may be called by any thread, more than once."""
+    """The examination of one server. `run` is called once; `abort` may be called by any thread, more than once."""
 
     def __init__(self, name: str, config: Mapping[str, Any], on_check: OnCheck | None) -> None:
         self._name = name
@@ -102,7 +102,7 @@ class _Examination:
             self._client._engine.request_disconnect()
 
     def _complete(self) -> Iterator[Check]:
-        """Every check of this kind of server once, in order; those that were not reached are skipped."""
+        """Every check of this kind of server once, in order. Checks that were not reached are skipped."""
         by_url = isinstance(self._config, dict) and self._config.get("url") and not self._config.get("command")
         is_placed = isinstance(self._config, dict) and isinstance(self._config.get("placement"), dict)
         missing = list(URL_CHECKS if by_url else PLACED_CHECKS if is_placed else COMMAND_CHECKS)
@@ -110,7 +110,7 @@ class _Examination:
             missing.insert(missing.index("start"), "sandbox")
         for check in self._checks():
             while missing[0] != check.name:
-                # Such as the connection to what is behind a proxy.
+                # For example the connection, if there is a proxy.
                 yield skipped(missing.pop(0), "does not apply")
             missing.remove(check.name)
             yield check
@@ -144,7 +144,7 @@ class _Examination:
             if check.verdict is Verdict.FAIL:
                 return
         try:
-            # All its tools are looked at, and looking at them approves none.
+            # Without pins, all tools are visible, and none is approved.
             self._client = MCPClient.from_config(name, {**config, "pinTools": "off"})
         except ValueError as error:
             yield failed("handshake", str(error), None)

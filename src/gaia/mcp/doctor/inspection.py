@@ -1,4 +1,4 @@
-"""One inspection of a server (start, handshake, tools, signs of life, stop), and the verdicts on what it saw."""
+"""One inspection of a server (start, handshake, tools, pings, stop), and the verdicts on its results."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from gaia.mcp.transports.base import ChannelTransport
 
 @dataclass
 class Inspection:
-    """What was found out about a server. Durations are in seconds; None for what was not reached."""
+    """Facts about a server. Durations are in seconds. None if a step was not reached."""
 
     error: str | None = None
-    """Why the server did not get ready."""
+    """The reason why the server did not get ready."""
     pid: int | None = None
     start_seconds: float | None = None
-    """How long it took to start the process, or to reach the endpoint."""
+    """Duration of starting the process, or of reaching the endpoint."""
     handshake_seconds: float | None = None
-    """How long the handshake took, or until the server was given up."""
+    """Duration of the handshake, or of waiting for it."""
     status: ServerStatus | None = None
     server_info: dict[str, Any] = field(default_factory=dict)
     capabilities: dict[str, Any] = field(default_factory=dict)
     definitions: list[Any] | None = None
-    """The tools as the server lists them, nothing filtered."""
+    """The tools as the server lists them, unfiltered."""
     denied: frozenset[str] = frozenset()
     blocked: frozenset[str] = frozenset()
-    """The tools that wait for approval."""
+    """Tools that wait for approval."""
     unmatched: list[str] = field(default_factory=list)
     """Patterns of the server's filter that match no tool."""
     list_seconds: float | None = None
@@ -63,18 +63,17 @@ class Inspection:
 
     @property
     def server(self) -> str:
-        """The server's name and version, by its own account."""
+        """The server's name and version, as it gives them."""
         known = [str(self.server_info[key]) for key in ("name", "version") if key in self.server_info]
         return " ".join(known) or "a server without a name"
 
     @property
     def ping(self) -> float | None:
-        """The median."""
         return statistics.median(self.pings) if self.pings else None
 
 
 def inspect_server(client: MCPClient, pings: int = 5) -> Inspection:
-    """Inspect a server that is not connected. It has been stopped when this returns or raises."""
+    """Inspect a server that is not connected. It is stopped when this returns or raises."""
     seen = Inspection()
     try:
         watch = _Stopwatch.on(client)
@@ -133,14 +132,14 @@ def _refuse_step(step: object) -> None:
 
 
 class _Stopwatch:
-    """When the parts of a connection happened, by ``time.perf_counter()``; None for what has not happened."""
+    """Times of the parts of a connection, by ``time.perf_counter()``; None for parts that have not happened."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.opened: float | None = None
-        """The server's process had been started."""
+        """When the server's process was started."""
         self.listing: float | None = None
-        """Its tools were asked for, so the handshake was over."""
+        """When its tools were requested, and so the handshake was over."""
         self.pid: int | None = None
 
     @classmethod
@@ -148,7 +147,7 @@ class _Stopwatch:
         """Watch a client that is about to connect for the first time."""
         watch, transport = cls(), client.transport
         if isinstance(transport, ChannelTransport):
-            # Of this transport alone; the client has it already.
+            # Replaced on this transport only. The client already refers to it.
             vars(transport)["open"] = functools.partial(watch._open, transport.open)
         return watch
 
@@ -182,7 +181,7 @@ _AUTHORS = "Tell the authors of the server."
 
 
 def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
-    """The verdicts on what was seen, in order; none after one that failed, except among those on the tools."""
+    """The verdicts, in order. Stops after a failed one, except among the checks of tools."""
     if stdio:
         if seen.start_seconds is None:
             error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
@@ -246,13 +245,13 @@ def _check_latency(seen: Inspection) -> Check:
 
 
 def names_of(definitions: Iterable[Any]) -> list[str]:
-    """The names in a listing; entries without one are left out."""
+    """The names in a listing. Entries without one are left out."""
     found = (tool.get("name") for tool in definitions if isinstance(tool, dict))
     return [name for name in found if isinstance(name, str) and name]
 
 
 def check_schemas(definitions: Sequence[Any]) -> Check:
-    """Whether models can be told about the tools: descriptions, and schemas that are JSON Schema."""
+    """Check that models can use the tools: each has a description and a schema that is JSON Schema."""
     if not definitions:
         return skipped("schemas", "no tools")
     broken = [problem for tool in definitions if (problem := _broken(tool)) is not None]
@@ -266,7 +265,7 @@ def check_schemas(definitions: Sequence[Any]) -> Check:
 
 
 def check_names(server: str, definitions: Sequence[Any]) -> Check:
-    """Whether each tool can be told from the others by a name that APIs of language models accept."""
+    """Check that each tool has a unique name that APIs of language models accept."""
     names = names_of(definitions)
     if not names:
         return skipped("names", "no tools")
@@ -281,7 +280,7 @@ def check_names(server: str, definitions: Sequence[Any]) -> Check:
 
 
 def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
-    """For each server a check of the names that another server's tools have too. `tools` are names by server."""
+    """For each server that shares tool names with another one, a check of these names. `tools` are names by server."""
     pairs = [(server, name) for server, names in tools.items() for name in dict.fromkeys(names)]
     final = {pair: name for name, pair in assign(pairs, tools.keys()).items()}
     found: dict[str, list[str]] = {}
@@ -293,7 +292,7 @@ def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
 
 
 def _broken(tool: Any) -> str | None:
-    """Why an entry of a listing cannot be used; None if it can."""
+    """Why an entry of a listing is unusable; None if it is usable."""
     if not isinstance(tool, dict) or not isinstance(name := tool.get("name"), str) or not name:
         return f"not a tool with a name: {reprlib.repr(tool)}"
     try:

@@ -1,9 +1,8 @@
-"""The program that starts a server, and its sandbox.
+"""Checks the program that starts a server, and its sandbox.
 
-Whether the program is there, runs, and is new enough; whether the sandbox can be made here, and what the server tried
-and was denied while it started. The latter is observed with strace, if it is installed: the server is started once more
-under it, and system calls that failed are compared with what the same path holds outside the sandbox. So it is what the
-server did, not what it said.
+The program must exist, run and be new enough. The sandbox must be possible here. If strace is installed, the server is
+started once more under it: failed system calls are compared with what exists at the same path outside the sandbox. So
+the check shows what the server tried and was denied during its start, whatever it reported itself.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 class _Runtime(NamedTuple):
     program: str
-    """What is asked for its version."""
+    """The program that is asked for its version."""
     minimum: tuple[int, ...] = ()
     reason: str = ""
 
@@ -57,7 +56,7 @@ _RUNTIMES = {
 
 
 def check_program(server: ServerConfig) -> Iterator[Check]:
-    """The checks ``command`` and ``versions`` of a server with a command. The configuration is expanded."""
+    """The checks ``command`` and ``versions`` of a server with a command. `server` is expanded."""
     environment = server_environment(server.env, inherit_all=server.inherit_env)
     cwd = None if server.cwd is None else os.path.abspath(os.path.expanduser(server.cwd))
     try:
@@ -82,7 +81,7 @@ def _check_version(executable: str, interpreter: list[str], environment: Mapping
     runtime, path = _runtime_of(executable, interpreter)
     if runtime is None:
         return skipped("versions", "the command is no well-known runtime")
-    # npx is a script of node, and node is what has the version; the others are asked themselves.
+    # npx is a script of node, whose version counts. The other programs are asked themselves.
     program = path if _stem(path) in (runtime.program, "python") else runtime.program
     try:
         found = find_executable(program, environment, None)
@@ -115,7 +114,7 @@ def _version(executable: str, environment: Mapping[str, str]) -> str:
         timeout=_VERSION_SECONDS,
         check=False,
     )
-    # Package managers print the URLs of indexes, with the passwords in them.
+    # Package managers print URLs of indexes, which may contain passwords.
     redact = Redactor(url_credentials(environment.values()))
     lines = redact(done.stdout.decode("utf-8", "replace")).splitlines() or [""]
     if done.returncode != 0:
@@ -124,7 +123,7 @@ def _version(executable: str, environment: Mapping[str, str]) -> str:
 
 
 def _runtime_of(executable: str, interpreter: list[str]) -> tuple[_Runtime | None, str]:
-    """What runs the program, and the path or name by which to ask it."""
+    """The runtime of the program, and the path or name by which to ask it."""
     for candidate in (executable, *interpreter):
         runtime = _RUNTIMES.get(_stem(candidate))
         if runtime is not None:
@@ -133,14 +132,14 @@ def _runtime_of(executable: str, interpreter: list[str]) -> tuple[_Runtime | Non
 
 
 def _stem(program: str) -> str:
-    """``python`` for ``/usr/bin/python3.11``, ``npx`` for ``npx.cmd``."""
+    """The plain name: ``python`` for ``/usr/bin/python3.11``, ``npx`` for ``npx.cmd``."""
     name = os.path.basename(program).lower()
     name = re.sub(r"\.(exe|cmd|bat)$", "", name)
     return "python" if re.fullmatch(r"python[\d.]*", name) else name
 
 
 def _shebang(executable: str) -> list[str]:
-    """The words of a script's first line; empty for what is no script."""
+    """The words of a script's first line after ``#!``; empty if it is no script."""
     try:
         with open(executable, "rb") as stream:
             line = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
@@ -151,7 +150,7 @@ def _shebang(executable: str) -> list[str]:
 
 _NAME = "sandbox"
 _MOST = 10
-"""Denials that are shown."""
+"""Most denials that are shown."""
 
 _CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\)\s+= (?P<value>-?\d+)\S*(?: (?P<error>E[A-Z0-9]+))?")
 _PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<(?P<directory>[^>]*)>, )?"(?P<path>(?:[^"\\]|\\.)*)"')
@@ -166,10 +165,10 @@ _KERNEL = ("/proc", "/dev", "/sys")
 
 
 class Denial(NamedTuple):
-    """One thing that a server tried and was denied."""
+    """One access that a server tried and was denied."""
 
     key: str
-    """What would permit it: ``read``, ``write`` or ``network``."""
+    """The key that would permit it: ``read``, ``write`` or ``network``."""
     what: str
     """A path or an address."""
 
@@ -239,7 +238,7 @@ def _remedy(denials: Iterable[Denial]) -> str:
 
 
 def _observed(name: str, config: Mapping[str, Any], tracer: str, profile: Profile) -> list[Denial]:
-    """Start the server, list its tools, stop it; what was denied meanwhile. Raises OSError if that cannot be seen."""
+    """Start the server, list its tools, stop it, and return the denials. Raises OSError if they cannot be observed."""
     with tempfile.TemporaryDirectory(prefix="gaia-doctor-") as folder:
         output = os.path.join(folder, "calls")
         client = MCPClient.from_config(name, {**config, "pinTools": "off", "restart": {"restart": "never"}})
@@ -255,7 +254,7 @@ def _observed(name: str, config: Mapping[str, Any], tracer: str, profile: Profil
 
 
 def denials_in(lines: Iterable[str], profile: Profile) -> list[Denial]:
-    """The denials in what strace wrote, each once, in the order in which they happened."""
+    """The denials in strace's output, each once, in order."""
     found: dict[Denial, None] = {}
     for match in _calls_of_server(lines):
         if match["error"] is not None:
@@ -265,7 +264,7 @@ def denials_in(lines: Iterable[str], profile: Profile) -> list[Denial]:
 
 
 def _calls_of_server(lines: Iterable[str]) -> Iterator[re.Match[str]]:
-    """The calls after the launcher has become the server, whole where they were interrupted by others."""
+    """The server's own calls, without those of its launcher. Interrupted calls are joined."""
     begun: dict[str, str] = {}
     launcher: str | None = None
     serving = False
@@ -297,7 +296,7 @@ def _denials(call: str, arguments: str, error: str, profile: Profile) -> Iterato
         if path.startswith(_KERNEL):
             continue
         if changes and error in ("EROFS", "EACCES", "EPERM", "ENOENT"):
-            # Only what exists can be named in a sandbox: for a new file that is its directory.
+            # A sandbox can permit only existing paths: for a new file, that is its directory.
             place = path if os.path.exists(path) else os.path.dirname(path)
             if os.access(place, os.W_OK) and place not in profile.private and not profile.writes(place):
                 yield Denial("write", place)
@@ -318,7 +317,7 @@ def _network_denials(call: str, arguments: str, error: str, profile: Profile) ->
 
 
 def _unescaped(text: str) -> str:
-    """A string as strace writes it: as in C."""
+    """Decode a string as strace writes it, with escapes as in C."""
     raw = text.encode("utf-8", "surrogateescape").decode("latin-1")
     return (
         raw.encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")

@@ -1,6 +1,15 @@
-"""All servers, supervised once, for every client, behind one endpoint (extra ``gaia-mcp[gateway]``).
+"""A gateway: all servers of a manager, supervised once, behind one endpoint (extra ``gaia-mcp[gateway]``).
 
 `Gateway` is an ASGI application. It is loaded on first use, so that importing a part of this package is quick.
+
+A request passes these rooms: `front` takes it from HTTP or stdio; `access` finds its client and what that may do;
+`clients` keeps its session and its state; `methods` answers it; `views` says which servers and names the client sees;
+`instances` chooses the process of the server; `upstream` sends it there. `operations`, `service` and `stdio` run a
+gateway as a program.
+
+Invariants: everything runs on one event loop, and an ordinary call needs no task. Results stay bytes. Something that a
+client may not see does not exist for it. Every request is answered once, and its error says whether the server may have
+acted. Everything that clients can make the gateway keep is bounded.
 """
 
 from __future__ import annotations
@@ -16,5 +25,5 @@ __all__ = ["Gateway"]
 
 
 if not TYPE_CHECKING:
-    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
+    # Hidden from type checkers: a module with `__getattr__` would have every name, misspelt ones too.
     __getattr__, __dir__ = lazy_names(__name__, {"gaia.mcp.gateway.gateway": ("Gateway",)})

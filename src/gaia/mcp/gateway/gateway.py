@@ -48,11 +48,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Gateway:
     """An ASGI application that offers the tools, resources and prompts of several MCP servers to MCP clients.
 
-    ``/mcp`` has everything, with names such as ``files_read``; ``/mcp/files`` has the server ``files`` alone, under its
-    own names. Clients of both eras are answered.
+    ``/mcp`` offers everything, with names such as ``files_read``. ``/mcp/files`` offers the server ``files`` alone,
+    under its own names. Clients of both eras are answered.
 
-    Everything runs on the event loop that runs `start`. `async with` starts and stops it, and so does a server of ASGI
-    applications through ``lifespan``.
+    Everything runs on the event loop that runs `start`. `async with` starts and stops it, and so does an ASGI server
+    through ``lifespan``.
     """
 
     def __init__(
@@ -68,33 +68,34 @@ class Gateway:
         max_body: int = DEFAULT_MAX_BODY,
         state_key: bytes | None = None,
     ) -> None:
-        """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
+        """`servers` is a manager, which its owner connects and disconnects, or the configuration for a manager.
 
-        Sessions of clients of the handshake era end when they have not been used for `session_idle_timeout` seconds,
-        and, with more than `max_sessions`, those that have been idle for longest. Responses that have been silent for
-        `keep_alive_interval` seconds carry something that keeps proxies from closing them.
+        Sessions of clients of the handshake era end when they were not used for `session_idle_timeout` seconds. With
+        more than `max_sessions`, those that were idle longest end. Responses that were silent for `keep_alive_interval`
+        seconds carry a comment, which keeps proxies from closing them.
 
-        `name` tells this gateway from others behind the same load balancer, which finds it in the ids of sessions:
+        `name` distinguishes gateways behind one load balancer, which finds it in the ids of sessions:
         ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
 
-        `clients` may use the gateway, each with its token and its profile: the clients file, or what was read of it;
-        without them each request may do everything, and no other machine should be able to reach the gateway.
+        `clients` is the clients file, or its contents: the clients that may use the gateway, each with its token and
+        its profile. Without it each request may do everything, and no other machine should be able to reach the
+        gateway.
 
-        `audit` is the file to which a line is written for each call.
+        `audit` is the file that gets a line for each call.
 
-        `state_key` are 32 secret random bytes. Gateways with the same key, behind one load balancer, accept what one of
-        them gave a client to send with the next round of a request (``requestState``); without it, each only its own.
+        `state_key` is 32 secret random bytes. Gateways with the same key, behind one load balancer, accept each other's
+        ``requestState``, which a client sends with the next round of a request. Without it, each accepts only its own.
 
-        A body of more than `max_body` bytes, or one that takes a minute to come, is refused.
+        A body is refused if it has more than `max_body` bytes, or takes more than a minute to arrive.
 
-        Nothing is started yet. Raises ValueError for a configuration, a name or a key that cannot be used.
+        Nothing is started yet. Raises ValueError for an unusable configuration, name or key.
         """
         if name is not None and not _NAME.fullmatch(name):
             raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
         self.name = name
         self._max_body = max_body
         self.is_draining = False
-        """Whether it is about to end, see `drain`."""
+        """Whether the gateway is about to stop, see `drain`."""
         self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
@@ -121,24 +122,24 @@ class Gateway:
         self._audit_file: AuditFile | None = None
         self._audit: Audit | None = None
         self.access: Access | None = None
-        """The clients and their limits, once the gateway is started; None if there are none."""
+        """The clients and their limits, once the gateway is started; None without clients."""
         self.last_reload: ReloadStatus | None = None
-        """When the files of the gateway were last read again, and what became of that."""
+        """Time and result of the latest reload of the gateway's files."""
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self._servers.checks)
         self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages, self._servers.checks)
-        """Answers requests; for HTTP servers that are no ASGI servers."""
+        """Answers requests for HTTP servers that are not ASGI servers."""
 
     # Starting and stopping.
 
     def open_audit(self) -> None:
-        """Open the file of the audit before `start`, which does it otherwise. Raises ConfigError as that does."""
+        """Open the audit file before `start`, which otherwise opens it. Raises ConfigError if it cannot be written."""
         if self._audit_path is not None and self._audit_file is None:
             self._audit_file = AuditFile(self._audit_path)
 
     async def start(self) -> None:
-        """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready.
+        """Follow the servers, and start them if the gateway owns them. Does not wait until they are ready.
 
         Raises ConfigError if the audit cannot be written.
         """
@@ -150,7 +151,7 @@ class Gateway:
             checks.shares.settings = self._clients.limits
         self.open_audit()
         if self._audit_file is not None:
-            # Lines of several gateways may be collected in one place.
+            # The name distinguishes lines of several gateways that are collected in one place.
             name = self.name or socket.gethostname()
             self._audit, self._audit_file = Audit(self._audit_file, self._loop, name), None
             checks.audit = checks.refusals.audit = self._audit
@@ -161,7 +162,7 @@ class Gateway:
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:
-        """End all sessions, and stop the servers if they are the gateway's own. Requests under way are cancelled."""
+        """End all sessions, and stop the servers if the gateway owns them. Open requests are cancelled."""
         if self._ticking is not None:
             self._ticking.cancel()
         self._sessions.end_all()
@@ -176,22 +177,22 @@ class Gateway:
             self._audit.close()
 
     def reopen_audit(self) -> None:
-        """Go on with a new file of the audit, if another program has moved the old one away. On the loop."""
+        """Write to a new audit file if another program has moved the old one. On the loop."""
         if self._audit is not None:
             self._audit.reopen()
 
     def change_clients(self, clients: ClientsFile) -> None:
-        """Go on with other clients, profiles and limits. On the loop, after `start`.
+        """Use other clients, profiles and limits. On the loop, after `start`.
 
-        Sessions and subscriptions end whose client there is no longer, or may see something else now. A gateway that
-        was made without clients stays without.
+        Sessions and subscriptions end if their client no longer exists, or may see something else now. A gateway that
+        was made without clients ignores the change.
         """
         if self.access is None:
             return
         self.access.change(clients)
         self._servers.checks.shares.settings = clients.limits
         self._patterns = PatternCheck(clients)
-        # Views belong to profiles as they were.
+        # A view belongs to one state of a profile.
         self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
         access, in_use = self.access, set(self._views.values())
 
@@ -205,7 +206,7 @@ class Gateway:
         self._end_refused_streams(access)
 
     def _end_refused_streams(self, access: Access) -> None:
-        """End streams whose tokens are not accepted any more. Sessions go on: each of their requests has a token."""
+        """End streams whose tokens are no longer accepted. Sessions continue: each of their requests has a token."""
 
         def is_refused(owner: Principal | None) -> bool:
             return owner is None or not access.admits(owner)
@@ -225,16 +226,16 @@ class Gateway:
         self._loop.call_soon_threadsafe(self.change_clients, clients)
 
     def drain(self) -> None:
-        """Prepare for `stop`: no new sessions, and the ends of streams that have no end of their own. On the loop.
+        """Prepare for `stop`: open no sessions, and end streams that would never end. On the loop.
 
-        Requests under way go on, and so do requests in sessions that are open. ``/ready`` says 503 from now on.
+        Open requests continue, and open sessions accept further ones. ``/ready`` answers 503 from now on.
         """
         self.is_draining = True
         self._sessions.close()
         self._changes.dismiss()
 
     def status(self, client: Principal | None = None) -> GatewayStatus:
-        """What is known of the gateway now; for a `client`, what its profile allows it to see. On the loop."""
+        """The current status of the gateway; for a `client`, the part that its profile allows. On the loop."""
         now = time.monotonic()
         servers = [one for one in self._servers.statuses() if client is None or client.profile.allows_server(one.name)]
         seen = [session for session in self._sessions if client is None or session.owner == client]
@@ -254,14 +255,14 @@ class Gateway:
         )
 
     def give_up(self) -> None:
-        """Stop the servers, if they are the gateway's own: calls under way end with an error. On the loop.
+        """Stop the servers, if the gateway owns them. Open calls end with an error. On the loop.
 
-        For after `drain`, when the time for these calls is up; `stop` follows.
+        Call it after `drain`, when the time for these calls is over; `stop` follows.
         """
         if self._stopping is None:
             ends = self._servers.end_instances()
             if self._owns_manager:
-                # Meanwhile the instances end.
+                # The instances end at the same time.
                 ends.insert(0, self.manager.disconnect_all)
             self._stopping = asyncio.get_running_loop().create_task(stopping(lambda: [end() for end in ends]))
 
@@ -288,7 +289,7 @@ class Gateway:
         """The ASGI application."""
         if scope["type"] == "http":
             if self._loop is None:
-                # Before the start there is no access control, and nothing is known of the servers.
+                # Before the start there is no access control, and no server is known.
                 raise RuntimeError(_NOT_STARTED)
             await serve_request(
                 self.endpoint, scope, receive, send, max_body=self._max_body, body_seconds=HttpOptions.body_timeout
@@ -309,7 +310,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     def line_client(self, write: Callable[[bytes], None]) -> LineClient:
-        """A client whose messages come line by line; `write` takes those to it. For the loop, after `start`."""
+        """A client that sends messages line by line. `write` sends messages to it. On the loop, after `start`."""
         view = self._view_at(PATH, None)
         assert view is not None, "everything is always there"
         return LineClient(view, self._sessions, write)
@@ -329,7 +330,7 @@ class Gateway:
         return next((path for (path, _), one in self._views.items() if one is view), PATH)
 
     def _found_at(self, path: str, profile: Profile) -> tuple[str | None, Profile] | None:
-        """Which server is at a path, None for all of them, and what of it may be seen; None if there is nothing."""
+        """The server at a path (None for all of them) and the profile there; None if there is nothing."""
         if path == PATH:
             return None, profile
         name = path.removeprefix(f"{PATH}/")

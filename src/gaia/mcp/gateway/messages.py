@@ -1,4 +1,4 @@
-"""`RequestRefused`: the error that a client's request is answered with."""
+"""Messages between the gateway and its clients: decoding, encoding, and `RequestRefused` for error answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestI
 
 
 class RequestRefused(Exception):
-    """A request is answered with this error. The message is shown to the client, and holds no secret."""
+    """The error that answers a client's request. The client sees the message, which must contain no secret."""
 
     def __init__(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
-        """`status` is that of the HTTP response, if no part of the response was sent before."""
+        """`status` is the HTTP status, if no part of the response was sent before."""
         super().__init__(message)
         self.code = code
         self.message = message
@@ -24,47 +24,47 @@ class RequestRefused(Exception):
 
 
 _LONG = 8 * 1024
-"""Bytes."""
+"""Bytes from which decoding is faster than searching."""
 
 
 def may_have(encoded: bytes, name: bytes) -> bool:
-    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
-    # A long one is decoded in less time than it is searched.
+    """Whether JSON may have a member of this name, given in quotation marks. It may be written with escapes."""
+    # Decoding a long text takes less time than searching it.
     return len(encoded) >= _LONG or name in encoded or b"\\u00" in encoded
 
 
 def with_members(result: bytes, members: bytes) -> bytes:
-    """An object of JSON with more members, which it does not have, in front."""
+    """Insert `members`, which it must not have yet, at the front of a JSON object."""
     rest = result.lstrip()[1:].lstrip()
     return b"{%b%b%b" % (members, b"" if rest[:1] == b"}" else b",", rest)
 
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""The words of RFC 5424, the least severe first."""
+"""The levels of RFC 5424, least severe first."""
 
 _SEVERITY = {level: number for number, level in enumerate(LOG_LEVELS)}
 
 
 def severity(level: object) -> int:
-    """The place of a level among the words; unknown ones count as info."""
+    """The index of a level; unknown ones count as info."""
     return _SEVERITY.get(str(level), 1)
 
 
 def is_wanted(level: object, least: str | None) -> bool:
-    """Whether a message of `level` is as severe as `least`; with None, none is wanted."""
+    """Whether `level` is at least as severe as `least`. With None, no message is wanted."""
     return least is not None and severity(level) >= severity(least)
 
 
 PARSE_ERROR = -32700
 
 META = "io.modelcontextprotocol/"
-"""Keys of ``_meta`` that belong to the protocol begin so."""
+"""Prefix of the protocol's own keys of ``_meta``."""
 
 EMPTY_RESULT = b"{}"
 
 _MAX_ID = 1024
 _MAX_METHOD = 1024
-"""Characters."""
+"""Most characters of a method."""
 
 Params = Mapping[str, msgspec.Raw]
 
@@ -88,10 +88,10 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_message(body: bytes) -> ClientMessage:
-    """Raises `RequestRefused` for what is no message, and for batches, which current revisions do not have."""
+    """Decode a message. Raises `RequestRefused` for anything else, such as batches of old revisions."""
     try:
         if not body.isascii():
-            # Strings that are passed on as bytes are not looked at again.
+            # Values that are passed on as bytes are not decoded later, so check their UTF-8 here.
             body.decode()
         message = _message.decode(body)
     except msgspec.ValidationError as error:
@@ -109,7 +109,7 @@ def decode_message(body: bytes) -> ClientMessage:
 
 
 def member(params: Params, key: str, kind: type[T]) -> T | None:
-    """One member of the params, None if it is missing. Raises `RequestRefused` if it is of another type."""
+    """One member of the params; None if it is missing. Raises `RequestRefused` if it has another type."""
     raw = params.get(key)
     if raw is None:
         return None
@@ -120,17 +120,17 @@ def member(params: Params, key: str, kind: type[T]) -> T | None:
 
 
 def fragment(raw: msgspec.Raw) -> orjson.Fragment:
-    """A value to be passed on as it came."""
+    """An encoded value to be passed on unchanged."""
     encoded = bytes(raw)
     if b"\n" in encoded or b"\r" in encoded:
-        # Over stdio, the end of a line ends the message. Within strings, JSON does not allow it.
+        # Over stdio, a line break would end the message. JSON allows it only between values.
         encoded = msgspec.json.format(encoded, indent=-1)
     return orjson.Fragment(encoded)
 
 
 def encode_response(identifier: RequestId | None, result: bytes) -> bytes:
-    """The response with a result that is JSON already."""
-    # In one step: results may be long, and each `+` would copy them.
+    """A response with an encoded result."""
+    # One step: results may be long, and each `+` would copy them.
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(identifier), result)
 
 
@@ -153,14 +153,14 @@ def encode_request(identifier: RequestId, method: str, params: Mapping[str, Any]
 
 
 def stateless_result(result: bytes) -> bytes:
-    """A result of a server as the stateless era wants it: with a ``resultType``, "complete" if the server gave none."""
+    """A server's result for the stateless era: ``resultType`` is "complete" if the server gave none."""
     if may_have(result, b'"resultType"') and "resultType" in _members.decode(result):
         return result
     return with_members(result, b'"resultType":"complete"')
 
 
 def cacheable_result(result: bytes) -> bytes:
-    """A result that the stateless era allows to be kept, which has to say for how long: not at all, if it does not."""
+    """A cacheable result for the stateless era. It must say how long it may be kept; by default it may not."""
     members = _members.decode(result)
     for name, value in (("ttlMs", b"0"), ("cacheScope", b'"private"')):
         if name not in members:

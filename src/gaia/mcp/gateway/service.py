@@ -1,4 +1,4 @@
-"""`Service`: a gateway as a service of the machine: signals, the service manager, and files that may change."""
+"""`Service`: runs a gateway as a service: signals, the service manager, and changes of its files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gaia.serving.options import HttpOptions
 from gaia.serving.service_manager import ServiceManager
 
 _ANSWER_SECONDS = 5.0
-"""For the errors of calls that did not end within the time that they had."""
+"""Additional seconds in which calls that did not end in time get their errors."""
 
 
 class Service:
-    """Runs a gateway in the main thread until SIGTERM or SIGINT; SIGHUP has it read its files again.
+    """Runs a gateway in the main thread until SIGTERM or SIGINT. SIGHUP makes it read its files again.
 
-    With the first of these signals the gateway drains: calls under way have the time that the options say.
+    At the first SIGTERM or SIGINT the gateway drains: open calls have the time that the options say.
     """
 
     def __init__(self, gateway: Gateway, manager: ServiceManager | None = None, sources: Iterable[Source] = ()) -> None:
-        """`manager` is told how the gateway is. `sources` are read again when their files change."""
+        """`manager` is told the state of the gateway. `sources` are read again when their files change."""
         self._gateway = gateway
         self._manager = manager or ServiceManager()
         self._sources = list(sources)
@@ -43,35 +43,35 @@ class Service:
         Raises `UnsafeOptions`, ConfigError if the audit cannot be written, and OSError if it cannot listen at the
         address.
         """
-        # Here, because the HTTP server would end the process for an error of the start.
+        # Opened here, because the HTTP server would end the process for an error during the start.
         self._gateway.open_audit()
         with contextlib.suppress(ValueError):
-            # Until `_begin`, when the files have just been read anyway, it must not end the process.
+            # Ignore SIGHUP until `_begin`. The files are just being read, and the signal would end the process.
             signal.signal(signal.SIGHUP, lambda *_: None)
-        # What is still under way then is answered with an error, and not cut off.
+        # The additional time lets open calls end with an error, before connections are cut.
         self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
         run_http(self.application, later, started, self.drain, told=self.told, direct=self._gateway.endpoint)
 
     def told(self) -> None:
         """The process was told to end. On its event loop."""
-        # Until the load balancers know, everything else goes on.
+        # Everything else continues until the load balancers have noticed.
         self._gateway.is_draining = True
         self._manager.stopping("finishing calls")
 
     def drain(self) -> None:
-        """The gateway is about to end, and again: it listens no more. On its event loop."""
+        """Drain the gateway: the server no longer listens. On its event loop. May be called again."""
         self._gateway.drain()
         if self._is_drained:
             return
         self._is_drained = True
         if self._reloader is not None:
-            # A server that is started now would be ended at once.
+            # A server that is started now would be stopped at once.
             self._reloader.stop()
         asyncio.get_running_loop().call_later(self._grace, self._gateway.give_up)
 
     async def application(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The gateway as an ASGI application; its ``lifespan`` is that of the service."""
+        """The gateway as an ASGI application. Its ``lifespan`` also begins and ends the service."""
         if scope["type"] != "lifespan":
             await self._gateway(scope, receive, send)
             return
@@ -87,7 +87,7 @@ class Service:
             self._end()
 
     def _begin(self) -> None:
-        # What is there now stays until the end. Going through it again and again would take a tenth of all calls' time.
+        # Exclude the objects of the start from garbage collection. Scanning them takes a tenth of all calls' time.
         gc.freeze()
         loop = asyncio.get_running_loop()
         self._reloader = Reloader(self._sources, loop, began=self._manager.reloading, ended=self.reloaded)
@@ -107,18 +107,18 @@ class Service:
                 asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
     def _feed_watchdog(self, seconds: float) -> None:
-        """From the event loop, so that a loop that hangs is noticed."""
+        """Called on the event loop, so that a blocked loop is noticed."""
         self._manager.alive()
         self._watchdog = asyncio.get_running_loop().call_later(seconds, self._feed_watchdog, seconds)
 
     def _hung_up(self) -> None:
-        """SIGHUP: what a program says that has changed files, or has moved the audit away."""
+        """SIGHUP: files have changed, or the audit file was moved."""
         self._gateway.reopen_audit()
         if self._reloader is not None:
             self._reloader.reload()
 
     def reloaded(self, reload: Reload) -> None:
-        """The files were read again. On the event loop."""
+        """Report the result of a reload. On the event loop."""
         self._gateway.last_reload = ReloadStatus(at=reload.at, error=reload.error)
         self._manager.ready(self._words() if reload.error is None else f"still as it was: {reload.error}")
 

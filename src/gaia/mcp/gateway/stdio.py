@@ -1,4 +1,4 @@
-"""A gateway for the one client that has started it, on standard input and output."""
+"""Runs a gateway for the one client that has started it, on standard input and output."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gaia.serving.descriptors import take_descriptors
 logger = get_logger(__name__)
 
 MAX_LINE = 16 * 1024 * 1024
-"""Bytes; there is no way to answer what cannot be read, so a longer one ends the session."""
+"""Bytes. A longer line ends the session, because the gateway cannot read it and so cannot answer it."""
 
 _MAX_AHEAD = 1_024
-"""Lines that are read and not looked at yet."""
+"""Most lines that are read ahead of the event loop."""
 
 _MAX_UNWRITTEN = 64 * 1024 * 1024
-"""Bytes for a client that does not read. Beyond that it counts as gone."""
+"""Most bytes for a client that does not read. Beyond that the client counts as gone."""
 
 _POLL_SECONDS = 0.05
 
 
 def serve_stdio(gateway: Gateway, sources: Iterable[Source] = (), *, grace: float = 5.0) -> None:
-    """Serve until the end of input, or SIGTERM or SIGINT; then requests under way have `grace` seconds to end.
+    """Serve until the end of input, SIGTERM or SIGINT. After a signal, open requests have `grace` seconds to end.
 
     `sources` are read again when their files change.
     """
@@ -44,7 +44,7 @@ def serve_stdio(gateway: Gateway, sources: Iterable[Source] = (), *, grace: floa
 async def serve_lines(
     gateway: Gateway, incoming: int, outgoing: int, sources: Iterable[Source] = (), *, grace: float = 5.0
 ) -> None:
-    """Serve a client on two descriptors, which are closed in the end. In a main thread it catches signals."""
+    """Serve a client on two descriptors, and close them at the end. In the main thread it handles signals."""
     loop, inbox = asyncio.get_running_loop(), running_loop_work()
     over = asyncio.Event()
     is_told = False
@@ -75,7 +75,7 @@ async def serve_lines(
 
 
 class _Reader:
-    """Reads lines on a thread of its own, a daemon because nothing can interrupt it while the client is silent."""
+    """Reads lines on its own thread: a daemon, because nothing can interrupt a read while the client is silent."""
 
     def __init__(self, descriptor: int, inbox: LoopWork, client: LineClient, ended: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -83,7 +83,7 @@ class _Reader:
         self._client = client
         self._ended = ended
         self._ahead = threading.BoundedSemaphore(_MAX_AHEAD)
-        """So that a client that floods is not read ahead of."""
+        """Bounds the lines that are read ahead."""
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="gaia-gateway-stdin", daemon=True).start()
@@ -108,17 +108,17 @@ class _Reader:
 
 
 class _Writer:
-    """Writes lines on a thread of its own, because a client that does not read holds a write up for ever."""
+    """Writes lines on its own thread, because a write blocks while the client does not read."""
 
     def __init__(self, descriptor: int, on_gone: Callable[[], None]) -> None:
-        """`on_gone` is called on any thread."""
+        """`on_gone` may be called on any thread."""
         self._descriptor = descriptor
         self._on_gone = on_gone
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._put = 0
-        """Bytes in all; only the loop's thread changes it."""
+        """Bytes queued so far. Only the loop's thread changes it."""
         self._written = 0
-        """Bytes in all; only the writing thread changes it."""
+        """Bytes written so far. Only the writing thread changes it."""
         self._thread = threading.Thread(target=self._run, name="gaia-gateway-stdout", daemon=True)
         self._thread.start()
 
@@ -130,7 +130,7 @@ class _Writer:
         self._lines.put(message + b"\n")
 
     def close(self, seconds: float) -> None:
-        """Write what is left, for so many seconds at most."""
+        """Write the remaining lines, for at most so many seconds."""
         self._lines.put(None)
         self._thread.join(seconds)
 

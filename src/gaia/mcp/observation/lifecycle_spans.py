@@ -1,8 +1,8 @@
-"""What is seen of a server's life: spans for its starts, losses and stops, and the metrics about them.
+"""Records a server's life: spans for its starts, losses and stops, and their metrics.
 
-A start or a restart is one trace: ``gaia.mcp.start <server>`` or ``gaia.mcp.restart <server>``, with what happens until
-the server is ready, or given up, as children. A call that lives through a restart has a link to it. The start of a
-stand-by, ``gaia.mcp.standby <server>``, is a trace of its own.
+A start or a restart is one trace: ``gaia.mcp.start <server>`` or ``gaia.mcp.restart <server>``. Its children are the
+steps until the server is ready or given up. A call that survives a restart has a link to it. The start of a stand-by,
+``gaia.mcp.standby <server>``, is a trace of its own.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ LossReason = Literal[
     "host_lost",
     "disconnected",
 ]
-"""Why a connection was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
+"""Why a connection was lost: `error.type` in spans and metrics. "disconnected" is not an error."""
 
 _FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
-"""From this revision on the protocol has no sessions whose duration could be measured."""
+"""From this revision on, the protocol has no sessions whose duration could be measured."""
 
 
 class LifecycleSpans:
-    """Follows one supervisor, or the driver's side of a placed server. Belongs to its thread, except for `requested`.
+    """Records for one supervisor, or for the driver's side of a placed server. `requested` is for any thread.
 
-    While a server is being started or restarted, the span about that is the current one in a supervisor's thread, which
-    does nothing else: what is sent, started and logged meanwhile belongs to it.
+    During a start or restart, its span is the current one in the supervisor's thread, which does nothing else:
+    messages, processes and log events of that time belong to it.
     """
 
     def __init__(self, observer: Observer, executor: Executor, *, has_thread: bool = True) -> None:
-        """`executor` runs the application's span processors, for which the supervisor may not wait.
+        """`executor` runs the application's span processors, because the supervisor may not wait for them.
 
-        `has_thread`: the supervisor has its thread for itself. Otherwise `entered` makes the span the current one.
+        `has_thread`: the supervisor has a thread of its own. Otherwise `entered` makes the span the current one.
         """
         self._observer = observer
         self._labels = {names.SERVER_NAME: observer.server}
@@ -62,18 +62,18 @@ class LifecycleSpans:
         self._requested_in: Context | None = None
         self._leave: Callable[[], None] = _nothing
         self._episode: _Step | None = None
-        """The start or restart under way."""
+        """The start or restart in progress."""
         self._step: _Step | None = None
-        """What is being done now, within the episode if there is one."""
+        """The step in progress, within the episode if there is one."""
         self._by_standby = False
-        """Whether the episode ends by a stand-by that takes over."""
+        """Whether a stand-by ends the episode by taking over."""
 
     def requested(self) -> None:
-        """For the thread that has the server started or stopped: what comes next belongs to its trace."""
+        """For the thread that requests a start or stop: the next spans belong to its trace."""
         self._requested_in = contexts.get_current()
 
     def located(self, attributes: Attributes) -> None:
-        """Where the server runs, as far as that is known: for the spans under way, and for those that follow."""
+        """Set where the server runs, as far as it is known, for the present and later spans."""
         self._where = attributes
         for one in (self._episode, self._step):
             if one is not None:
@@ -81,12 +81,11 @@ class LifecycleSpans:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether there is a start or restart that has not ended."""
         return self._episode is not None
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Make what is being done the current span, on a thread that does other things too."""
+        """Make the present span the current one, on a thread that does other things too."""
         present = self._step or self._episode
         token = contexts.attach(contexts.get_current() if present is None else present.context)
         try:
@@ -97,11 +96,10 @@ class LifecycleSpans:
     # Starting.
 
     def opening(self, generation: int) -> None:
-        """The server is about to be started."""
         self._open("spawn", generation)
 
     def hosted(self, generation: int) -> None:
-        """The server has a host, which is about to start it, and tells when it is ready."""
+        """The server has a host, which is about to start it and reports when it is ready."""
         self._open("handshake", generation)
 
     def _open(self, step: str, generation: int) -> None:
@@ -111,14 +109,13 @@ class LifecycleSpans:
         self._begin_step(step, {names.GENERATION: generation})
 
     def spawned(self, pid: int | None) -> None:
-        """The server runs, and the handshake begins."""
         if self._step is not None:
             _set_present(self._step.span, {names.PID: pid})
         self._end_step()
         self._begin_step("handshake", {})
 
     def took_over(self, generation: int, pid: int | None) -> None:
-        """A stand-by takes the place of the server. It may still be in its handshake."""
+        """A stand-by takes the place of the server. Its handshake may still be in progress."""
         self._end_step()
         if self._episode is None:
             self._begin_episode("restart")
@@ -138,13 +135,13 @@ class LifecycleSpans:
             self.restarted(downtime)
 
     def restarted(self, downtime: float) -> None:
-        """Count a restart that is over: the server was not ready for `downtime` seconds."""
+        """Count a completed restart: the server was not ready for `downtime` seconds."""
         labels: Attributes = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
         metrics.instruments.restarts.add(1, labels)
         metrics.instruments.recovery_duration.record(downtime, labels)
 
     def admitted(self) -> None:
-        """The calls that waited are sent. Their spans are linked to the restart, which must be current until then."""
+        """The calls that waited are sent. Their spans link to the restart, which must be current until then."""
         self._end_episode()
 
     # Losing.
@@ -168,7 +165,7 @@ class LifecycleSpans:
         stderr_tail: str,
         expected: bool,
     ) -> None:
-        """The lost server and all it started have ended. `expected`: it exited by itself, or it was only a probe.
+        """The lost server and everything it started have ended. `expected`: the end is not counted as a crash.
 
         `message` and `stderr_tail` are for people, with secrets masked.
         """
@@ -180,7 +177,7 @@ class LifecycleSpans:
             self._count_crash(reason)
 
     def stays_exited(self) -> None:
-        """The server does not run, and the next call starts it: it exited by itself, or nothing needs it."""
+        """The server does not run, and the next call starts it: it exited by itself, or is not needed."""
         self._end_step()
         if self._episode is not None:
             self._episode.span.update_name(f"gaia.mcp.rest {self._observer.server}")
@@ -192,11 +189,9 @@ class LifecycleSpans:
             self._count_session(uptime, None)
 
     def backing_off(self, delay: float) -> None:
-        """The server is started again in `delay` seconds."""
         self._begin_step("backoff", {names.DELAY: delay})
 
     def gave_up(self, message: str) -> None:
-        """The server is not started again, or not soon."""
         self._end_step()
         if self._episode is not None:
             _set_error(self._episode.span, "gave_up", message)
@@ -259,7 +254,6 @@ class LifecycleSpans:
         return _Step(span, trace.set_span_in_context(span, parent))
 
     def _enter(self, context: Context | None) -> None:
-        """Make it the context of the supervisor's thread."""
         if not self._has_thread:
             return
         self._leave()
@@ -283,21 +277,20 @@ class LifecycleSpans:
 
 
 class _SpanBeside:
-    """Follows something that goes on beside the server's life: its span is never the current one."""
+    """Records something beside the server's life: its span is never the current one."""
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
-        """As for `LifecycleSpans`."""
+        """See `LifecycleSpans`."""
         self._observer = observer
         self._labels = {names.SERVER_NAME: observer.server}
         self._executor = executor
         self._span: Span | None = None
-        """Of what is under way."""
 
     def _begin(self, what: str, attributes: dict[str, Any], parent: Context) -> None:
         self._span = _start_span(self._observer, what, attributes, parent)
 
     def ended(self) -> None:
-        """It is over, or is not waited for any more."""
+        """It is over, or nobody waits for it any more."""
         span, self._span = self._span, None
         if span is not None:
             _end_span(span, self._executor)
@@ -312,18 +305,15 @@ class StandbySpans(_SpanBeside):
     """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread."""
 
     def opening(self, generation: int) -> None:
-        """A stand-by is about to be started."""
         self._begin("standby", {names.GENERATION: generation}, Context())
 
     def spawned(self, pid: int | None) -> Context | None:
-        """It runs. Returns the context that its handshake belongs to."""
         if self._span is None:
             return None
         _set_present(self._span, {names.PID: pid})
         return trace.set_span_in_context(self._span, Context())
 
     def failed(self, message: str) -> None:
-        """It could not be started, or was lost."""
         metrics.instruments.standby_failures.add(1, self._labels)
         self._fail("standby_failed", message)
 
@@ -334,19 +324,17 @@ class ReplacementSpans(_SpanBeside):
     _reason = ""
 
     def began(self, reason: str, asked_in: Context | None) -> None:
-        """A fresh process is wanted, and `asked_in` is the trace that this belongs to."""
+        """A fresh process is wanted; this belongs to the trace `asked_in`."""
         self._reason = reason
         self._begin("recycle", {names.REASON: reason}, Context() if asked_in is None else asked_in)
 
     def replaced(self, generation: int, pid: int | None) -> None:
-        """New calls go to the fresh process."""
         assert self._span is not None, "it has begun"
         metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
         _set_present(self._span, {names.GENERATION: generation, names.PID: pid})
         self.ended()
 
     def failed(self, message: str) -> None:
-        """The old process goes on, or is being stopped."""
         self._fail("not_replaced", message)
 
 
@@ -371,7 +359,6 @@ def _end_span(span: Span, executor: Executor) -> None:
 
 
 def _set_present(span: Span, attributes: Mapping[str, Any]) -> None:
-    """Set those attributes that are known."""
     span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 
 

@@ -1,4 +1,4 @@
-"""What is recorded of each request: its CLIENT span, its duration in the metrics, and its log event."""
+"""Records each request: its CLIENT span, its duration in the metrics, and its log event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outc
 logger = get_logger(__name__)
 
 _MAX_NAME = 200
-"""Characters of what a server calls its request; spans are kept for a while."""
+"""Characters of the name of a server's request; spans stay in memory for a while."""
 
 _MAX_DESCRIPTIONS = 1024
 
@@ -33,20 +33,20 @@ _RESOURCES = frozenset(
 """The messages whose params have the URI of a resource."""
 
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
-"""The methods with a target of few values, a tool or a prompt, and the attribute that its name goes into."""
+"""Methods with a target that has few values (a tool or a prompt), and the attribute for its name."""
 
 
 class _Description(NamedTuple):
-    """What all requests of one method and target have in common."""
+    """The common properties of all requests with one method and target."""
 
     method: str
     target: str | None
     name: str
-    """Of the span."""
+    """The name of the span."""
     attributes: Attributes
-    """Of the span and of the metrics."""
+    """For the span and the metrics."""
     tools: tuple[str, ...]
-    """All names of the tool, if it is a tool call."""
+    """All names of the tool, if this is a tool call."""
 
 
 class Observer:
@@ -58,41 +58,40 @@ class Observer:
         network: Attributes | None = None,
         policy: ContentPolicy | None = None,
     ) -> None:
-        """`network` is what the conventions call ``network.*`` and ``server.*``."""
+        """`network` has the attributes ``network.*`` and ``server.*`` of the conventions."""
         self.server = server
         self.policy = policy or ContentPolicy()
         self.redact: Callable[[str], str] | None = None
-        """Masks the server's secrets. No content is recorded as long as they are not known."""
+        """Masks the server's secrets. No content is recorded while it is None."""
         self.session_id: Callable[[], str | None] = lambda: None
-        """The session that the server has opened for the current connection."""
+        """Returns the id of the session on the current connection."""
         self.network: Attributes = network or {}
         """Set before the first request, and replaced as a whole by `adopt`."""
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
         self.noting = reentrant_lock()
-        """Owns what the observations of this observer have noted for the ends of their spans."""
+        """Owns the attributes that the observations keep for the ends of their spans."""
 
     @property
     def common(self) -> dict[str, Any]:
-        """The attributes of everything that is recorded of this server."""
         common: dict[str, Any] = {**self.network, names.SERVER_NAME: self.server}
         if self._protocol_version is not None:
             common[names.PROTOCOL_VERSION] = self._protocol_version
         return common
 
     def adopt(self, other: Observer) -> None:
-        """Record from now on as `other` does: the server has another configuration."""
+        """Record like `other` from now on, because the server has another configuration."""
         self.policy, self.network = other.policy, other.network
         self._descriptions = {}
 
     def anew(self) -> Observer:
-        """An observer for a new connection, of which no protocol version is known yet."""
+        """An observer for a new connection, without a protocol version."""
         return Observer(self.server, self.network, self.policy)
 
     @property
     def protocol_version(self) -> str | None:
-        """The revision that was agreed on last; None before the first time."""
+        """The protocol revision that was negotiated last; None before the first time."""
         return self._protocol_version
 
     @protocol_version.setter
@@ -110,10 +109,10 @@ class Observer:
         context: Context | None = None,
         executor: Executor | None = None,
     ) -> Observation:
-        """Follow a message that is about to be sent. `target` is the name of the tool or prompt, if there is one.
+        """Record a message that is about to be sent. `target` is the name of the tool or prompt, if there is one.
 
-        `context` is the context in which the message was wanted; None is the current one. `executor` ends the span;
-        None: the thread that reports the end.
+        `context` is the context in which the message was requested; None is the current one. `executor` ends the span;
+        None: the thread that reports the end does it.
         """
         description = self._descriptions.get((method, target)) or self._describe(method, target)
         span = spans.start_client_span(
@@ -125,7 +124,7 @@ class Observer:
         return observation
 
     def follow(self, method: str, params: Mapping[str, Any], target: str) -> Observation | None:
-        """Like `begin`, in the current context; None when nothing would be recorded, which is what calls cost least."""
+        """Like `begin`, in the current context. None if nothing would be recorded, so that calls cost least."""
         if spans.tracing_is_off() and metrics.metering_is_off() and not logger.is_enabled_for(logging.DEBUG):
             return None
         return self.begin(method, params, target=target)
@@ -133,26 +132,24 @@ class Observer:
     def serve(
         self, method: str, params: Mapping[str, Any] | None, request_id: object, executor: Executor | None = None
     ) -> ServerSpan:
-        """Follow a request of the server, from its arrival to the answer; `executor` as for `begin`."""
+        """Record a request of the server, from its arrival to the answer; `executor` as for `begin`."""
         method = method[:_MAX_NAME]
         details = {} if request_id is None else {names.REQUEST_ID: str(request_id)}
         attributes = {names.METHOD_NAME: method, **self.common}
         return ServerSpan(method, attributes, details, (params or {}).get("_meta"), executor=executor)
 
     def refused(self, error: MCPError) -> None:
-        """A call was not made at all."""
         metrics.instruments.refused.add(1, {names.SERVER_NAME: self.server, names.ERROR_TYPE: error.error_type})
 
     def noise_received(self, size: int) -> None:
-        """The server wrote so many bytes that are no message."""
         metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
 
     def masked(self, text: str) -> str:
-        """`text` without the server's secrets, as far as they are known."""
+        """`text` without the server's secrets, if they are known."""
         return text if self.redact is None else self.redact(text)
 
     def measured(self, tool: str, kind: Kind, value: Any, mode: CaptureMode) -> tuple[int | None, str | None]:
-        """The bytes of arguments or a result as JSON, and what may be recorded of them."""
+        """The size in bytes of arguments or a result as JSON, and the text of it that may be recorded."""
         return content.measured(Recorded(self.server, tool, kind, mode, value), self.redact)
 
     def _describe(self, method: str, target: str | None) -> _Description:
@@ -162,7 +159,7 @@ class Observer:
             attributes[_TARGETS[method]] = target
         if method == "tools/call":
             attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
-            # As the server names it, and as models do.
+            # The server's own name of the tool, and the name that models use.
             tools = () if target is None else (target, f"mcp_{self.server}_{target}")
         name = method if target is None else f"{method} {target}"
         description = _Description(method, target, name, attributes, tools)
@@ -173,9 +170,9 @@ class Observer:
 
 
 class Observation:
-    """Records one message. `ended` is called once; the other methods before, from any thread."""
+    """Records one message. `ended` is called once, the other methods before it, from any thread."""
 
-    # What most messages never need: as attributes of the class they cost nothing.
+    # Rarely needed members: as attributes of the class they cost nothing.
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
@@ -185,7 +182,7 @@ class Observation:
     _client: str | None = None
     """The client of a gateway that made the request."""
     _noted: dict[str, Any] | None = None
-    """What the span is given at its end, in one step; None if it is given everything at once.
+    """The attributes that the span gets at its end, in one step; None if the span gets each of them at once.
 
     The observer's `noting` owns it: a report of progress may come while the request is given up."""
 
@@ -199,17 +196,15 @@ class Observation:
         self._started = time.perf_counter()
 
     def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
-        """The span records; `params` are those of the request."""
         self.records = True
         details = self._details(params)
         if span.is_ours and not spans.running_readers:
             self._noted = details
         else:
-            # It is read before its end; or it may end before the request does, and takes nothing more then.
+            # The span is read before its end, or it may end before the request does and take no more attributes.
             span.set_attributes(details)
 
     def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What tells this request from others of its kind."""
         details: dict[str, Any] = {}
         observer, method, target = self._observer, self._description.method, self._description.target
         if (session := observer.session_id()) is not None:
@@ -218,7 +213,7 @@ class Observation:
             details[names.RESOURCE_URI] = observer.masked(str(params.get("uri")))
         if target is None:
             return details
-        # Of the result too: what is configured does not change during a call.
+        # Kept for the result too: the configuration does not change during a call.
         self._mode = mode = observer.policy.mode_for(target)
         arguments = _plain(params.get("arguments"))
         if arguments is None:
@@ -236,7 +231,7 @@ class Observation:
         return details
 
     def of_client(self, name: str) -> None:
-        """The request is that of a client of a gateway. To be said before it is sent."""
+        """The request is made for a client of a gateway. Call this before it is sent."""
         self._client = name
         self._note({names.GATEWAY_CLIENT: name})
 
@@ -246,7 +241,7 @@ class Observation:
 
     @property
     def context(self) -> Context | None:
-        """Where what belongs to the request is recorded; None when tracing is off."""
+        """The trace context of the request; None when tracing is off."""
         return None if self.span is None else self.span.context
 
     @property
@@ -254,10 +249,10 @@ class Observation:
         """In hexadecimal digits; None when tracing is off."""
         return None if self.span is None else self.span.trace_id()
 
-    # What becomes of the request on its way, told by the thread that does it. Quick, and never raising.
+    # The stages of the request, reported by the thread that causes them. These are quick and never raise.
 
     def numbered(self, call_id: int) -> None:
-        """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
+        """The request has got its JSON-RPC id. A request with several rounds gets an id for each."""
         earlier, self._call_id = self._call_id, call_id
         if self.records and self.span is not None:
             self._note({names.REQUEST_ID: str(call_id)})
@@ -266,50 +261,47 @@ class Observation:
                 self.span.add_event("gaia.mcp.call.round_trip", ids)
 
     def queued(self) -> None:
-        """The request waits for its server to be ready."""
         if self.span is not None:
             self.span.add_event("gaia.mcp.call.queued", {})
 
     def requeued(self, reason: str) -> None:
-        """The server was lost before the request was written; it waits for the next one."""
+        """The server was lost before the request was written; the request waits for the next connection."""
         self._moved("requeued", {"gaia.mcp.call.reason": reason})
 
     def repeated(self, call_id: int, reason: str) -> None:
-        """The server was lost with the request; it will be sent to the next one under a new id."""
+        """The server was lost with the request; it will be sent again with a new id."""
         earlier, self._call_id = self._call_id, call_id
         ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
         self._moved("repeated", {**ids, "gaia.mcp.call.reason": reason})
         self._note({names.REQUEST_ID: str(call_id)})
 
     def resumed(self) -> None:
-        """The request goes to the next connection."""
         self._moved("resumed", {})
 
     def progressed(self, params: Mapping[str, Any]) -> None:
-        """The server has reported how far it is. The span keeps the numbers; a message would be content."""
+        """The server reported progress. The span keeps the numbers, but not the message, which would be content."""
         found: dict[str, float] = {}
         for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
             value: Any = params.get(key)
             if type(value) in (int, float) and abs(value) <= sys.float_info.max:
-                # As a double: an integer of the server may be too large for an exporter.
+                # As a float: a large integer may not fit into an exporter's format.
                 found[name] = float(value)
         self._note(found)
 
     def _note(self, attributes: Attributes) -> None:
-        """Add them to the span, or to what it is given at its end."""
         if not self.records or self.span is None:
             return
         with self._observer.noting:
             if self._noted is not None:
                 for name in attributes:
-                    # What is set last comes last, as the SDK has it.
+                    # The attribute that is set last comes last, as in the SDK.
                     self._noted.pop(name, None)
                 self._noted.update(attributes)
                 return
         self.span.set_attributes(attributes)
 
     def _moved(self, event: str, attributes: Attributes) -> None:
-        """Runs on the supervisor's thread, where the restart is the current span: it is linked once."""
+        """On the supervisor's thread, where the restart is the current span: link to it once."""
         if self.span is not None:
             self.span.add_event(f"gaia.mcp.call.{event}", attributes)
             if not self._linked:
@@ -319,11 +311,11 @@ class Observation:
     # The end.
 
     def stop(self) -> None:
-        """Take the time of the answer now; `ended` follows when its meaning is known."""
+        """Take the time of the answer; `ended` follows when the outcome is known."""
         self._stopped = (time.perf_counter(), time.time_ns())
 
     def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:
-        """The request has its outcome, or was not made because of `error`, with which its maker may go on."""
+        """The request has its outcome, or was not made because of `error`. `handled`: its maker expected the error."""
         seconds = (time.perf_counter() if self._stopped is None else self._stopped[0]) - self._started
         method, counted = self._description.method, self._description.attributes
         outcome = SUCCESS
@@ -382,20 +374,20 @@ class Observation:
 
 
 def _plain(arguments: Any) -> Any:
-    """What stands in a request as JSON already (`orjson.Fragment`), as a value; None if it cannot be decoded."""
+    """The value of arguments that are JSON already (`orjson.Fragment`); None if they cannot be decoded."""
     if type(arguments) is not orjson.Fragment:
         return arguments
     try:
         return orjson.loads(orjson.dumps(arguments))
     except ValueError:
-        # Such as a number that no double is as large as, which is the server's affair.
+        # Such as a number too large for a double. The server has to deal with it.
         return None
 
 
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
 
 _REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization", "not_connected"})
-"""The error types of calls that the client did not send because it could not."""
+"""The error types of calls that the client could not send."""
 
 
 def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome:
@@ -405,7 +397,7 @@ def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome
         return Outcome(str(error.code), str(error.code), error.message, handled=handled)
     if isinstance(error, MCPError):
         return Outcome(error.error_type, None, error.message, error.delivery, handled)
-    # Arguments that are no JSON, say, or Ctrl-C in the waiting thread.
+    # For example, arguments that are not JSON, or Ctrl-C in the waiting thread.
     return Outcome(_error_type(error), None, str(error), handled=handled)
 
 

@@ -1,7 +1,7 @@
-"""`Era`: how to talk to a server once a connection is open, in either family of protocol revisions.
+"""`Era`: the messages of an open connection, in either family of protocol revisions.
 
 The handshake era is every revision up to 2025-11-25 (specification, "Lifecycle"). In the stateless era, 2026-07-28,
-each request says for itself what a handshake used to agree on.
+each request carries everything that a handshake used to agree on.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from gaia.mcp.protocol.exchange import (
 from gaia.mcp.protocol.messages import value_size
 
 _MAX_INSTRUCTIONS = 128 * 1024
-"""Characters; more than is shown of them, because secrets are masked first."""
+"""Characters. More than is ever shown, because secrets are masked before the text is cut."""
 
 _MAX_MEMBER_BYTES = 1024 * 1024
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """What we tell a server about ourselves."""
+    """What the client tells servers about itself."""
 
     name: str
     version: str
@@ -41,7 +41,7 @@ class ClientIdentity(msgspec.Struct, frozen=True):
 
     @property
     def info(self) -> dict[str, str]:
-        """What the specification calls `clientInfo`."""
+        """The specification's `clientInfo`."""
         return {"name": self.name, "version": self.version}
 
 
@@ -51,27 +51,27 @@ class Era(ABC):
     is_stateless = False
 
     _ping: Send
-    """The request that costs a server least."""
+    """The cheapest request for a server."""
 
     def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
-        """All tool definitions; an empty list from a server without tools."""
+        """All tool definitions; an empty list for a server without tools."""
         if "tools" not in profile.capabilities:
             return []
         return (yield from paginate("tools/list", "tools"))
 
     @abstractmethod
     def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
-        """Ask to be told of changes, and end when the server ends that; None in an era in which servers tell unasked.
+        """Request notifications of changes, until the server ends them; None in an era where servers notify unasked.
 
-        `resources` are the URIs of the resources whose changes are of interest.
+        `resources` are the URIs of the resources whose changes are wanted.
         """
 
     def ping(self, timeout: float) -> Exchange[None]:
-        """Ends normally if the server answers anything at all, and raises `CallTimeout` if it does not.
+        """End normally if the server answers anything at all; raise `CallTimeout` if it does not.
 
-        Silence is confirmed by a second method before it counts: there are servers that ignore one of them.
+        Silence is confirmed by a second method, because some servers ignore one of them.
         """
-        # An error is an answer: the server is alive, it just does not know the method.
+        # An error is an answer: the server is alive but does not know the method.
         with contextlib.suppress(JsonRpcError, InvalidResponse):
             try:
                 yield msgspec.structs.replace(self._ping, timeout=timeout)
@@ -80,7 +80,7 @@ class Era(ABC):
 
 
 class ServerProfile(msgspec.Struct, frozen=True):
-    """What a server told us about itself, and how to talk to it."""
+    """What a server told about itself, and how to talk to it."""
 
     protocol_version: str
     server_info: Mapping[str, Any]
@@ -89,24 +89,24 @@ class ServerProfile(msgspec.Struct, frozen=True):
     instructions: str | None = None
 
     def masked(self, redact: Callable[[str], str]) -> ServerProfile:
-        """Without what must not be shown: names, versions and instructions go to people, logs and models."""
+        """A copy with secrets masked: names, versions and instructions go to people, logs and models."""
         info = {key: redact(value) if isinstance(value, str) else value for key, value in self.server_info.items()}
         instructions = None if self.instructions is None else redact(self.instructions)
         return msgspec.structs.replace(self, server_info=info, instructions=instructions)
 
 
 def instructions_of(result: Mapping[str, Any]) -> str | None:
-    """The server's hints for a model in the answer to an opening request, or the beginning of very long ones."""
+    """The server's hints for a model, cut if they are very long; None if the answer has none."""
     instructions = result.get("instructions")
     return instructions[:_MAX_INSTRUCTIONS] if isinstance(instructions, str) else None
 
 
 def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[str, Any]:
-    """An object of the answer to an opening request; missing is empty.
+    """An object in the answer to an opening request; empty if it is missing.
 
-    Raises `HandshakeFailed` for anything else, and for an object that is too large to be kept as long as the server.
+    Raises `HandshakeFailed` for any other value, and for an object that is too large to keep.
     """
-    # Null and an empty list are what some languages make of an empty object.
+    # Some languages write an empty object as null or as an empty list.
     value = result.get(key) or {}
     if not isinstance(value, dict):
         raise HandshakeFailed(f"the server's answer to {method} has a {key} that is not an object", delivery="unknown")
@@ -116,7 +116,7 @@ def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[s
 
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Newest first: the first is offered, any is accepted."""
+"""Newest first. The client offers the first and accepts any."""
 
 
 class HandshakeEra(Era):
@@ -125,7 +125,7 @@ class HandshakeEra(Era):
     _ping = Send("ping")
 
     def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
-        """Everything from the first byte to the moment when calls may be sent. `revision` is what is offered."""
+        """Open the connection, up to the point where calls may be sent. The client offers `revision`."""
         yield SetProtocolVersion(NOT_NEGOTIATED)
         result = yield Send(
             "initialize",
@@ -141,7 +141,7 @@ class HandshakeEra(Era):
         return profile
 
     def listen(self, _profile: ServerProfile, _resources: Sequence[str]) -> None:
-        """Servers of this era tell of their changes unasked."""
+        """None: servers of this era notify unasked."""
 
     def _profile(self, result: Mapping[str, Any]) -> ServerProfile:
         version = result.get("protocolVersion", HANDSHAKE_REVISIONS[0])
@@ -162,7 +162,7 @@ class HandshakeEra(Era):
 
 
 def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
-    """Repeat subscriptions and the log level on a new connection. What the server refuses is passed over."""
+    """Repeat subscriptions and the log level on a new connection. Refusals are ignored."""
     sends = [Send("resources/subscribe", {"uri": uri}) for uri in resources]
     if log_level is not None:
         sends.insert(0, Send("logging/setLevel", {"level": log_level}))
@@ -178,23 +178,23 @@ UNSUPPORTED_VERSION = -32022
 """The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
 
 MISSING_CAPABILITY = -32021
-"""The error of a server that needs something of the client which the client has not declared."""
+"""The error of a server that needs a capability which the client has not declared."""
 
 STATELESS_ERRORS = frozenset({-32020, MISSING_CAPABILITY})
-"""Errors that only a server of this era has: headers and body differ; it needs a capability that we do not have."""
+"""Errors of this era only: headers and body differ; the client lacks a capability."""
 
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
-"""Which capability says that a change can be told."""
+"""By notification: the capability that declares it."""
 
 META = "io.modelcontextprotocol/"
-"""How the keys of the protocol in ``_meta`` begin."""
+"""The prefix of the protocol's keys in ``_meta``."""
 
 SUBSCRIPTION_ID = f"{META}subscriptionId"
 """In ``params._meta`` of a notification: the id of the `subscriptions/listen` that it belongs to."""
 
 
 class OtherRevisions(HandshakeFailed):
-    """The server speaks this era, and says which revisions it supports; the one that it was asked in is not there."""
+    """The server speaks this era but not the requested revision; `supported` lists its revisions."""
 
     def __init__(self, supported: list[str]) -> None:
         super().__init__(f"the server speaks {', '.join(supported) or 'no version that it names'}", delivery="unknown")
@@ -202,14 +202,14 @@ class OtherRevisions(HandshakeFailed):
 
     @classmethod
     def of(cls, error: JsonRpcError) -> OtherRevisions | None:
-        """What the error "unsupported protocol version" says; None for every other error."""
+        """The content of the error "unsupported protocol version"; None for every other error."""
         if error.code != UNSUPPORTED_VERSION:
             return None
         return cls(_strings(error.data.get("supported") if isinstance(error.data, dict) else None))
 
 
 class StatelessEra(Era):
-    """`server/discover`, then calls that each carry the revision and our capabilities. There is no `ping`."""
+    """`server/discover`, then calls that each carry the revision and the client's capabilities. There is no `ping`."""
 
     is_stateless = True
     _ping = Send("server/discover", {})
@@ -220,11 +220,11 @@ class StatelessEra(Era):
         revision: str = STATELESS_REVISIONS[0],
         timeout: float | None = None,
     ) -> Exchange[ServerProfile]:
-        """Ask the server what it offers.
+        """Ask the server for its capabilities.
 
-        Raises `OtherRevisions`, and `InvalidResponse` if the answer is not that of a stateless server.
+        Raises `OtherRevisions`, and `InvalidResponse` if the answer is not a stateless server's.
         """
-        # What every request carries (2026-07-28, "Base protocol").
+        # Every request carries this (2026-07-28, "Base protocol").
         meta = {
             f"{META}protocolVersion": revision,
             f"{META}clientInfo": identity.info,
@@ -238,7 +238,7 @@ class StatelessEra(Era):
         return self._profile(result, revision)
 
     def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
-        """One `subscriptions/listen` for everything that the server says it can tell ("Subscriptions")."""
+        """One `subscriptions/listen` for every change that the server can report ("Subscriptions")."""
         wanted: dict[str, Any] = {
             key: True
             for key, feature in _CHANGES.items()
@@ -265,12 +265,12 @@ class StatelessEra(Era):
 
 
 def _listen(wanted: dict[str, Any]) -> Exchange[None]:
-    # The server answers it when it stops listening, which may be never.
+    # The server answers when it stops listening, which may be never.
     yield Send("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
 
 
 def _capabilities(identity: ClientIdentity) -> dict[str, Any]:
-    """The client's, without what only the handshake era knows: a server is not told that the roots changed."""
+    """The client's capabilities without ``roots.listChanged``: this era has no such notification."""
     return {name: {} if name == "roots" else details for name, details in identity.capabilities.items()}
 
 

@@ -1,8 +1,8 @@
-"""The steps of an exchange with a server, which is written as a generator.
+"""The steps of an exchange with a server, written as a generator.
 
-The generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
-`Notify` or `SetProtocolVersion` and is sent None. The code that drives it decides how bytes travel and how time passes:
-the exchange runner of a supervised server by events, `drive` in the caller's thread, a test by hand.
+The generator yields `Send` and receives the result object of the answer, or an `MCPError` is thrown into it. It yields
+`Notify` or `SetProtocolVersion` and receives None. Its driver decides how bytes travel and how time passes: the
+exchange runner of a supervised server by events, `drive` in the caller's thread, a test by hand.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 class NegotiatedProtocol(msgspec.Struct, frozen=True):
-    """Immutable, shared between threads, compared by identity."""
+    """What client and server have agreed on. Immutable, shared between threads, compared by identity."""
 
     revision: str | None
-    """The protocol revision; None as long as nothing is agreed."""
+    """The protocol revision; None before an agreement."""
     request_meta: Mapping[str, Any] = {}
-    """What every request carries in ``params._meta`` (2026-07-28, "Base protocol"); nothing in the handshake era."""
+    """The members of ``params._meta`` in every request (2026-07-28, "Base protocol"); empty in the handshake era."""
     server_may_ask: bool = True
-    """Whether the server may send requests, which are answered. A stateless server is never written a response."""
+    """Whether the client answers requests of the server. It never writes a response to a stateless server."""
 
     def with_log_level(self, level: str) -> NegotiatedProtocol:
-        """The same, and each request asks for log messages of this level and above (2026-07-28, "Logging")."""
+        """A copy whose requests ask for log messages of this level and above (2026-07-28, "Logging")."""
         return NegotiatedProtocol(self.revision, {**self.request_meta, _LOG_LEVEL: level}, self.server_may_ask)
 
     def add_meta(self, params: dict[str, Any] | None, progress_token: int | None) -> dict[str, Any] | None:
-        """The params as they are sent. What a caller puts under the keys of the revision does not count."""
+        """The params as sent. The revision's keys override a caller's."""
         if not self.request_meta and progress_token is None:
             return params
         params = dict(params or {})
@@ -53,8 +53,9 @@ T = TypeVar("T")
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
 _MAX_BYTES = 64 * 1024 * 1024
-"""Pages, items, and bytes in memory (`value_size`). No well-behaved server has more. A list that never ends must not
-keep the client for ever, or fill its memory."""
+"""Limits of pages, items, and bytes in memory (`value_size`), above any well-behaved server's. A list that never ends
+must neither keep the client for ever nor fill its memory.
+"""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -63,9 +64,9 @@ class Send(msgspec.Struct, frozen=True):
     method: str
     params: dict[str, Any] | None = None
     timeout: float | None = None
-    """Seconds for this request alone; None leaves it to the driver."""
+    """Seconds for this request alone; None means the driver's limit."""
     target: str | None = None
-    """The name of the prompt that is asked for, which traces are told."""
+    """The name of the requested prompt, for traces."""
 
 
 class Notify(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class SetProtocolVersion(msgspec.Struct, frozen=True):
-    """From now on every message of the connection has what this protocol asks for; go on at once."""
+    """Apply this protocol to every further message of the connection; go on at once."""
 
     protocol: NegotiatedProtocol
 
@@ -89,8 +90,9 @@ Exchange = Generator[Step, Any, T]
 def paginate(method: str, key: str) -> Exchange[list[Any]]:
     """All items of a paginated list (specification, "Pagination").
 
-    The end is a missing or null `nextCursor`; an empty string is a cursor like any other. A cursor that comes twice
-    would loop for ever and is an `InvalidResponse`.
+    A missing or null `nextCursor` ends the list; an empty string is an ordinary cursor. A repeated cursor would loop
+    for
+    ever and is an `InvalidResponse`.
     """
     items: list[Any] = []
     seen: set[str] = set()
@@ -109,12 +111,12 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
             return items
         if not isinstance(cursor, str):
             raise InvalidResponse(f"the answer to {method} has a cursor that is not a string")
-        # The last page needs no count: one message has a limit of its own.
+        # The last page is not counted: one message has its own limit.
         size += value_size(page) + value_size(cursor)
         if size > _MAX_BYTES:
             raise InvalidResponse(f"the pages of {method} take more than {_MAX_BYTES} bytes")
         if cursor in seen:
-            # The cursor itself is left out: it may be anything that the server knows.
+            # The message omits the cursor, which may contain anything that the server knows.
             raise InvalidResponse(f"the answer to {method} repeats a cursor")
         seen.add(cursor)
     raise InvalidResponse(f"{method} has more than {_MAX_PAGES} pages")
@@ -125,9 +127,9 @@ def drive(
     request: Callable[[Send], dict[str, Any]],
     tell: Callable[[Notify | SetProtocolVersion], None] = lambda _: None,
 ) -> T:
-    """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`.
+    """Run an exchange in this thread. `request` returns a result object or raises an `MCPError`.
 
-    `tell` is given the steps that have no result. Listings have none of them.
+    `tell` receives the steps without a result; listings have none.
     """
     try:
         step = next(exchange)

@@ -1,7 +1,7 @@
 """Newline framing over bytes (MCP specification, "stdio": messages are delimited by newlines).
 
-Works on bytes, in time linear in what arrives however it is chunked, and in bounded memory: of a line over the limit
-only the two ends are kept, which is enough to say whose answer it was.
+Time is linear in the input, however it is chunked, and memory is bounded: of a line over the limit only the two ends
+are kept, which is enough to find the id of the answered request.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ DEFAULT_MAX_LINE_BYTES = 256 * 1024 * 1024
 _KEPT_BYTES = 1024
 _SMALL_BYTES = 4096
 
-# Only an id at the top level may be taken for the answer's id: it stands right before `result` or `error`, or is the
-# last member before the one closing brace of a line that begins with one of these. Some servers send our ids back as
-# strings.
+# Only an id at the top level counts. It stands directly before `result` or `error`, or is the last member before the
+# closing brace of a line that begins with one of these. Some servers return our ids as strings.
 _ID = rb'"id"\s*:\s*(?:(\d{1,18})|"(\d{1,18})")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ANSWER = rb'"(?:result|error)"\s*:'
@@ -27,14 +26,14 @@ _ID_LAST = rb'[\]}"\w]\s*,\s*%b(?:,\s*%b)?\}\s*$' % (_ID, _VERSION)
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
-    """A line that was longer than allowed. Its text is gone; `size` is in bytes."""
+    """A line over the limit. Only its ends are kept; `size` is in bytes."""
 
     size: int
     head: bytes
     tail: bytes
 
     def answered_id(self) -> int | None:
-        """The id of the request that this line answered, if its ends show it."""
+        """The id of the request that this line answers, if its ends show it."""
         match = re.match(_ID_FIRST, self.head)
         if match is None and re.match(_ANSWER_FIRST, self.head):
             match = re.search(_ID_LAST, self.tail)
@@ -47,20 +46,20 @@ class LineFramer:
     def __init__(self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
         self._parts: list[bytes | bytearray] = []
-        """Of the line that is not complete yet; nothing of one that is already too long."""
+        """Pieces of the incomplete line; empty once the line is too long."""
         self._size = 0
-        """Of that line as it came."""
+        """The bytes of that line so far."""
         self._head = b""
         self._tail = b""
 
     def lines(self, chunk: bytes) -> Iterator[bytes | OversizedLine]:
-        """Cut off the lines that `chunk` completes, one by one, without their line ends (LF or CRLF).
+        """Yield the lines that `chunk` completes, without their line ends (LF or CRLF).
 
-        All of them have to be taken before the next chunk: a chunk may have thousands, and its reader may pause.
+        The caller must take all of them before the next chunk. A chunk may have thousands, and the reader may pause.
         """
         start, end = 0, chunk.find(b"\n")
         if 0 <= end == len(chunk) - 1 and not self._size and end <= self._max:
-            # One message and nothing else, which is what a lone call is answered with.
+            # The answer to a lone call: one message and nothing else.
             return iter((chunk[:-1].removesuffix(b"\r"),))
         return self._cut(chunk, start, end)
 
@@ -70,7 +69,7 @@ class LineFramer:
                 self._append(chunk[start:end])
                 yield self._take()
             else:
-                # Nearly every line comes whole, and ends with LF alone: no need to put it together.
+                # Nearly every line comes whole and ends with LF alone, so nothing has to be joined.
                 line = chunk[start:end]
                 yield line.removesuffix(b"\r")
             start = end + 1
@@ -79,7 +78,7 @@ class LineFramer:
             self._append(chunk[start:])
 
     def finish(self) -> bytes | OversizedLine | None:
-        """What is left at the end of the stream: a line without its newline, or None."""
+        """The rest at the end of the stream: a line without its newline, or None."""
         return self._take() if self._size else None
 
     def _append(self, piece: bytes) -> None:
@@ -89,8 +88,8 @@ class LineFramer:
             self._keep(piece)
             return
         if was_kept:
-            # Of two parts that follow one another, at least one is longer than what is kept. All of them together
-            # would take as much memory again.
+            # Of two adjacent parts at least one is longer than `_KEPT_BYTES`. Joining all parts would double the
+            # memory.
             self._head = b"".join(self._parts[:2])[:_KEPT_BYTES]
             self._tail = b"".join(self._parts[-2:])[-_KEPT_BYTES:]
             self._parts.clear()
@@ -101,7 +100,7 @@ class LineFramer:
         if len(piece) >= _SMALL_BYTES:
             self._parts.append(piece)
             return
-        # Each small piece by itself would take many times its size.
+        # Small pieces kept separately would take many times their size.
         if not self._parts or not isinstance(self._parts[-1], bytearray) or len(self._parts[-1]) >= _SMALL_BYTES:
             self._parts.append(bytearray())
         self._parts[-1] += piece

@@ -1,11 +1,11 @@
-"""What passes through a gateway: answers as they came, and calls that failed between the gateway and its server.
+"""Answers that pass through a gateway, and calls that failed between the gateway and its server.
 
-Of an answer only the envelope is decoded; the result stays bytes.
+Only the envelope of an answer is decoded; the result stays bytes.
 
 A client repeats a request if it takes its error for a lost connection, as durable runtimes do with -32000, the
-``CONNECTION_CLOSED`` of the official SDKs. So the codes of a gateway's own failures are outside of what JSON-RPC
-reserves (-32768 to -32000). A tool call that the server may have acted on is answered with a result that says so, and
-not with an error: nothing repeats a result.
+``CONNECTION_CLOSED`` of the official SDKs. So a gateway's own error codes are outside the range that JSON-RPC reserves
+(-32768 to -32000). A tool call that the server may have acted on is answered with a result and not with an error,
+because clients do not repeat after a result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gaia.mcp.errors import Delivery, MCPError, error_of
 
 
 class _Envelope(msgspec.Struct):
-    """A response with a result. What is anything else does not fit, and is decoded as ordinary messages are."""
+    """A successful response. Other messages do not fit and are decoded in the ordinary way."""
 
     jsonrpc: str
     id: int
@@ -29,7 +29,7 @@ class _Envelope(msgspec.Struct):
 
 
 class ResultFacts(msgspec.Struct, frozen=True):
-    """The members of a result that say what it is."""
+    """The members of a result that classify it."""
 
     # Any: a server may put any value there.
     result_type: Any = msgspec.field(default="complete", name="resultType")
@@ -53,7 +53,7 @@ def decode_answer(line: bytes) -> tuple[int, bytes] | None:
     try:
         envelope = _envelope.decode(line)
         if not line.isascii():
-            # The decoder does not look at the characters of what stays as it is.
+            # The decoder does not check the characters of a raw value.
             line.decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
@@ -61,53 +61,52 @@ def decode_answer(line: bytes) -> tuple[int, bytes] | None:
     if envelope.jsonrpc != "2.0" or result[:1] != b"{":
         return None
     if b"\n" in result or b"\r" in result:
-        # Over HTTP, a message may have many lines. Within strings, JSON does not allow line ends.
+        # Over HTTP a message may have many lines. JSON does not allow line ends within strings.
         result = msgspec.json.format(result, indent=-1)
     return envelope.id, result
 
 
 def facts_of(result: bytes) -> ResultFacts:
-    """What a result that is an object says of itself. Most say nothing, and are not decoded."""
-    # A long one is decoded in less time than it is searched twice.
-    # Names of members may be written in escapes, too.
+    """The classifying members of a result that is an object. Most results have none and are not decoded."""
+    # Decoding a long result is faster than searching it twice. Names of members may contain escapes.
     if len(result) < _LONG and not any(word in result for word in (b'"isError"', b'"resultType"', b"\\u00")):
         return NO_FACTS
     try:
         return _facts.decode(result)
     except (msgspec.MsgspecError, RecursionError):
-        # Nested as deeply as the stack of this thread allows no more.
+        # Nested deeper than this thread's stack allows.
         return NO_FACTS
 
 
 def result_bytes(result: dict[str, Any]) -> bytes:
-    """A result that had to be decoded, because its line had to be repaired. What is no number of JSON becomes null."""
-    # Not as requests are encoded, which are refused for such a number.
+    """Encode a result that was decoded because its line had to be repaired. A number that JSON lacks becomes null."""
+    # Requests use another encoder, which refuses such a number.
     return msgspec.json.encode(result)
 
 
 GATEWAY_NAME = "gaia-mcp-gateway"
-"""How a gateway calls itself in `serverInfo`."""
+"""A gateway's name in `serverInfo`."""
 
 NOT_SENT = -31001
-"""The server has not received the request: it can be repeated."""
+"""The server has not received the request, so it can be repeated."""
 
 OUTCOME_UNKNOWN = -31002
-"""The server may have acted on the request, which is no tool call."""
+"""The server may have acted on the request, which is not a tool call."""
 
 FAILURE_KEY = "gaia.mcp/failure"
 """The member of `_meta` with the details of a failed tool call."""
 
 _AUDIT = "audit"
-"""The one word of a gateway that has no class in `gaia.mcp.errors`."""
+"""The only error type of a gateway without a class in `gaia.mcp.errors`."""
 
 
 def is_gateway(server_info: Mapping[str, Any]) -> bool:
-    """Whether a server is a gateway. Another server may only pass on what a gateway behind it has said."""
+    """Whether a server is a gateway. Other servers may only relay what a gateway behind them said."""
     return server_info.get("name") == GATEWAY_NAME
 
 
 def details_of(server: str, error: MCPError, delivery: Delivery) -> dict[str, str]:
-    """What `data` of an error, or `_meta` of a result, says of the failure."""
+    """The details of a failure, for `data` of an error or `_meta` of a result."""
     return {"server": server, "errorType": error.error_type, "delivery": delivery}
 
 
@@ -117,12 +116,12 @@ def failed_result(text: str, details: Mapping[str, str]) -> dict[str, Any]:
 
 
 def failure_of(code: object, message: str, data: object) -> MCPError | None:
-    """The failure that a JSON-RPC error of a gateway tells; None if it is another error."""
+    """The failure in a JSON-RPC error of a gateway; None for another error."""
     return _failure(message, data) if code in (NOT_SENT, OUTCOME_UNKNOWN) else None
 
 
 def failure_in(result: Mapping[str, Any]) -> MCPError | None:
-    """The failure that a result of a gateway tells; None if it is another result."""
+    """The failure in a result of a gateway; None for another result."""
     meta, content = result.get("_meta"), result.get("content")
     if not isinstance(meta, dict) or not isinstance(content, list) or not content or not isinstance(content[0], dict):
         return None
@@ -136,10 +135,10 @@ def _failure(message: str, details: object) -> MCPError | None:
     word = details.get("errorType")
     if not isinstance(word, str):
         return None
-    # This client is connected: `NotConnected` would tell its application of a misuse.
+    # This client is connected, so `NotConnected` would tell its application of a misuse.
     error = error_of("server_unavailable" if word == "not_connected" else word, message)
     if type(error) is MCPError and word != _AUDIT:
-        # It is no gateway. Metrics have error types as labels, so servers must not invent any.
+        # Not from a gateway. Error types are labels of metrics, so servers must not invent any.
         return None
     error.delivery = "not_sent" if details.get("delivery") == "not_sent" else "unknown"
     return error

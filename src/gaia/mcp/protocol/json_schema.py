@@ -1,7 +1,7 @@
-"""JSON Schema as MCP wants it: 2020-12 unless the schema declares another dialect; nothing is ever fetched.
+"""JSON Schema for MCP: 2020-12 unless the schema declares another dialect; nothing is ever fetched.
 
-Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). A check by one of those does
-a bounded amount of work in a bounded time, whatever the schema asks for, and its patterns are matched in linear time.
+Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). Checking by such a schema is
+bounded in work and time, whatever the schema asks for, and its patterns are matched in linear time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from gaia.runtime.locks import import_apart
 _MAX_PATTERN = 4000
 _CLASS = re.compile(r"\\[dDsSwW]")
 _MAX_CLASSES = 100
-"""Of those of digits, words and blanks, and their opposites: to make a pattern ready takes time in proportion to the
-square of their number, during which no other thread runs. For 4,900 each attempt took 15 s."""
+"""Limit for character classes such as digits, words and blanks. Compiling takes time in proportion to the square of
+their
+number, and no other thread runs meanwhile: 4,900 classes took 15 s per attempt.
+"""
 _PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
-"""Bytes of a compiled pattern: a search takes time for each character, at worst in proportion to this."""
+"""Bytes of a compiled pattern: the worst time of a search for each character is proportional to this."""
 
 
 class LinearPattern(NamedTuple):
-    """A pattern that was made ready. Thread-safe."""
+    """A compiled pattern. Thread-safe."""
 
     matcher: Any
     size: int
-    """The limit in bytes that it was compiled within."""
+    """The size limit in bytes under which it was compiled."""
 
     def occurs_in(self, text: str) -> bool:
         # The matcher takes no subclasses of str.
@@ -43,7 +45,7 @@ class LinearPattern(NamedTuple):
 
 @lru_cache(maxsize=128)
 def linear_pattern(pattern: str) -> LinearPattern | None:
-    """A pattern made ready; None if it is no pattern, too large, or needs more than linear time, as look-ahead does."""
+    """Compile a pattern; None if it is invalid, too large, or needs more than linear time (look-ahead)."""
     import_apart("jsonschema_rs")
     import jsonschema_rs
 
@@ -59,59 +61,61 @@ def linear_pattern(pattern: str) -> LinearPattern | None:
 _MAX_PARTS = 20_000
 _MAX_DEPTH = 100
 _MAX_REFERENCE = 1000
-"""Characters of ``$id``, ``$ref`` and the like: each is joined with those that it is within."""
+"""Characters of ``$id``, ``$ref`` and the like: each is joined with the enclosing ones."""
 
 _MAX_WORK = 6_000_000
 """Units of work in one check; a unit takes about 0.2 µs."""
 _MAX_SECONDS = 2.0
-"""The processor time for one check: once to make a schema ready, and once for each value. Only the time of the thread
-that makes the check counts, whatever else the processor does meanwhile."""
+"""Processor time of one check, in seconds: once to prepare a schema, and once for each value. Only the time of the
+checking thread counts.
+"""
 _UNITS_BETWEEN_LOOKS = 2_000
-"""The clock of a thread takes longer to read than a unit takes."""
+"""Reading a thread's clock takes longer than a unit of work."""
 _STEP = 10
-"""Units for one part of a value, one schema that is applied, one keyword that is evaluated."""
+"""Units for one part of a value, one applied schema, or one evaluated keyword."""
 _PROBLEM = 200
-"""Units for a problem, which takes 3 KB."""
+"""Units for one problem, which takes 3 KB."""
 
 _MAX_PROBLEMS = 5
 _MAX_QUOTED = 30
-"""Larger arrays and objects, in parts, are not quoted in a problem."""
+"""Parts. Larger arrays and objects are not quoted in a problem."""
 _MAX_TEXT = 100
 
 _VERBATIM = frozenset(("const", "enum", "default", "examples"))
 """Keywords whose value is data, not schema."""
 
 _FORMATS = ("date", "email", "idn-email", "ipv4", "ipv6", "uuid")
-"""Those that take linear time, and that are checked whatever other packages are installed."""
+"""Formats that take linear time and do not depend on other installed packages."""
 
 _NOT_MONOTONIC = frozenset(("not", "oneOf", "if", "contains", "disallow"))
-"""Keywords by which a value may be wrong *because* a part of the schema permits it."""
+"""Keywords for which a value may be wrong *because* a part of the schema permits it."""
 
 _current_check: ContextVar[_Check] = ContextVar("json_schema_check")
 
 
 class SchemaUnusable(ValueError):
-    """Nothing can be said about a value by this schema; the message says why."""
+    """The schema cannot judge the value; the message says why."""
 
 
 class CheckGivenUp(SchemaUnusable):
-    """The check of one value would take too long, or the value is nested too deep. Others may be fine."""
+    """The check of one value would take too long, or the value is nested too deep. Other values may pass."""
 
 
 class JsonSchema:
-    """A schema that was checked and made ready. Thread-safe."""
+    """A schema that was checked and prepared. Thread-safe."""
 
     def __init__(
         self, schema: Any, *, trusted: bool = False, on_skipped: Callable[[str], object] | None = None
     ) -> None:
         """`trusted` is for the application's own schemas: their work is not bounded, and formats are annotations only.
 
-        `on_skipped` is called once, when a check meets a part of the schema that cannot be checked in bounded time, and
-        is told which; values count as fitting that part.
+        `on_skipped` is called once, with a description, when a check meets a part of the schema that cannot be checked
+        in
+        bounded time; values count as fitting that part.
 
-        Raises SchemaUnusable for what is no schema, or one of a dialect that is not supported.
+        Raises SchemaUnusable for an invalid schema, or one of an unsupported dialect.
         """
-        # The import takes a tenth of a second, which only clients of servers with schemas have to spend.
+        # The import takes a tenth of a second, so only clients of servers with schemas spend it.
         import_apart("jsonschema", "jsonschema_specifications")
         from jsonschema import validators
         from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
@@ -128,7 +132,7 @@ class JsonSchema:
         self._on_skipped = on_skipped
         with self._bounded() as check:
             if trusted:
-                # The registry of the dialects, which are in the package: without it, jsonschema fetches them.
+                # The package contains the registry of dialects; without it, jsonschema would fetch them.
                 meta = kind(kind.META_SCHEMA, registry=REGISTRY, format_checker=kind.FORMAT_CHECKER)
             else:
                 schema, meta = _measured(_without_dialects(schema), check), _of_dialect(kind)
@@ -137,10 +141,9 @@ class JsonSchema:
             self._validator = kind(schema, registry=REGISTRY) if trusted else _counting_validator(kind, schema)
 
     def problems(self, value: Any) -> list[str]:
-        """What is wrong with `value`, the first few things; empty if nothing is.
+        """The first few problems of `value`; empty if there are none.
 
-        Raises SchemaUnusable when that cannot be found out, because a reference leads nowhere, and CheckGivenUp when it
-        would take too long.
+        Raises SchemaUnusable if a reference leads nowhere, and CheckGivenUp if the check would take too long.
         """
         with self._bounded() as check:
             if self._trusted:
@@ -168,7 +171,7 @@ class JsonSchema:
         except Exception as error:  # noqa: BLE001 - where a reference leads to what is no schema, jsonschema raises anything
             raise SchemaUnusable(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}") from None
         except BaseException as error:
-            # No `Exception`: what jsonschema has in Rust panics if the recursion reaches its limit there.
+            # Not an `Exception`: jsonschema's Rust code panics at the recursion limit.
             if type(error).__name__ == "PanicException":
                 raise CheckGivenUp("schema or value are too deeply nested") from None
             raise
@@ -182,7 +185,7 @@ class JsonSchema:
 
 
 def problems_by_own_schema(schema: dict[str, Any], value: Any) -> list[str]:
-    """What is wrong with `value` by a schema of the application's own; what was made of the schema is kept.
+    """The problems of `value` by one of the application's own schemas. Prepared schemas are cached.
 
     Raises SchemaUnusable.
     """
@@ -195,11 +198,11 @@ def _own_schema(schema: bytes) -> JsonSchema:
 
 
 class _Check:
-    """The work of one check, in the thread that does it."""
+    """The work of one check. Belongs to the checking thread."""
 
     def __init__(self, work: float, skipped: Callable[[str], None]) -> None:
         self._left = self._look_at = work
-        """Units. The clock is looked at when fewer are left than `_look_at`; without a limit never."""
+        """Units of work left, and the value below which the clock is read next; never without a limit."""
         self._end = time.thread_time() + _MAX_SECONDS
         self._skipped = skipped
         self.is_complete = True
@@ -207,19 +210,19 @@ class _Check:
     def spend(self, work: int) -> None:
         self._left -= work
         if self._left < self._look_at:
-            # Below 0 each time.
+            # Then the clock is read at each call.
             self._look_at = max(0, self._left - _UNITS_BETWEEN_LOOKS)
             if self._left < 0 or time.thread_time() > self._end:
                 raise CheckGivenUp("the check takes too long")
 
     def skip(self, what: str) -> None:
-        """Something is not checked."""
         self.is_complete = False
         self._skipped(what)
 
 
-# Values are copied into types that know their size, and that quote themselves in a few words: jsonschema quotes what is
-# wrong in each of its problems, those of all alternatives of an `anyOf` among them.
+# Values are copied into types that know their size and quote themselves briefly: jsonschema quotes the wrong value in
+# each
+# of its problems, including all alternatives of an `anyOf`.
 
 
 class _Array(list[Any]):
@@ -268,7 +271,7 @@ def _measured(value: Any, check: _Check) -> Any:
 
 
 def _size(value: Any) -> int:
-    """How many parts a value has; each 64 characters of a string are one."""
+    """The number of parts of a value; each 64 characters of a string are one."""
     if isinstance(value, str):
         return 1 + len(value) // 64
     size: int = getattr(value, "size", 1)
@@ -282,7 +285,7 @@ def _length(value: Any) -> int:
 
 
 def _without_dialects(schema: Any) -> Any:
-    """A copy without ``$schema``: one dialect holds for the whole schema. Raises SchemaUnusable for a huge schema."""
+    """A copy without ``$schema``: one dialect holds for the whole schema. Raises SchemaUnusable if it is huge."""
     parts = 0
 
     def copied(node: Any, depth: int, *, is_data: bool = False) -> Any:
@@ -314,7 +317,7 @@ def _counting_validator(kind: Any, schema: Any) -> Any:
     counting = _counting_class(kind)
     resource = specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema)
     base = resource.id() or ""
-    # A registry that has not been searched for anchors and ids is searched anew for each reference to one.
+    # Without the crawl, the registry is searched again for each reference to an anchor or an id.
     registry = REGISTRY.with_resource(base, resource).crawl()
     return counting(schema, format_checker=FormatChecker(_FORMATS), _resolver=registry.resolver(base))
 
@@ -332,8 +335,8 @@ def _counting_class(kind: Any) -> Any:
     counting: Any = validators.extend(  # type: ignore[no-untyped-call]
         kind, {name: _counted(name, _SAFE.get(name, check)) for name, check in kind.VALIDATORS.items()}
     )
-    # Validators are attrs classes, whose own `evolve` changes to the class of a dialect that a part of the schema
-    # declares or refers to. That class counts nothing.
+    # Validators are attrs classes, and their own `evolve` changes to the class of a dialect that a part of the schema
+    # declares or refers to. That class would not count.
     counting.evolve = attrs.evolve
     counting.descend = _counted_descend(kind.descend)
     return counting
@@ -355,13 +358,13 @@ def _counted(name: str, keyword: Keyword) -> Keyword:
 
 
 def _comparisons(name: str, value: Any, instance: Any) -> int:
-    """How many parts are compared with each other at worst."""
+    """The worst-case number of comparisons between parts."""
     if name == "const":
         return min(_size(value), _size(instance))
     if name == "enum":
         return min(_size(value), len(value) * _size(instance))
     if name == "uniqueItems" and value and isinstance(instance, list):
-        # Strings are sorted, and so are numbers; others are compared with each other.
+        # Strings and numbers are sorted; other items are compared pairwise.
         sortable = all(isinstance(item, str) for item in instance) or {*map(type, instance)} <= {int, float}
         return _size(instance) * (_STEP if sortable else len(instance))
     return 0
@@ -378,8 +381,8 @@ def _counted_descend(descend: Callable[..., Iterator[Any]]) -> Callable[..., Ite
     return counted
 
 
-# Keywords that jsonschema evaluates with Python's `re`, whose matcher takes exponential time for some patterns and
-# cannot be interrupted, or with lists that it searches again and again.
+# Replacements for keywords that jsonschema evaluates with Python's `re`, which takes exponential time for some patterns
+# and cannot be interrupted, or with lists that it searches again and again.
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001 - as jsonschema calls it
@@ -412,7 +415,7 @@ def _additional_properties(validator: Any, part: Any, instance: Any, schema: Any
 
 
 def _unevaluated(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
-    """Not evaluated: jsonschema would go through all other parts of the schema, and count nothing."""
+    """Skipped: jsonschema would go through all other parts of the schema without counting."""
     _current_check.get().skip("unevaluatedItems and unevaluatedProperties")
     return iter(())
 
@@ -427,7 +430,7 @@ _SAFE: dict[str, Keyword] = {
 
 
 def _matches(pattern: str, text: str) -> bool | None:
-    """Whether a pattern occurs in a text, by the rules of ECMA 262; None if that is not found out in linear time."""
+    """Whether a pattern occurs in a text, by the rules of ECMA 262; None if linear time does not suffice."""
     check = _current_check.get()
     compiled = linear_pattern(pattern)
     if compiled is None:

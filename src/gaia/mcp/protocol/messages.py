@@ -20,24 +20,24 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 MAX_DEPTH = 254
-"""Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
+"""Levels of nesting in a message: orjson's limit, and fewer than the standard library's recursion allows."""
 
 _MAY_BE_DEEP = 2 * MAX_DEPTH
-"""Bytes. Each level takes two at least, so most messages need no second look."""
+"""Bytes. Each level takes at least two, so shorter messages cannot be too deep."""
 
 _LONG_LINE = 16 * 1024
-"""Bytes that take longer to count than the members of an ordinary answer."""
+"""Bytes. Counting brackets in a longer line takes longer than counting the members of an ordinary answer."""
 
 _END_LINE = orjson.OPT_APPEND_NEWLINE
 
 _END = 1024
-"""Bytes of a line that are searched for the id of an answer."""
+"""Bytes at each end of a line in which an answer's id is searched."""
 
 _MAX_ID = 1024
 """Characters."""
 
 _MAX_METHOD = 1024
-"""Characters. The names of spans and the fields of log events contain it."""
+"""Characters. Names of spans and fields of log events contain the method."""
 
 RequestId = int | str
 
@@ -45,31 +45,31 @@ T = TypeVar("T")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request from the server; it must be answered with the same id."""
+    """A request from the server. The answer must have the same id."""
 
     id: RequestId
     method: str
     params: dict[str, Any]
     call_id: int | None = None
-    """Of our request on whose stream it came, if the transport has such streams."""
+    """The id of our request on whose stream it came, if the transport has such streams."""
 
 
 class Notification(msgspec.Struct, frozen=True):
     method: str
     params: dict[str, Any]
     call_id: int | None = None
-    """As that of a request."""
+    """As in `Request`."""
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A successful answer. `result` is an object in every MCP revision; the connection refuses anything else."""
+    """A successful answer. `result` is an object in every MCP revision; the connection refuses any other value."""
 
     id: RequestId
     result: Any
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """An answer that reports an error. `id` is None when the server could not read the id of our request."""
+    """An answer that reports an error. `id` is None if the server could not read our request's id."""
 
     id: RequestId | None
     error: Any
@@ -82,7 +82,7 @@ def is_tool_error(result: Mapping[str, Any]) -> bool:
 
 def says_safe_to_repeat(annotations: Mapping[str, Any]) -> bool:
     """Whether a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""
-    # Anything but a plain true, such as the string "false", is not a promise.
+    # Only a plain true is a promise; the string "false" is not.
     return annotations.get("readOnlyHint") is True or annotations.get("idempotentHint") is True
 
 
@@ -99,11 +99,11 @@ class NestedTooDeep(NotAMessage):
     def __init__(self, identifier: RequestId | None) -> None:
         super().__init__(f"nested deeper than {MAX_DEPTH} levels")
         self.identifier = identifier
-        """Of the request that it answers, if it is an answer."""
+        """The id of the answered request, if the message is an answer."""
 
 
 class Refusal(Exception):
-    """A request of the server is answered with this error, whose message must hold no secrets of the client."""
+    """Answers a request of the server with this error. The message must hold no secrets of the client."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -122,7 +122,7 @@ def required(params: Mapping[str, Any], key: str, kind: type[T]) -> T:
 def optional(params: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
     """A member of the params, None if it is missing. Raises `Refusal` if it is of another type."""
     value = params.get(key)
-    # True is an int in Python, and none in JSON.
+    # In Python True is an int; in JSON it is not.
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
         raise Refusal(INVALID_PARAMS, f"{key}: of the wrong type")
     return value
@@ -131,9 +131,11 @@ def optional(params: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
 def decode(line: bytes) -> Message | list[Message]:
     """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
 
-    Text that is not valid Unicode and numbers that only Python's own parser accepts are repaired rather than refused:
-    a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
-    for everything else, and `NestedTooDeep` for nesting that only serves to do harm.
+    Invalid Unicode, and numbers that only Python's own parser accepts, are repaired and not refused: a stray byte must
+    not
+    lose an answer, nor the other messages of its batch. Raises `NotAMessage` for everything else, and `NestedTooDeep`
+    for
+    harmful nesting.
     """
     size = len(line)
     try:
@@ -146,14 +148,14 @@ def decode(line: bytes) -> Message | list[Message]:
 
 
 def _may_be_too_deep(line: bytes, value: Any) -> bool:
-    """Whether there are enough brackets. A long text in few members is not searched for them: that takes its time."""
+    """Whether there are enough brackets. Searching a long text with few members would only take time."""
     if len(line) > _LONG_LINE and _has_few_members(value):
         return False
     return line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
 def _has_few_members(value: Any) -> bool:
-    """Whether all objects and lists together have fewer members than `MAX_DEPTH`, so that they cannot be so deep."""
+    """Whether all objects and lists together have fewer members than `MAX_DEPTH`, and so cannot be nested as deep."""
     members, pending = 0, [value]
     while pending:
         container = pending.pop()
@@ -169,7 +171,7 @@ def _is_too_deep(value: Any) -> bool:
     try:
         orjson.dumps(value)
     except TypeError:
-        # It refuses what is deeper than `MAX_DEPTH`, and also integers over 64 bits.
+        # orjson refuses nesting deeper than `MAX_DEPTH`, but also integers over 64 bits.
         level = [value]
         for _ in range(MAX_DEPTH):
             level = [item for above in level for item in _children(above)]
@@ -190,17 +192,17 @@ def _answered_id(value: Any) -> RequestId | None:
 
 def _decode_leniently(line: bytes) -> Any:
     try:
-        # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
+        # The standard parser also accepts NaN, Infinity and lone surrogates, which real servers write.
         return _encodable(json.loads(line.decode("utf-8", "replace")))
     except RecursionError as error:
-        # The request that it answers must not wait for its deadline.
+        # The answered request must not wait for its deadline.
         raise NestedTooDeep(OversizedLine(len(line), line[:_END], line[-_END:]).answered_id()) from error
     except ValueError as error:
         raise NotAMessage(str(error)) from error
 
 
 def _encodable(value: Any) -> Any:
-    """`value` without lone surrogates, with which printing, logging and sending raise."""
+    """Replace lone surrogates, because printing, logging and sending them raises."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -224,16 +226,16 @@ def _message(value: Any) -> Message:
     if type(value) is not dict or value.get("jsonrpc") != "2.0":
         raise NotAMessage("not a JSON-RPC 2.0 object")
     identifier = value.get("id")
-    # bool is an int in Python, and True would match the call with id 1.
+    # In Python bool is an int, and True would match the call with id 1.
     if type(identifier) is not int and identifier is not None:
         if type(identifier) is not str:
             raise NotAMessage(f"the id is a {type(identifier).__name__}")
         if len(identifier) > _MAX_ID:
-            # An answer repeats it, and many answers may wait for a server that does not read.
+            # An answer repeats the id, and many answers may wait for a server that does not read.
             raise NotAMessage(f"the id has {len(identifier)} characters")
     if "method" in value:
         return _request_or_notification(value, identifier)
-    # A server that always writes both members means the one that is not null.
+    # Some servers always write both members; the one that is not null counts.
     if "result" in value and identifier is not None and value.get("error") is None:
         return Response(identifier, value["result"])
     if "error" in value:
@@ -247,7 +249,7 @@ def _request_or_notification(value: dict[str, Any], identifier: RequestId | None
         raise NotAMessage("the method is not a string")
     if len(method) > _MAX_METHOD:
         raise NotAMessage(f"the method has {len(method)} characters")
-    # An empty list is what PHP makes of an empty object.
+    # PHP writes an empty object as an empty list.
     if params is None or params == []:
         params = {}
     elif type(params) is not dict:
@@ -260,7 +262,7 @@ def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | 
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         message["params"] = params
-    # Not `_encode`: each call passes here.
+    # Inlined `_encode`, because each call passes here.
     try:
         return orjson.dumps(message, option=_END_LINE)
     except TypeError:
@@ -290,7 +292,7 @@ def _encode(message: dict[str, Any]) -> bytes:
 
 
 def _encode_leniently(message: dict[str, Any]) -> bytes:
-    """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
+    """Encode what JSON allows and orjson refuses: integers over 64 bits, lone surrogates, keys that are not strings."""
     try:
         return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -298,16 +300,16 @@ def _encode_leniently(message: dict[str, Any]) -> bytes:
 
 
 def _decoded(value: object) -> Any:
-    """What `json` has no way to write: JSON that is only passed on."""
+    """Decode a fragment of JSON that is only passed on, because `json` cannot write it."""
     if isinstance(value, orjson.Fragment):
         return json.loads(orjson.dumps(value))
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def value_size(value: Any) -> int:
-    """Bytes that a JSON value, or a struct of such values, takes as Python objects, roughly.
+    """The approximate bytes of a JSON value, or a struct of such values, as Python objects.
 
-    One that occurs twice counts twice. Takes as long as there are objects, and does not look at the text of strings.
+    A value that occurs twice counts twice. Time is proportional to the number of objects, not to the length of strings.
     """
     size = 0
     open_values = [value]
@@ -324,25 +326,26 @@ def value_size(value: Any) -> int:
     return size
 
 
-# Long strings: pictures and files in Base64, mostly. A JSON decoder looks at each byte of a string for what has to be
-# unescaped, which takes several times as long as making text of it. So long strings without any escape are taken out
-# of a line, and put back into what the decoder makes of the rest. For 1 MiB that takes a third of the time.
+# Long strings are mostly pictures and files in Base64. A JSON decoder searches each byte of a string for escapes, which
+# takes several times as long as making text of it. So long strings without any escape are cut out of a line and put
+# back
+# into the decoded rest. For 1 MiB that takes a third of the time.
 
 LONG = 64 * 1024
-"""Bytes from which on it is worth the trouble."""
+"""Bytes from which cutting a string out is faster."""
 
 _MAX_STRINGS = 64
-"""So many strings at the beginning of a line are looked at."""
+"""Only this many strings at the beginning of a line are examined."""
 
 _MAX_REST = 4096
-"""Bytes besides the long strings. All of what is decoded of them is searched for the places of the strings."""
+"""Bytes besides the long strings. The whole decoded rest is searched for the strings' places."""
 
-# No server can guess what stands for a string meanwhile.
+# Random, so that no server can guess the placeholder of a string.
 _PLACE = f"{secrets.token_hex(16)}-"
 
 
 def loads(line: bytes) -> Any:
-    """Like `orjson.loads`, but that long strings may contain control characters. Raises `orjson.JSONDecodeError`.
+    """Like `orjson.loads`, except that long strings may contain control characters. Raises `orjson.JSONDecodeError`.
 
     For lines of at least `LONG` bytes; a shorter one has no long string.
     """
@@ -362,12 +365,12 @@ def loads(line: bytes) -> Any:
         done = end
     rest += view[done:]
     value = orjson.loads(rest)
-    # Not all are there if one was a key, or the value of a key that comes twice.
+    # A placeholder is missing if its string was a key, or the value of a repeated key.
     return value if _put_back(texts, value) == len(texts) else orjson.loads(line)
 
 
 def _long_strings(line: bytes) -> Iterator[tuple[int, int]]:
-    """Where the contents of the long strings begin and end, as long as no string before them has an escape."""
+    """The beginning and end of each long string's content, until the first string with an escape."""
     end = -1
     for _ in range(_MAX_STRINGS):
         start = line.find(b'"', end + 1) + 1
@@ -379,7 +382,7 @@ def _long_strings(line: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _put_back(texts: dict[Any, str], value: Any) -> int:
-    """How many of the places were found and filled."""
+    """Put the strings back; returns how many placeholders were found."""
     filled, pending = 0, [value]
     while pending:
         container = pending.pop()

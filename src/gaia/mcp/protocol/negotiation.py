@@ -1,8 +1,8 @@
 """Finds out which era a server speaks (2026-07-28, "stdio": "Backward Compatibility"), and remembers it.
 
-The rules: a discovery answer is stateless; so is the error that a version is not supported; anything else, silence and
-the server's end included, is the handshake era. What was found is kept for the next start of the same configuration,
-and forgotten when it fails.
+A discovery answer means the stateless era, and so does the error that a version is not supported. Anything else means
+the handshake era, including silence and the server's end. The result is kept for the next start of the same
+configuration, and forgotten when that fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 
 PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
-"""What a configuration may ask for."""
+"""The values that a configuration may have."""
 
 PROTOCOL_ALIASES = {"legacy": "handshake", "modern": "stateless"}
 """The specification's own words for the eras (2026-07-28, "Versioning"), accepted as well."""
@@ -61,7 +61,7 @@ class Negotiation:
         self._probing = False
 
     def open(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
-        """Everything from the first byte to the moment when calls may be sent."""
+        """Open the connection, up to the point where calls may be sent."""
         self._probing = False
         if self._fixed:
             return (yield from self._open_configured(identity))
@@ -76,9 +76,9 @@ class Negotiation:
             raise
 
     def retry_with_initialize(self) -> bool:
-        """The server ended before it was open. Returns whether to open it again at once, with the handshake.
+        """Handle a server that ended before it was open. Returns whether to open it again at once, with the handshake.
 
-        That is so if it was being probed: some servers exit when the first message is not `initialize`.
+        True if it was being probed: some servers exit when the first message is not `initialize`.
         """
         if not self._probing:
             if not self._fixed:
@@ -118,14 +118,15 @@ class Negotiation:
         except CallTimeout:
             silent = True
         except NeedsAuthorization:
-            # The answer came from what guards the server, not from the server.
+            # The answer came from a guard in front of the server.
             raise
         except JsonRpcError as error:
-            # Errors that no other era has are a stateless answer. Beyond that, the rule is keyed to no code.
+            # Errors that no other era has are a stateless answer. No other code decides.
             if error.code in STATELESS_ERRORS:
                 raise
         except (InvalidResponse, HttpError, AnswerLost):
-            # What is not a stateless answer is the other era. Over HTTP that may be any refusal, or a broken connection
+            # Any answer that is not stateless means the other era. Over HTTP it may be any refusal, or a broken
+            # connection
             # ("Streamable HTTP": "Backward Compatibility").
             pass
         self._probing = False
@@ -134,7 +135,7 @@ class Negotiation:
         except JsonRpcError:
             if not silent:
                 raise
-            # The server may only be slow: one that answers `initialize` with an error may know the other era alone.
+            # The server may only be slow. One that answers `initialize` with an error may speak only the stateless era.
             return (yield from self._stateless(identity, STATELESS_REVISIONS[0], None))
 
     def _stateless(self, identity: ClientIdentity, revision: str, timeout: float | None) -> Exchange[ServerProfile]:
@@ -142,8 +143,8 @@ class Negotiation:
             profile = yield from STATELESS.open(identity, revision, timeout)
         except OtherRevisions as error:
             if revision in error.supported:
-                # The server refuses a version that it supports. It is asked once more, as for any version that both
-                # sides know ("Versioning").
+                # The server refuses a version that it supports. Ask once more, as for any version that both sides know
+                # ("Versioning").
                 profile = yield from STATELESS.open(identity, revision, timeout)
                 self._known = "stateless"
                 return profile
@@ -162,7 +163,7 @@ class Negotiation:
             other = OtherRevisions.of(error)
             if other is None or STATELESS_REVISIONS[0] not in other.supported:
                 raise
-            # A stateless server that did not understand the probe in time, or at all.
+            # A stateless server that did not understand the probe, or not in time.
             profile = yield from STATELESS.open(identity)
             self._known = "stateless"
             return profile

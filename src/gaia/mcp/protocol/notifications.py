@@ -1,4 +1,4 @@
-"""What servers say unasked, as typed values."""
+"""Notifications of servers as typed values."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class PromptListChanged(ServerNotification, frozen=True):
 
 
 class SubscriptionAcknowledged(ServerNotification, frozen=True, kw_only=True):
-    """The server tells of changes from now on."""
+    """The server reports changes from now on."""
 
     resources: tuple[str, ...] | None = None
-    """The URIs of the resources of which it does; None if it does not say what it has agreed to."""
+    """The URIs of the resources that it watches; None if the server does not say what it agreed to."""
 
 
 class ResourceUpdated(ServerNotification, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class ResourceUpdated(ServerNotification, frozen=True, kw_only=True):
 
 
 class RequestCancelled(ServerNotification, frozen=True, kw_only=True):
-    """The server's request needs no answer any more; or, in the stateless era, the server ends a subscription."""
+    """The server's request needs no answer any more. In the stateless era, the server ends a subscription."""
 
     request_id: RequestId
 
@@ -51,7 +51,7 @@ class ElicitationComplete(ServerNotification, frozen=True, kw_only=True):
 
 
 class LogMessage(ServerNotification, frozen=True, kw_only=True):
-    """Any JSON values: servers do not keep to the words of RFC 5424."""
+    """A log message. Its members are any JSON values: servers do not keep to the words of RFC 5424."""
 
     level: Any
     logger: Any
@@ -66,7 +66,7 @@ _WITHOUT_PARAMS: dict[str, type[ServerNotification]] = {
 
 
 def parse_notification(notification: Notification) -> ServerNotification | None:
-    """None for a method that this client does not know, and for params that lack what the method is about."""
+    """The typed notification; None for an unknown method, and for params without the required member."""
     method, params = notification.method, notification.params
     meta = params.get("_meta")
     subscription = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
@@ -101,5 +101,5 @@ def _agreed_resources(notifications: object) -> tuple[str, ...] | None:
 
 
 def progress_of(params: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Progress, total and message of a `notifications/progress`, as the server sent them; None if it did not."""
+    """Progress (0 if missing), total and message (None if missing) of a `notifications/progress`, as sent."""
     return params.get("progress", 0), params.get("total"), params.get("message")

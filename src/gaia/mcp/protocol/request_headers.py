@@ -1,8 +1,8 @@
-"""What a request says of itself in HTTP headers, for proxies that do not read bodies (2026-07-28, "Streamable HTTP").
+"""The HTTP headers of a request, for proxies that do not read bodies (2026-07-28, "Streamable HTTP").
 
-"Request Metadata": the method, and what the request is about. "Custom Headers": a tool marks properties of its input
-schema with ``x-mcp-header``; their values are then sent as ``Mcp-Param-<mark>``. A tool whose marks are invalid must
-not be offered, because it cannot be called in the way that it demands.
+"Request Metadata": the method, and the request's subject. "Custom Headers": a tool marks properties of its input
+schema with ``x-mcp-header``; their values are then sent as ``Mcp-Param-<mark>``. A tool with invalid marks must not be
+offered, because no client can call it as it demands.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import orjson
 from gaia.mcp.protocol.exchange import Exchange, paginate
 
 HEADER_MISMATCH = -32020
-"""The error of a server whose requests' headers do not agree with their bodies."""
+"""The error of a server that received headers which disagree with the body."""
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The parameter that says what a request is about."""
+"""The parameter that names a request's subject."""
 
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _SENTINEL = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
@@ -28,23 +28,23 @@ _SENTINEL = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 _MARK = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TYPES = ("string", "integer", "boolean")
-"""Not numbers: they are not written alike everywhere."""
+"""Not numbers: their text is not the same everywhere."""
 
 _DATA = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 
 _MAX_SHOWN = 100
 """Characters of a property's name in a message."""
 
 _MAX_TOOLS = 2_000
-"""Of one server, with marks: as many as it may offer."""
+"""Marked tools of one server: as many as a server may offer."""
 
 _MAX_MARKS = 64
-"""Of one tool. Servers take some 100 headers, and 8 KiB of them."""
+"""Marks of one tool. Servers accept some 100 headers, and 8 KiB of them."""
 
 Path = tuple[str, ...]
-"""The names of properties, from the outermost to the one that is marked."""
+"""The names of the properties from the outermost to the marked one."""
 
 
 class InvalidMark(ValueError):
@@ -52,18 +52,18 @@ class InvalidMark(ValueError):
 
 
 class RequestHeaders:
-    """The headers of requests to one server, as far as its lists of tools are known. For any thread."""
+    """The headers of requests to one server, as far as its tools are known. Thread-safe."""
 
     def __init__(self, on_excluded: Callable[[str, InvalidMark], None]) -> None:
-        """`on_excluded` is given the name of each listed tool that must not be offered, and the reason."""
+        """`on_excluded` receives the name of each listed tool that must not be offered, and the reason."""
         self._on_excluded = on_excluded
         self._marks: dict[str, dict[Path, str]] = {}
-        """By tool, for those that have any."""
+        """The marks of each tool that has any."""
         self._listing: dict[str, dict[Path, str]] = {}
-        """What has come of the listing that is under way. The two are replaced as a whole, and so is each value."""
+        """The marks found by the current listing. Both dicts, and each value in them, are replaced as a whole."""
 
     def of(self, method: str | None, params: Mapping[str, Any] | None) -> dict[str, str]:
-        """The headers of one message. A tool's argument that is missing or null has none."""
+        """The headers of one message. A missing or null argument of a tool has none."""
         if method is None:
             return {}
         headers = {"Mcp-Method": encode_value(method)}
@@ -78,7 +78,7 @@ class RequestHeaders:
         return headers
 
     def learn(self, method: str | None, params: Mapping[str, Any] | None, answer: bytes) -> bytes:
-        """Note what the answer to a request says of headers; returns it without the tools that must not be offered."""
+        """Learn the marks from an answer; returns it without the tools that must not be offered."""
         if method != "tools/list":
             return answer
         try:
@@ -97,17 +97,18 @@ class RequestHeaders:
         return orjson.dumps(message)
 
     def learn_tools(self, tools: list[Any], *, is_first: bool = True, is_last: bool = True) -> list[Any]:
-        """Note the marks of the tools on one page of a listing; returns those that may be offered.
+        """Learn the marks of the tools on one page of a listing; returns the tools that may be offered.
 
-        With the last page, tools that are not listed any more are forgotten. If two listings overlap, so may be some
-        that are: the server refuses their next call with `HEADER_MISMATCH`, for which the client lists again.
+        The last page makes it forget tools that are no longer listed. If two listings overlap, it may also forget
+        listed tools:
+        the server refuses their next call with `HEADER_MISMATCH`, and the client lists again.
         """
         if is_first:
             self._listing = {}
         listing, offered = self._listing, []
         for tool in tools:
             name = tool.get("name") if isinstance(tool, dict) else None
-            # What has no name is not a tool, which is not judged here.
+            # An item without a name is not judged here.
             if isinstance(name, str):
                 try:
                     found = marks(tool.get("inputSchema"))
@@ -126,7 +127,7 @@ class RequestHeaders:
         return offered
 
     def update(self, method: str | None) -> Exchange[None] | None:
-        """Learn anew after `HEADER_MISMATCH`, from a listing made for that; None if `method` does not depend on one."""
+        """An exchange that learns the marks again after `HEADER_MISMATCH`; None for methods other than a tool call."""
         return self._list_tools() if method == "tools/call" else None
 
     def _list_tools(self) -> Exchange[None]:
@@ -134,7 +135,7 @@ class RequestHeaders:
 
 
 def parameter_text(arguments: Any, path: Path) -> str | None:
-    """The argument at `path` as the text that a header stands for; None if it is missing, null, or has no such text."""
+    """The argument at `path` as text for a header; None if it is missing, null, or has no such text."""
     value = _value_at(arguments, path)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -146,7 +147,7 @@ def _text_of(value: Any) -> str:
 
 
 def encode_value(value: Any) -> str:
-    """`value` as a header carries it: as it is, or in Base64 between marks if it would not arrive like that."""
+    """`value` in a header: plain, or in Base64 between marks if the plain text would not arrive unchanged."""
     text = _text_of(value)
     if _PLAIN.fullmatch(text) and text == text.strip() and not _SENTINEL.fullmatch(text):
         return text
@@ -175,7 +176,7 @@ def marks(schema: Any) -> dict[Path, str]:
 
 
 def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
-    """Every schema in a schema, with the path of those that are reached through ``properties`` alone.
+    """Every schema within a schema. The path is given for those reached through ``properties`` alone.
 
     Without recursion: a schema may be nested more deeply than Python's stack allows.
     """
@@ -195,7 +196,7 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
 
 
 def _decoded(arguments: Any) -> Any:
-    """Arguments that a gateway passes on are JSON already."""
+    """Decode arguments that a gateway passes on as JSON."""
     return orjson.loads(orjson.dumps(arguments)) if isinstance(arguments, orjson.Fragment) else arguments
 
 

@@ -1,7 +1,7 @@
 """Requests that take several round trips (2026-07-28, "Multi Round-Trip Requests").
 
-In place of a result the server may say what it still needs. The client gathers that and sends the request again, with
-the answers and with the server's state, which is the server's alone: it is echoed, and never looked into.
+Instead of a result the server may ask for input. The client gathers it and sends the request again, with the answers
+and with the server's state, which the client echoes and never reads.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 from gaia.mcp.errors import Delivery, InvalidResponse, MCPError
 
 MAX_ROUNDS = 10
-"""How often one request is sent at most. No well-behaved server asks so often."""
+"""The limit of sends for one request. No well-behaved server asks so often."""
 
 _MAX_INPUTS = 16
-"""Of one round."""
+"""The limit of questions in one round."""
 
 _COMPLETE, _INPUT_REQUIRED = "complete", "input_required"
 _METHODS = frozenset(("tools/call", "prompts/get", "resources/read"))
@@ -25,23 +25,23 @@ _ABSENT = object()
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """One thing that the server needs, in the form of a request that it would have sent in the handshake era."""
+    """One question of the server, in the form of a request of the handshake era."""
 
     method: str
     params: dict[str, Any]
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """What a server needs before it can give a result."""
+    """The input that a server needs before it can give a result."""
 
     requests: dict[str, InputRequest] | None
-    """By the server's own keys; None if it only wants to be asked again."""
+    """By the server's own keys; None if the server only wants the request to be sent again."""
     state: Any
-    """Opaque. May be missing, which is not the same as null."""
+    """Opaque. It may be missing, which differs from null."""
 
     @classmethod
     def from_result(cls, result: Mapping[str, Any]) -> InputRequired:
-        """Raises `InvalidResponse` for what cannot be answered."""
+        """Read an ``input_required`` result. Raises `InvalidResponse` if it cannot be answered."""
         requests, state = result.get("inputRequests"), result.get("requestState", _ABSENT)
         if requests is None and state is _ABSENT:
             raise InvalidResponse("the server requires input, and does not say which")
@@ -62,20 +62,20 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 def delivery_of(params: Mapping[str, Any] | None, error: MCPError) -> Delivery:
-    """Whether the server may have acted on a request with these params, which may be those of a further round."""
-    # Only a server that has read the round before can have caused one of these members.
+    """Whether the server may have acted on a request with these params, which may belong to a later round."""
+    # These members exist only if the server has read an earlier round.
     if params is not None and ("requestState" in params or "inputResponses" in params):
         return "unknown"
     return error.delivery
 
 
 def needs_input(result: Mapping[str, Any]) -> bool:
-    """Whether this is no result yet; for servers of the stateless era only."""
+    """Whether a server of the stateless era asks for input instead of giving a result."""
     return result.get("resultType") == _INPUT_REQUIRED
 
 
 def check_result_type(method: str, result: Mapping[str, Any]) -> InvalidResponse | None:
-    """What is wrong with the type of a result of the stateless era; a missing one means "complete"."""
+    """The error for a wrong result type in the stateless era, or None; a missing type means "complete"."""
     kind = result.get("resultType", _COMPLETE)
     if kind == _COMPLETE or (kind == _INPUT_REQUIRED and method in _METHODS):
         return None

@@ -1,4 +1,4 @@
-"""`Caller` makes the calls of one client: each round of a request is one call. What it needs of a session's server."""
+"""`Caller` makes one call for each round of a client's requests. The protocols say what it needs of a session."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gaia.runtime.clock import Clock
 
 
 class CallEntry(CallRoute, Protocol):
-    """Where calls enter: a call queue."""
+    """The call queue to which calls are submitted."""
 
     @property
     def ready(self) -> Connection | None:
-        """The connection that calls go to, if it is one of this program."""
+        """The connection that calls go to; None if there is none in this process."""
 
 
 class Supervised(Protocol):
-    """What keeps one server alive: a supervisor of this program, or what stands for one elsewhere."""
+    """The object that keeps one server alive: a supervisor of this process, or its stand-in for one elsewhere."""
 
     @property
     def call_queue(self) -> CallEntry: ...
@@ -34,7 +34,7 @@ class Supervised(Protocol):
 
 
 class Condition(Protocol):
-    """What a session reads of a server's condition."""
+    """The facts about a server that a session reads."""
 
     @property
     def profile(self) -> ServerProfile | None: ...
@@ -52,9 +52,9 @@ class Condition(Protocol):
 
 
 class NewCall(Protocol):
-    """Makes a call of the next round of a request. It is not submitted yet: see `Call.perform` and `Call.start`.
+    """Makes the call for the next round of a request. `Call.perform` or `Call.start` submits it.
 
-    Raises ValueError for params that are no JSON. The hooks are those of `Call`.
+    Raises ValueError for params that are not JSON. `on_done` and `on_progress` are those of `Call`.
     """
 
     def __call__(
@@ -66,18 +66,18 @@ class NewCall(Protocol):
 
 
 class RequestSession(Protocol):
-    """What requests need of a session. Thread-safe."""
+    """The part of a session that requests use. Thread-safe."""
 
     @property
     def profile(self) -> ServerProfile | None: ...
 
     @property
     def timeout(self) -> float:
-        """Seconds, for requests without a timeout of their own; infinite if only the transport knows."""
+        """Seconds, for requests without a timeout of their own; infinite if only the transport knows one."""
 
     @property
     def waits_in_caller(self) -> bool:
-        """Whether a call that is submitted ends in the thread that submits it."""
+        """Whether a submitted call ends in the thread that submits it."""
 
     @property
     def new_call(self) -> NewCall: ...
@@ -92,7 +92,7 @@ class RequestSession(Protocol):
         """Raises NotConnected if the client was never connected, or was disconnected."""
 
     def subscriptions_changed(self) -> None:
-        """The client wants other changes or log messages of the server than before (`Subscriptions`)."""
+        """The client now wants other notifications or log messages of the server (`Subscriptions`)."""
 
 
 S = TypeVar("S", bound=Supervised)
@@ -104,10 +104,10 @@ class Caller(Generic[S]):
     def __init__(self, supervisor: S, clock: Clock, timeout: float) -> None:
         """`timeout` is in seconds, for requests without one of their own."""
         self.supervisor = supervisor
-        """Replaced by the session when it connects again; each call reads it once."""
+        """The session replaces it when it connects again; each call reads it once."""
         self.statistics = CallStatistics()
         self.timeout = timeout
-        """Replaced when the server gets another configuration."""
+        """The session replaces it when the server gets another configuration."""
         self._clock = clock
 
     def new_call(
@@ -116,10 +116,9 @@ class Caller(Generic[S]):
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
     ) -> Call:
-        """See `NewCall`."""
         supervisor, timeout = self.supervisor, exchange.options.timeout
         call_queue = supervisor.call_queue
-        # The connection that the call is submitted to adds what is not known yet.
+        # The connection that takes the call adds the metadata if no connection is ready now.
         connection = call_queue.ready
         call = Call(
             supervisor.next_id(),
@@ -142,6 +141,5 @@ class Caller(Generic[S]):
         return call
 
     def record(self, call: Call) -> None:
-        """Count a call that has ended."""
         failed = call.error is not None or is_tool_error(call.result) or call.facts.is_error is True
         self.statistics.record(self._clock.monotonic() - call.now, failed=failed)

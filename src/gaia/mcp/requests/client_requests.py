@@ -1,4 +1,4 @@
-"""`ClientRequests` makes the requests of one client: in the caller's thread, which waits, or for a future."""
+"""`ClientRequests` makes the requests of one client: the caller's thread waits for the result, or gets a future."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
 _MAX_UPDATES = 10_000
-"""Reports of progress that wait for the caller's thread; what a server reports beyond that is dropped."""
+"""Progress reports that may wait for the caller's thread. Reports beyond that are dropped."""
 
 _MAX_UPDATE_BYTES = 8 * 1024 * 1024
-"""The size of these reports, together."""
+"""The size of these reports together."""
 
 
 class ClientRequests:
@@ -48,24 +48,24 @@ class ClientRequests:
         clock: Clock,
         steps: DaemonPool,
     ) -> None:
-        """`steps` runs what is to be done between the rounds of submitted requests."""
+        """`steps` runs the work between two rounds of submitted requests."""
         self.session = session
         self.server_requests = server_requests
         self.cache = cache
         self.steps = steps
         self.clock = clock
         self.deadlines = deadlines_of(clock)
-        """Of calls that no thread waits for."""
+        """For calls that no thread waits for."""
         self._observer = observer
 
     # The driver of a thread that waits.
 
     def request(self, exchange: RequestExchange) -> Outcome:
-        """Make a request and wait for its result object; ends its observation. Raises `MCPError`.
+        """Make a request, wait for its result object and end its observation. Raises `MCPError`.
 
-        `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns.
+        `on_progress` runs in this thread while it waits, so all progress has been reported when this method returns.
 
-        Inside of a `gaia.runtime.cancellation.CancelScope` the request is cancelled with the scope.
+        Inside a `gaia.runtime.cancellation.CancelScope` the request is cancelled with the scope.
         """
         failure: BaseException | None = None
         try:
@@ -76,7 +76,7 @@ class ClientRequests:
                     if scope is not None and scope.cancelled:
                         step = exchange.fail(CallCancelled(SCOPE_CANCELLED))
                         continue
-                    # No closures here: every call passes, and would pay for them.
+                    # No closures here: every call takes this path and would pay for them.
                     reporting = None
                     if exchange.options.on_progress is None:
                         call = self.session.new_call(exchange)
@@ -107,13 +107,13 @@ class ClientRequests:
     def _call_with_progress(
         self, exchange: RequestExchange, on_progress: OnProgress
     ) -> tuple[Call, Callable[[], object]]:
-        """A call, and what reports its progress in the caller's thread."""
+        """Return a call, and a function that reports its progress in the caller's thread."""
         updates = _Updates()
         call = self.session.new_call(exchange, lambda _: updates.end(), updates.put)
         return call, functools.partial(_report_until_done, updates, call, self.clock, on_progress)
 
     def _ask(self, exchange: RequestExchange) -> Step:
-        """Have the application answer what the server requires."""
+        """Ask the application for the inputs that the server requires, and wait for them."""
         required = exchange.required
         assert required is not None, "that is why it is asked"
         inputs = InputRequests(self.server_requests, required.requests or {})
@@ -133,9 +133,9 @@ class ClientRequests:
     # The driver of a future.
 
     def submit(self, exchange: RequestExchange, lane: Callbacks) -> CallFuture:
-        """Make a request without waiting; see `MCPClient.submit_tool`. Raises ValueError, and NotConnected.
+        """Make a request without waiting; see `MCPClient.submit_tool`. Raises ValueError and NotConnected.
 
-        Progress, the end of the request's observation and then the future's callbacks run on `lane`.
+        Progress, the end of the observation and then the future's callbacks run on `lane`.
         """
         submitted = FutureRequest(self, exchange, lane)
         try:
@@ -155,50 +155,50 @@ class ClientRequests:
         return RequestExchange(step.method, params, CallOptions(step.timeout), observation=observation)
 
     def run(self, exchange: Exchange[T]) -> T:
-        """Make the requests of an exchange in turn, in this thread. Raises `MCPError`."""
+        """Make the requests of an exchange one after the other, in this thread. Raises `MCPError`."""
         return drive(exchange, lambda step: self.request(self.new_request(step)))
 
     def list_all(self, method: str, key: str) -> Exchange[list[Any]]:
-        """The items of all pages of a listing; `key` is what a page calls them."""
+        """The items of all pages of a listing; `key` is the member of a page that has the items."""
         try:
             return (yield from paginate(method, key))
         except JsonRpcError as error:
-            # A cursor of a page that was kept may mean nothing any more ("Caching").
+            # A cursor in a cached page may no longer be valid ("Caching").
             if error.code != INVALID_PARAMS or not self.cache.forget(method):
                 raise
             return (yield from paginate(method, key))
 
-    # What exchanges ask.
+    # For `RequestExchange`, see `Peer`.
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server speaks the stateless era, as far as it is known."""
+        """Whether the server speaks the stateless era; False if that is not known yet."""
         profile = self.session.profile
         return profile is not None and profile.era.is_stateless
 
     def note_urls(self, error: UrlElicitationRequired) -> None:
-        """A person is sent to the URLs of the error; the server may report that the person is done there."""
+        """The error sends a person to URLs: the server may later report that the person has finished there."""
         for elicitation in error.elicitations:
             self.server_requests.note_url(elicitation.get("elicitationId"))
 
 
 def _cancel_with(scope: CancelScope, under_way: Call | InputRequests) -> Callable[[], None]:
-    """Have it cancelled with the scope. Returns a function that ends this."""
+    """Cancel `under_way` with the scope. Returns a function that removes this again."""
     return scope.on_cancel(lambda: under_way.cancel(CallCancelled(SCOPE_CANCELLED)))
 
 
 class _Updates:
-    """Reports of progress, on their way from the threads that read to the caller's thread."""
+    """Progress reports on their way from the reading threads to the caller's thread."""
 
     def __init__(self) -> None:
         self._queue: TimedQueue[tuple[int, Mapping[str, Any]] | None] = TimedQueue()
-        """Each with its size; None is the end."""
+        """Each report with its size; None marks the end."""
         self._putting = reentrant_lock()
-        """Owns `_put`: several threads may read what a server reports."""
+        """Owns `_put`, because several threads may read the server's messages."""
         self._put = 0
-        """Bytes in all."""
+        """Bytes put so far."""
         self._taken = 0
-        """Bytes in all; only the caller's thread changes it."""
+        """Bytes taken so far; only the caller's thread changes it."""
 
     def put(self, params: Mapping[str, Any]) -> None:
         size = value_size(params)
@@ -211,7 +211,7 @@ class _Updates:
         self._queue.put(None)
 
     def take(self, clock: Clock, deadline: float) -> Mapping[str, Any] | None:
-        """The next one; None at the end. Raises `queue.Empty` if there is none by `deadline`."""
+        """The next report; None at the end. Raises `queue.Empty` if there is none by `deadline`."""
         update: tuple[int, Mapping[str, Any]] | None = clock.get(self._queue, deadline)
         if update is None:
             return None

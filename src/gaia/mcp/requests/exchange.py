@@ -1,10 +1,10 @@
-"""`RequestExchange`: one request of a client over all its rounds, without I/O. Drivers do what it says next.
+"""`RequestExchange`: one request of a client over all its rounds, without I/O. It tells its driver what to do next.
 
 A server of the stateless era may answer with questions instead of a result (2026-07-28, "Multi Round-Trip Requests").
-The client answers them and sends the request again. The deadline of a request is that of each round: how long people
-think between two rounds does not count, they have their own time (`ServerRequests`).
+The client answers them and sends the request again. Each round has the whole timeout of the request. The time that
+people need for answers between two rounds does not count; it has a limit of its own (`ServerRequests`).
 
-The drivers are `ClientRequests.request` for a thread that blocks, and `SubmittedRequest` for everything else.
+The drivers are `ClientRequests.request` for a thread that blocks, and `SubmittedRequest` for all others.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ OnProgress = Callable[[float, float | None, str | None], object]
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """How a caller wants a call to be made. Durations in seconds; None leaves it to the client.
+    """How to make a call. Durations are in seconds; None leaves the choice to the client.
 
-    Raises ValueError for a duration that is none (`require_seconds`).
+    Raises ValueError for an invalid duration (`require_seconds`).
     """
 
     timeout: float | None = None
-    """For waiting, writing and the answer together; None is the session's own."""
+    """For waiting, writing and the answer together; None means the session's timeout."""
     on_progress: OnProgress | None = None
     reset_timeout_on_progress: bool | None = None
-    """Whether each progress gives the call its whole timeout again, up to `max_timeout`."""
+    """Whether each progress report gives the call its whole timeout again, up to `max_timeout`."""
     max_timeout: float | None = None
 
     def __post_init__(self) -> None:
@@ -52,54 +52,54 @@ class CallOptions(msgspec.Struct, frozen=True):
 
 
 class ResultCheck(Protocol):
-    """Whether a result is what the server has promised."""
+    """Checks whether a result is what the server has promised."""
 
     @property
     def fails_call(self) -> bool:
-        """Whether the call fails if the result is not. Otherwise that is only logged."""
+        """Whether a wrong result fails the call. If not, it is only logged."""
 
     def problem(self, result: Mapping[str, Any], /) -> MCPError | None:
-        """What the call fails with. May take seconds."""
+        """The error for a wrong result; None if the result is right. May take seconds."""
 
     def submit(self, task: Callable[[], object], /) -> None:
-        """Run a task, such as `problem`, where nothing else of the client waits for it. Raises `PoolExhausted`."""
+        """Run a task, such as `problem`, where no other work of the client waits for it. Raises `PoolExhausted`."""
 
     def note(self, result: Mapping[str, Any], /) -> None:
-        """Have the log told soon what is wrong with the result. Never blocks."""
+        """Check the result later, and log what is wrong with it. Never blocks."""
 
     def note_bytes(self, result: bytes, /) -> None:
-        """The same for a result that is still JSON."""
+        """Like `note`, for a result that is still JSON."""
 
 
 class Peer(Protocol):
-    """What an exchange needs to know of its client and the server."""
+    """The facts about the client and the server that an exchange needs."""
 
     @property
     def cache(self) -> ResponseCache: ...
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server speaks the stateless era, as far as it is known."""
+        """Whether the server speaks the stateless era; False if that is not known yet."""
 
     def note_urls(self, error: UrlElicitationRequired, /) -> None:
-        """The error sends a person to URLs; the server may report that the person is done there."""
+        """The error sends a person to URLs: the server may later report that the person has finished there."""
 
 
 class Step(enum.Enum):
-    """What a driver does next."""
+    """The driver's next step."""
 
     SEND = "send"
-    """Make a `Call` of `params`, and tell `answered` when it has ended."""
+    """Make a `Call` with `params`, and call `answered` when it has ended."""
     ASK = "ask"
-    """Have the questions in `required` answered, and tell `input_arrived`."""
+    """Have the questions in `required` answered, and call `input_arrived`."""
     CHECK = "check"
-    """Call `checked`, which may take seconds, where that delays nobody."""
+    """Call `checked` on a thread where it may take seconds."""
     DONE = "done"
-    """Report `error`, or the result in `result` or `raw`, and call `end`."""
+    """Report `error`, or the result in `result` or `raw`; then call `end`."""
 
 
 SEND, ASK, CHECK, DONE = Step.SEND, Step.ASK, Step.CHECK, Step.DONE
-"""Every request needs them, and the members of an enumeration take longer to find."""
+"""Every request reads them; a module name is faster to find than the member of an enumeration."""
 
 
 class RequestExchange(msgspec.Struct, eq=False):
@@ -108,41 +108,40 @@ class RequestExchange(msgspec.Struct, eq=False):
     The methods return what to do next. They raise nothing but what a signal handler raises.
     """
 
-    # A struct, because every call makes one: it is filled in half the time that a class of Python takes.
+    # A struct, because every call makes one: creating it takes half the time of a Python class.
 
     method: str
     params: dict[str, Any] | None = None
-    """Of the next round."""
+    """For the next round."""
     options: CallOptions = CallOptions()
     tool: str | None = None
     """The server's own name of the tool, if this is a tool call."""
     repeatable: bool = False
-    """Whether writing it twice does no harm."""
+    """Whether it is harmless if the server gets the request twice."""
     max_timeout: float | None = None
-    """Seconds up to which progress extends a round, after the options and the client's settings; None: it does not."""
+    """Seconds. Progress extends a round up to this (from the options or the client's settings); None: not at all."""
     observation: Observation | None = None
-    """Told what becomes of the request; None if the process records nothing, and after `end`."""
+    """Records the request; None if the process records nothing, and after `end`."""
     check: ResultCheck | None = None
-    """The check of its result, if there is something to check."""
+    """The check of the result; None if there is nothing to check."""
     owner: RequestOwner | None = None
-    """The client of a gateway that made the request. The result stays the bytes that the server sent, in `raw`."""
+    """The client of a gateway that made the request. Its result stays undecoded, in `raw`, as the server sent it."""
 
-    # Below is what becomes of it; no argument.
+    # The state of the request. Not for callers to set.
 
     required: InputRequired | None = None
-    """What the server requires before the next round."""
+    """The inputs that the server requires before the next round."""
     result: Outcome | None = None
     raw: bytes = b""
     facts: ResultFacts = NO_FACTS
-    """What the result in `raw` says of itself."""
+    """Facts read from the result in `raw`."""
     error: MCPError | None = None
     is_over: bool = False
     _rounds: int = 0
-    """How often the server has required input."""
     _first_params: dict[str, Any] | None = None
-    """Those of the first round, once there is another one."""
+    """The params of the first round; set when a second round is necessary."""
     _keep: Callable[[Outcome], None] | None = None
-    """Puts the result into the cache."""
+    """Puts the result into the cache; None if the result must not be kept."""
 
     __repr__ = object.__repr__
 
@@ -156,7 +155,6 @@ class RequestExchange(msgspec.Struct, eq=False):
         return SEND
 
     def answered(self, peer: Peer, call: Call) -> Step:
-        """The call of this round has ended."""
         if call.error is not None:
             return self.fail(call.error, peer)
         check = self.check
@@ -181,7 +179,7 @@ class RequestExchange(msgspec.Struct, eq=False):
 
     def _require_input(self, result: Outcome | bytes) -> Step:
         self._rounds += 1
-        # A result that answers of the application went into must not be used again.
+        # A result that depends on the application's answers must not be cached.
         self._keep = None
         if self._rounds == 1:
             self._first_params = self.params
@@ -197,13 +195,13 @@ class RequestExchange(msgspec.Struct, eq=False):
         return ASK
 
     def input_arrived(self, answers: Mapping[str, Any]) -> Step:
-        """All that the server required is there."""
+        """The application has answered everything that the server required."""
         assert self.required is not None, "it was asked for"
         self.params = self.required.params(self._first_params, answers)
         return SEND
 
     def checked(self) -> Step:
-        """Compare the result with what the tool has promised, or put it into the cache."""
+        """Put the result into the cache, or compare it with the tool's output schema."""
         if self._keep is not None:
             self._keep(self.result or {})
         elif self.check is not None:
@@ -216,11 +214,11 @@ class RequestExchange(msgspec.Struct, eq=False):
         return self._done()
 
     def fail(self, error: MCPError, peer: Peer | None = None) -> Step:
-        """The request fails: with the error of a round, or of what is between two."""
+        """End the request with `error`, which comes from a round or from between two rounds."""
         if peer is not None and isinstance(error, UrlElicitationRequired):
             peer.note_urls(error)
         if self._rounds and isinstance(error, NotConnected):
-            # The request has begun, so it is no misuse of the client.
+            # The request has begun, so the caller did not misuse the client.
             cause, error = error, CallCancelled(f"{self.method} was under way: {error.message}")
             error.__cause__ = cause
         error.delivery = "unknown" if self._rounds else delivery_of(self.params, error)
@@ -233,7 +231,7 @@ class RequestExchange(msgspec.Struct, eq=False):
         return DONE
 
     def end(self, failure: BaseException | None = None) -> None:
-        """End the observation, once. `failure` is an exception that is no outcome of the request, such as Ctrl-C."""
+        """End the observation, once. `failure` is an exception that is not the request's outcome, such as Ctrl-C."""
         observation, self.observation = self.observation, None
         if observation is None:
             return
@@ -241,7 +239,7 @@ class RequestExchange(msgspec.Struct, eq=False):
         if self.owner is not None:
             result = {"isError": self.facts.is_error}
             if self.error is None and observation.records:
-                # What cannot be decoded, such as a number that no double is as large as, is the client's affair.
+                # The client has to deal with a result that cannot be decoded, such as a number too large for a double.
                 with contextlib.suppress(ValueError):
                     result = orjson.loads(self.raw)
         observation.ended(failure or self.error, result)

@@ -1,4 +1,4 @@
-"""The inputs that a server requires for one round trip of a request, asked for at the same time."""
+"""The application's answers to the inputs that a server requires for one round; all are asked for at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gaia.runtime.locks import reentrant_lock
 
 
 class InputRequests:
-    """Ends exactly once: with all answers, or with the error of the request they are for. Thread-safe."""
+    """Ends exactly once: with all answers, or with the error that the client's request fails with. Thread-safe."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class InputRequests:
         requests: Mapping[str, InputRequest],
         on_done: Callable[[InputRequests], object] = lambda _: None,
     ) -> None:
-        """Nothing is asked yet. `on_done` runs on the thread that ends it, and must be quick."""
+        """Asks nothing yet. `on_done` runs on the thread that ends this object, and must be quick."""
         self.deadline = server_requests.deadline()
-        """A reading of the clock; enforced by `wait`, or by a watcher that calls `expire`."""
+        """A reading of the clock. `wait` enforces it, or a timer that calls `expire`."""
         self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
@@ -36,15 +36,15 @@ class InputRequests:
         self._requests = requests
         self._on_done = on_done
         self._lock = reentrant_lock()
-        """Owns `_open` and the writing of `answers`."""
+        """Owns `_open`, and is held to write `answers`."""
         self._open: list[ServerRequest] = []
         self._outcome: dict[None, tuple[Any, ...]] = {}
-        """What it has ended with, see `end_once`."""
+        """The arguments of `_conclude`, see `end_once`."""
         self._done = threading.Lock()
         self._done.acquire()
 
     def start(self) -> None:
-        """Ask the application for all inputs; for none if the server requires one that was not offered to it."""
+        """Ask the application for all inputs; ask nothing and fail if the server requires one that was not offered."""
         for key, request in self._requests.items():
             if not self._server_requests.features.offers(request.method):
                 text = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}, which it was not offered"
@@ -61,7 +61,7 @@ class InputRequests:
         if not self._requests:
             self._finish(None)
         if self.ended:
-            # It may have ended before the last of them were in `_open`.
+            # Another thread may have ended it before all requests were in `_open`.
             self._withdraw()
 
     @property
@@ -69,17 +69,16 @@ class InputRequests:
         return bool(self._outcome)
 
     def wait(self, clock: Clock) -> None:
-        """Return when it has ended, by its deadline at the latest."""
+        """Block until it has ended, at most until its deadline."""
         if not clock.acquire(self._done, self.deadline):
             self.expire()
             self._done.acquire()
 
     def expire(self) -> None:
-        """The deadline has passed."""
         self._finish(InputMissing("the server's requests for input were not answered in time"))
 
     def cancel(self, error: CallCancelled) -> bool:
-        """The request is not wanted any more. False if all answers were there just before."""
+        """End it because nobody wants the request any more. False if it ended just before."""
         return self._finish(error)
 
     def _answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:

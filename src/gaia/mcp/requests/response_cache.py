@@ -1,7 +1,7 @@
 """Answers that a server of the stateless era allows to be used again (2026-07-28, "Caching").
 
-One cache belongs to one client, and so to one authorization: answers of the scope "private" need nothing more. Answers
-are kept as JSON: that is exactly as long as what is counted, and faster to copy than objects.
+One cache belongs to one client, and so to one authorization: answers of the scope "private" need no further check. The
+cache stores answers as JSON: their length is the size that counts, and JSON is faster to copy than objects.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ CACHEABLE = frozenset(
 )
 _MAX_ANSWERS = 256
 _MAX_BYTES = 16 * 1024 * 1024
-"""Of all answers; one that is longer by itself is not kept."""
+"""All answers together. An answer that is longer by itself is not kept."""
 
 Json = dict[str, Any]
 Key = tuple[str, bytes]
 
 
 class ResponseCache:
-    """Thread-safe. Pages of a list are answers of their own, each with its own time."""
+    """Thread-safe. Each page of a list is an entry of its own, with its own lifetime."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = reentrant_lock()
-        """Owns everything below. Reentrant, because a signal handler may disconnect meanwhile."""
+        """Owns everything below. Reentrant, because a signal handler may disconnect the client meanwhile."""
         self._answers: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
-        """Until when each is fresh, a reading of the clock; the most recently used last."""
+        """For each request: until when the answer is fresh (a reading of the clock). The most recently used is last."""
         self._size = 0
-        """Bytes of them, with what was asked."""
+        """Bytes of all answers and of the requests that they answer."""
         self._epoch = 0
-        """How often something was forgotten: what was asked before that is not kept when it is answered."""
+        """How often answers were forgotten. The answer to a request that was made before that is not kept."""
 
     def get(self, method: str, params: Json | None) -> Json | None:
         """A fresh answer to this request; None if there is none."""
@@ -55,7 +55,7 @@ class ResponseCache:
         return answer
 
     def keeper(self, method: str, params: Json | None) -> Callable[[Json], None]:
-        """To be called before the request is made: what to do with its answer."""
+        """Call this before the request is made; give the answer to the function that it returns."""
         key, epoch = _key(method, params), self._epoch
 
         def keep(answer: Json) -> None:
@@ -87,11 +87,11 @@ class ResponseCache:
             self._size -= len(encoded) + len(key[1])
 
     def forget(self, *methods: str) -> bool:
-        """Forget the answers to these methods, or to all. Whether there were any."""
+        """Forget the answers to these methods, or all answers. True if there were any."""
         return self._forget(lambda key: not methods or key[0] in methods)
 
     def happened(self, event: Event) -> None:
-        """Forget what is not true any more."""
+        """Forget the answers that the event makes out of date."""
         match event:
             case StateChanged():
                 self.forget()
@@ -100,7 +100,7 @@ class ResponseCache:
             case ResourcesChanged():
                 self.forget("resources/list", "resources/templates/list")
             case ResourceUpdated(uri=uri):
-                # It may be a part of what was subscribed, or have parts.
+                # The URI may be a part of the resource that was read, or contain it.
                 self._forget(lambda key: key[0] == "resources/read" and _related(orjson.loads(key[1]).get("uri"), uri))
 
     def _forget(self, is_meant: Callable[[Key], bool]) -> bool:
@@ -113,7 +113,7 @@ class ResponseCache:
 
 
 def _key(method: str, params: Json | None) -> Key | None:
-    """None for what must not be kept. The metadata of a request does not change its answer."""
+    """The key of a request, without its metadata; None if its answer must not be kept."""
     if method not in CACHEABLE:
         return None
     affecting = {name: value for name, value in (params or {}).items() if name != "_meta"}

@@ -1,4 +1,4 @@
-"""`SubmittedRequest` drives a request for which no thread waits; `CallFuture` is what `submit_tool` returns."""
+"""`SubmittedRequest` drives a request without a waiting thread; `CallFuture` is the result of `submit_tool`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = get_logger(__name__)
 
 
 class RequestClient(Peer, Protocol):
-    """What drivers use of a client; see `ClientRequests`."""
+    """The part of a client that the drivers use; see `ClientRequests`."""
 
     session: RequestSession
     server_requests: ServerRequests
@@ -41,10 +41,10 @@ class RequestClient(Peer, Protocol):
 
 
 class SubmittedRequest:
-    """Takes each step of a request when the one before is over, and never waits.
+    """Takes the next step of a request when the step before has ended, and never waits.
 
-    A round ends on the thread of a reader, of deadlines, or of whoever cancels it. Steps that may take long run on the
-    client's threads for steps. A subclass decides what happens at the end: see `ended`.
+    A round ends on the thread of a reader, of the deadlines, or of the caller that cancels it. Steps that may take long
+    run on the client's threads for steps. A subclass decides what happens at the end: see `ended`.
     """
 
     __slots__ = ("_cancellation", "exchange", "loop", "requests", "under_way")
@@ -53,15 +53,15 @@ class SubmittedRequest:
         self.requests = requests
         self.exchange = exchange
         self.loop: LoopWork | None = None
-        """The event loop whose task waits for the end; None: a thread does, or may."""
+        """The event loop whose task waits for the end; None if a thread waits or may wait."""
         self.under_way: Call | InputRequests | None = None
-        """The round, or what it waits for before the next one."""
+        """The current round, or the questions that must be answered before the next round."""
         self._cancellation: CallCancelled | None = None
-        """`cancel_request` sets it and then reads `under_way`. `_begin` sets that and then reads this. One of the two
-        threads sees the other."""
+        """`cancel_request` sets this and then reads `under_way`; `_begin` sets `under_way` and then reads this. So at
+        least one of the two threads sees what the other has set."""
 
     def start(self) -> None:
-        """Begin the first round. Raises ValueError for params that are no JSON."""
+        """Begin the first round. Raises ValueError for params that are not JSON."""
         try:
             step = self.exchange.begin(self.requests)
             if step is SEND:
@@ -73,7 +73,7 @@ class SubmittedRequest:
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """Nothing waits for the request, because `error` is raised: its params are no JSON, say, or Ctrl-C came."""
+        """Cancel and end the request, because the caller gets `error` instead of it: invalid params, or Ctrl-C."""
         self.cancel_request(CallCancelled("the caller was interrupted"))
         if not self.exchange.is_over:
             self.exchange.end(error)
@@ -81,7 +81,7 @@ class SubmittedRequest:
     def cancel_request(self, error: CallCancelled) -> bool:
         """End the request with `error`, and tell the server. For any thread.
 
-        False if the round has just ended. The request is cancelled then when its next round begins, if there is one.
+        False if the round ended just before. If the request has a next round, it is cancelled when that begins.
         """
         self._cancellation = error
         under_way = self.under_way
@@ -97,34 +97,34 @@ class SubmittedRequest:
     # For subclasses.
 
     def ended(self) -> None:
-        """The exchange is over: tell the owner, and have `RequestExchange.end` called. For any thread, and quick.
+        """The exchange is over: tell the owner, who calls `RequestExchange.end`. For any thread; must be quick.
 
-        Called again after an exception of a signal handler.
+        Called again if a signal handler has raised an exception.
         """
         raise NotImplementedError
 
     @property
     def wants_progress(self) -> bool:
-        """Whether `progressed` leads anywhere."""
+        """Whether `progressed` does anything."""
         return self.exchange.options.on_progress is not None
 
     def progressed(self, params: Mapping[str, Any]) -> None:
-        """The server reports progress. For any thread, and quick."""
+        """The server reports progress. For any thread; must be quick."""
 
     def answered(self, call: Call) -> None:
-        """A round has ended, on whatever thread: leads to `next_step`. Called again after an exception."""
+        """A round has ended: call `next_step` now or later. For any thread. Called again after an exception."""
         self.next_step(call)
 
     def ask(self) -> None:
-        """The server requires ``exchange.required``: leads to `input_arrived`, or to `fail`."""
+        """The server requires ``exchange.required``: have it answered, then call `input_arrived` or `fail`."""
         self._later(self._ask_application)
 
     # The steps.
 
     def next_step(self, call: Call) -> None:
-        """Take the step that comes after a round; nothing if that was done."""
+        """Take the step that follows a round. Does nothing if that step was taken before."""
         try:
-            # Neither of the two keeps the other.
+            # Breaks the reference cycle between the call and this object.
             call.on_done = None
             if self.under_way is not call:
                 return
@@ -144,11 +144,9 @@ class SubmittedRequest:
             raise
 
     def input_arrived(self, answers: Mapping[str, Any]) -> None:
-        """Begin the next round."""
         self._do(self.exchange.input_arrived(answers))
 
     def fail(self, error: MCPError) -> None:
-        """End the request between two rounds."""
         self._do(self.exchange.fail(error))
 
     def _do(self, step: Step) -> None:
@@ -190,7 +188,7 @@ class SubmittedRequest:
         self._later(lambda: self.input_arrived(inputs.answers) if error is None else self.fail(error))
 
     def _later(self, task: Callable[[], None], submit: Callable[[Callable[[], None]], object] | None = None) -> None:
-        """Run a step soon: where `submit` runs it, or on a thread for steps."""
+        """Run `task` soon: with `submit`, or on a thread for steps."""
 
         def guarded() -> None:
             try:
@@ -204,12 +202,12 @@ class SubmittedRequest:
         try:
             (submit or self.requests.steps.submit)(guarded)
         except PoolExhausted:
-            # No thread can be started. This one, which ended the step before, is late then; the request is not lost.
+            # No thread can be started. So the current thread runs the step: it is delayed, but the request is not lost.
             guarded()
 
 
 class FutureRequest(SubmittedRequest):
-    """A request whose outcome a `CallFuture` gets. The end of its observation, and progress, run on its lane."""
+    """A request that completes a `CallFuture`. Its progress and the end of its observation run on the future's lane."""
 
     __slots__ = ("future",)
 
@@ -222,7 +220,7 @@ class FutureRequest(SubmittedRequest):
         try:
             if exchange.observation is not None:
                 exchange.observation.stop()
-                # Before the future's callbacks.
+                # On the lane before the callbacks of the future.
                 future.lane.post(exchange.end)
         finally:
             future._complete(exchange.error, exchange.result or {})
@@ -234,17 +232,16 @@ class FutureRequest(SubmittedRequest):
 
 
 def report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
-    """Tell the application of progress."""
     try:
         on_progress(*progress_of(params))
-    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call must not fail of it
+    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call must not fail because of it
         logger.error("progress_callback_failed", error=exception_text(error))
 
 
 class CallFuture(Future[ToolResult]):
-    """The future of a submitted tool call. `cancel` works until the result is there, and tells the server.
+    """The future of a submitted tool call. `cancel` works until the result has arrived, and tells the server.
 
-    A thread of a connection or a supervisor completes it, and runs none of its callbacks: they run on a lane.
+    A thread of a connection or of the supervisor completes the future. The future's callbacks run on a lane instead.
     """
 
     def __init__(self, lane: Callbacks, cancel_request: Callable[[CallCancelled], bool]) -> None:
@@ -254,7 +251,7 @@ class CallFuture(Future[ToolResult]):
         self._cancellation = CallCancelled("cancelled by its owner")
 
     def add_done_callback(self, fn: Callable[[Future[ToolResult]], object]) -> None:
-        """Have a callback thread call `fn` with this future when it is done; this thread does, if that is so now."""
+        """Have a callback thread call `fn` with this future when it is done; if it is done now, call `fn` here."""
         adder, adding = threading.get_ident(), True
 
         def call(future: Future[ToolResult]) -> None:
@@ -267,14 +264,14 @@ class CallFuture(Future[ToolResult]):
         adding = False
 
     def cancel(self) -> bool:
-        """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
+        """False if the call ended just before. If the request has a next round, that is cancelled when it begins."""
         cancel_request = self._cancel_request
         if cancel_request is not None and cancel_request(self._cancellation):
             self._set_cancelled()
         return self.cancelled()
 
     def _set_cancelled(self) -> None:
-        """For any thread, and more than once: two may find that the request was cancelled."""
+        """For any thread. Two threads may call this: both may find that the request was cancelled."""
         super().cancel()
         with self._condition:
             if self._state == CANCELLED:
@@ -282,16 +279,16 @@ class CallFuture(Future[ToolResult]):
 
     @property
     def delivery_of_cancelled(self) -> Delivery:
-        """Whether the server may have acted on a request that was cancelled."""
+        """Whether the server may have acted on the cancelled request."""
         return self._cancellation.delivery
 
     def _complete(self, error: MCPError | None, result: Outcome) -> None:
-        """The request has ended. For any thread: it releases those that wait, and runs no user code.
+        """The request has ended: release the threads that wait. For any thread; runs no user code.
 
         May be called again after an exception.
         """
         if error is self._cancellation:
-            # A call that was cancelled otherwise has failed.
+            # A call that was cancelled by anything but `cancel` counts as failed.
             self._set_cancelled()
         elif not self.done():
             if not self.running():
@@ -300,5 +297,5 @@ class CallFuture(Future[ToolResult]):
                 self.set_exception(error)
             else:
                 self.set_result(ToolResult.from_server(result))
-        # It keeps the call, with its arguments.
+        # The function keeps the call and its arguments in memory.
         self._cancel_request = None

@@ -1,4 +1,4 @@
-"""What a connection needs of a transport, and what the transport's threads call."""
+"""The interface between connections and transports: what a connection sends, and what a transport's threads report."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ if TYPE_CHECKING:
 
 
 class Errand(Protocol):
-    """The exchange with the server for one request, left to the thread of the caller that waits for the answer."""
+    """The I/O of one request, left to the thread of the caller that waits for the answer."""
 
     def run(self) -> None:
-        """Send the request and receive what answers it, at most until the request's deadline. On the caller's thread.
+        """Send the request and receive its answer, at most until the request's deadline. On the caller's thread.
 
-        No code of the application runs meanwhile. Raises only what a signal handler raises.
+        No code of the application runs meanwhile. Raises nothing itself; a signal handler may raise in this thread.
         """
 
     def ended(self) -> None:
         """The request has ended: `run` must return soon. For any thread."""
 
     def abandon(self) -> None:
-        """It does not go on: an exception came before, in or after `run`. On the caller's thread, and harmless."""
+        """An exception came before, in or after `run`: give up. On the caller's thread. May be called at any time."""
 
 
 class Outgoing(Protocol):
-    """Something to be written. The writer asks `begin_write` right before its first byte."""
+    """A message to write. The writer calls `begin_write` right before its first byte."""
 
     @property
     def frame(self) -> bytes: ...
 
     @property
     def id(self) -> int | None:
-        """Of a request; None for what is not answered."""
+        """The id of a request; None for messages that are not answered."""
 
     @property
     def method(self) -> str | None:
-        """Of a request or a notification; None for an answer."""
+        """The method of a request or a notification; None for a response."""
 
     @property
     def params(self) -> Mapping[str, Any] | None: ...
 
     @property
     def bound(self) -> bool:
-        """Whether it is the supervisor's own, and not a request of the application."""
+        """Whether it belongs to the supervisor and not to a request of the application."""
 
     @property
     def loop(self) -> LoopWork | None:
-        """The event loop whose task waits for the answer; None: a thread does."""
+        """The event loop whose task waits for the answer; None: a thread waits."""
 
     @property
     def ended(self) -> bool:
-        """Whether no answer is needed any more: the request was answered or given up."""
+        """Whether nobody needs the answer any more: the request was answered or given up."""
 
     @property
     def deadline(self) -> float:
-        """A reading of the clock, after which no answer is needed any more. It may move later."""
+        """A reading of the clock. Nobody needs the answer after it. Progress may move it to later."""
 
     def leave(self, errand: Errand) -> bool:
-        """Have the calling thread run `errand` right after `Channel.send`; False if it does not wait for the answer."""
+        """Have the calling thread run `errand` right after `Channel.send`. False if it does not wait for the answer."""
 
     def begin_write(self) -> bool: ...
 
@@ -74,7 +74,7 @@ class Outgoing(Protocol):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Bytes that are never taken back: notifications, and answers to the server's requests."""
+    """Bytes that are never taken back: notifications, and responses to the server's requests."""
 
     frame: bytes
     method: str | None = None
@@ -96,20 +96,19 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a server ended. `exit_code` and `signal` are None where they do not apply or could not be learnt."""
+    """How a server ended. `exit_code` and `signal` are None if they do not apply or are unknown."""
 
     exit_code: int | None = None
     signal: str | None = None
     stderr_tail: str = ""
     used_up: tuple[str, ...] = ()
-    """Keys of its sandbox whose limits its process had reached."""
+    """Keys of its sandbox whose limits its process has reached."""
     cause: str | None = None
-    """For servers that are not processes of ours: what happened, as the end of a sentence about the server."""
+    """For servers without a local process: what happened, as the end of a sentence about the server."""
     renewable: bool = False
-    """The server has only forgotten the session: it can be opened again at once."""
-
+    """The server has only forgotten the session, which can be opened again at once."""
     unauthorized: bool = False
-    """The server requires a login, and there is none that it accepts."""
+    """The server requires a login, and accepts none of those there are."""
 
     @property
     def clean(self) -> bool:
@@ -130,61 +129,61 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Channel(Protocol):
-    """A live byte channel to one server. Thread-safe; only `ending`, `stop_writing` and `close` wait."""
+    """An open channel to one server. Thread-safe. Only `ending`, `stop_writing` and `close` wait."""
 
     @property
     def pid(self) -> int | None: ...
 
     def send(self, item: Outgoing, /) -> bool:
-        """Write `item` now or as soon as the server reads again. False if too much is already waiting.
+        """Write `item` now, or as soon as the server reads again. False if too much is already waiting.
 
-        Once `stop_writing` has returned True, or `close` has returned, `item` is not even asked whether it may be
-        written.
+        After `stop_writing` has returned True, or `close` has returned, the channel does not call `begin_write` of any
+        item.
         """
 
     def cancel(self, notice: Frame) -> None:
-        """The answer to a request is not needed any more. `notice` is the notification with its ``requestId``.
+        """Nobody needs the answer to a request any more. `notice` is the notification with its ``requestId``.
 
-        A channel that gives each request a stream of its own closes that, and sends `notice` only in the eras in which
-        closing a stream means nothing.
+        A channel with one stream for each request closes that stream, and sends `notice` only in the eras in which
+        closing a stream has no meaning.
         """
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """Messages sent from now on follow this protocol, for channels in which more than their bytes depends on it."""
+        """Messages sent from now on follow this protocol. For channels that send more than the bytes of a message."""
 
     def redact(self, text: str) -> str:
         """`text` with this server's secrets masked."""
 
     def ending(self, wait: float) -> Ending | None:
-        """How the server ended, waiting at most `wait` seconds for it to do so; None if it is still running."""
+        """How the server ended, waiting at most `wait` seconds for its end; None if it is still running."""
 
     def memory(self) -> int | None:
-        """How many bytes of main memory the server's processes have; None if it is no process here."""
+        """Bytes of main memory that the server's processes use; None if it has no process here."""
 
     def stop_writing(self) -> bool:
-        """Write nothing any more. True if that is certain before `close`, which does it too; waits for it a moment."""
+        """Write nothing any more. True if that is certain before `close`. Waits a moment for a write in progress."""
 
     def close(self, grace: float) -> Ending:
-        """End the server and everything it started; `grace` is how many seconds it gets to leave by itself."""
+        """End the server and everything that it started; it gets `grace` seconds to exit by itself."""
 
     def after_fork(self) -> None:
-        """In a forked child: close our copies of the descriptors; the server belongs to the parent."""
+        """In a forked child: close the child's copies of the descriptors. The server belongs to the parent."""
 
 
 class ChannelListener(Protocol):
     """What the threads of a channel call. Implementations never block and never raise.
 
-    Several threads may call at once: over HTTP each thread that makes an exchange hands over what answers it.
+    Several threads may call at once: over HTTP each thread that sends a request delivers its answer.
     """
 
     def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
-        """`call_id` is that of the request on whose own stream the message came, if it did so."""
+        """`call_id` is the id of the request on whose own stream the message came, if there was such a stream."""
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
         """One request failed, and the channel goes on. `undo_write` comes first if the request was not sent."""
 
     def channel_ended(self) -> None:
-        """The server's output ended or its process exited; may be called more than once."""
+        """The server's output has ended, or its process has exited. May be called more than once."""
 
     def awaits_answers(self) -> bool:
-        """Whether a request was sent whose answer may still come, one that stays open not counted."""
+        """Whether an answer may still come to a request that was sent. Standing requests do not count."""

@@ -1,9 +1,9 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
-A connection goes through CREATED → READY → CLOSED once, or from READY through DRAINING to CLOSED if another one takes
-its place. Any thread may submit a call. The channel's threads deliver answers, over HTTP those of callers, too. The
-table of calls in flight needs no lock, because each of its operations is one atomic dict operation and a call belongs
-to the thread that pops it.
+A connection goes from CREATED to READY to CLOSED once; if another connection takes its place, it goes from READY
+through DRAINING to CLOSED. Any thread may submit a call. The channel's threads deliver answers; over HTTP the callers'
+threads do so too. The table of calls in flight needs no lock: each of its operations is one atomic dict operation, and
+a call belongs to the thread that pops it.
 """
 
 from __future__ import annotations
@@ -57,28 +57,28 @@ from gaia.telemetry.spans import Executor, tracing_is_off
 logger = get_logger(__name__)
 
 _MAX_ID = 20
-"""Digits of an id that comes back as a string."""
+"""Digits of an id that a server sends back as a string."""
 
 _MAX_NOTIFICATION = 64 * 1024
-"""Bytes. Thousands of notifications may wait until the supervisor reads them."""
+"""Bytes. Thousands of notifications may wait for the supervisor."""
 
 _MAX_LOGS = 1_000
 """Log messages in one second. Each may be written to a log and sent to every client of a gateway."""
 
 _MAX_ERROR = 16 * 1024
-"""Characters of an error's message: it goes into logs, spans and the status."""
+"""Characters of an error's message, which goes into logs, spans and the status."""
 
 
 class ConnectionState(enum.Enum):
     CREATED = "created"
     READY = "ready"
     DRAINING = "draining"
-    """Another connection has taken its place. It takes no new calls, and finishes those that it has."""
+    """Another connection has taken its place. It takes no new calls, and finishes the calls that it has."""
     CLOSED = "closed"
 
 
 _READY = ConnectionState.READY
-"""Each call asks for it twice, and the member of an enumeration takes longer to find."""
+"""Each call reads it twice; a module name is faster to find than the member of an enumeration."""
 
 _TRANSITIONS = {
     ConnectionState.CREATED: {ConnectionState.READY, ConnectionState.CLOSED},
@@ -89,7 +89,7 @@ _TRANSITIONS = {
 
 
 class Connection:
-    """The calls of one generation of a server. See the module's docstring for who may do what."""
+    """The calls to one generation of a server. The module's docstring says which thread may do what."""
 
     def __init__(
         self,
@@ -108,50 +108,51 @@ class Connection:
     ) -> None:
         """The hooks run on the channel's threads: they must be quick and must not raise.
 
-        `on_request` is told of the server's requests, see `IncomingRequests`. `on_lost` is told of a call whose answer
-        was lost while the channel goes on; True says that the call is taken over.
+        `on_request` gets the server's requests, see `IncomingRequests`. `on_lost` gets a call whose answer was lost
+        while the channel goes on; True says that the hook has taken over the call.
 
-        `observer` follows notifications to the server and its requests; `executor` runs the application's span
-        processors, for which the channel's threads may not wait. `post` has another thread tell the server of what was
-        given up, while a span of that has to be started: that may take a second.
+        `observer` records requests and notifications in both directions. `executor` runs the application's span
+        processors, because the channel's threads may not wait for them. `post` sends a cancellation to the server from
+        another thread if a span has to be started for it: that may take a second.
         """
         self.name = name
         self.generation = generation
         self.state = ConnectionState.CREATED
         self.negotiated = NOT_NEGOTIATED
-        """What client and server have agreed on. Set by the thread that opens the connection, read by any."""
+        """The protocol that client and server have agreed on. The thread that opens the connection sets it."""
         self.last_heard = clock.monotonic()
-        """When the last message of the server came; a reading of the clock."""
+        """When the last message of the server arrived; a reading of the clock."""
         self.has_answered = False
-        """Whether the server has answered a call of the application: it works. A listing of its tools is none."""
+        """Whether the server has answered a call of the application (a listing of its tools does not count)."""
         self._clock = clock
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
         self.reads_failures = False
-        """Whether the server is a gateway: failures behind it end calls as if they had happened here."""
+        """Whether the server is a gateway: failures behind it then end calls as if they had happened here."""
         self.trace_context: Context | None = None
-        """What the supervisor's messages belong to; None is the current context. Only its thread uses it."""
+        """The parent of the spans of the supervisor's messages; None is the current context. Only the supervisor's
+        thread uses it."""
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
         self.requests = IncomingRequests(on_request, self._respond, self._observer, executor)
-        """The server's."""
+        """The requests that the server makes."""
         self._noise = NoiseCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._post = post
         self._in_flight: dict[RequestId, Call] = {}
         self._relays = False
-        """Whether results are passed on undecoded. Set by threads that submit such a call, and never reset."""
+        """Whether some results are passed on undecoded. Threads that submit such a call set it; nothing resets it."""
         self.channel: Channel | None = None
-        """Set once, as soon as the transport has opened it."""
+        """Set once, when the transport has opened it."""
         self._warned_of_long_notifications = False
-        """Perhaps they are warned of twice, because it needs no lock."""
+        """Two threads may both warn, because there is no lock."""
         self._log_bucket = TokenBucket(_MAX_LOGS, _MAX_LOGS, 0.0)
-        """Of log messages that are looked at. Approximate: several threads may receive them."""
+        """Limits the log messages that are processed. Approximate: several threads may receive them."""
         self._log_warnings = EventRate(1.0, clock.monotonic)
         self._transition = reentrant_lock()
-        """Owns `state`; readers may look at it without the lock."""
+        """Owns `state`, which any thread may read without the lock."""
 
     @property
     def noise(self) -> Noise:
@@ -159,13 +160,13 @@ class Connection:
 
     @property
     def session_id(self) -> str | None:
-        """What the server calls the session; None over pipes, and in the era that has none."""
+        """The server's id of the session; None over pipes, and in the era without sessions."""
         # Channels over pipes have no such attribute.
         return getattr(self.channel, "session_id", None)
 
     @property
     def in_flight(self) -> int:
-        """How many calls wait for their answers."""
+        """The number of calls that wait for their answers, without standing ones."""
         return sum(not call.is_standing for call in list(self._in_flight.values()))
 
     def has_older_than(self, call: Call) -> bool:
@@ -173,23 +174,23 @@ class Connection:
         return any(other.id < call.id and not other.is_standing for other in list(self._in_flight.values()))
 
     def move_to(self, state: ConnectionState) -> None:
-        """Raises ValueError for a transition that is not in the state machine."""
+        """Raises ValueError for a transition that the state machine does not allow."""
         with self._transition:
             if state not in _TRANSITIONS[self.state]:
                 raise ValueError(f"a connection cannot go from {self.state.value} to {state.value}")
             self.state = state
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """What is sent from now on follows this protocol."""
+        """Messages that are sent from now on follow this protocol."""
         self.negotiated = negotiated
         self._observer.protocol_version = negotiated.revision
         if self.channel is not None:
             self.channel.set_protocol_version(negotiated)
 
     def submit(self, call: Call) -> bool:
-        """Send `call` and wait for its answer in the background. False if the connection takes none: try elsewhere.
+        """Send `call`; its answer arrives in the background. False if the connection takes no calls: try another one.
 
-        Ends the call with `Overloaded` when too many are under way.
+        Ends the call with `Overloaded` when too many are in flight.
         """
         channel = self.channel
         if channel is None or (self.state is not _READY and self._takes_no(call)):
@@ -203,18 +204,19 @@ class Connection:
         if call.owner is not None:
             self._relays = True
         in_flight[call.id] = call
-        # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
-        # The same holds for the supervisor, which drains a connection and then looks whether its table is empty.
+        # `close` sets the state before it empties the table. So either `close` finds this call in the table, or this
+        # thread sees the state. The same holds for the supervisor, which drains a connection and then looks whether
+        # its table is empty.
         if self.state is not _READY and self._takes_no(call):
             return in_flight.pop(call.id, None) is None
         if not channel.send(call):
-            # A request of the supervisor that finds no room stays in the table: it times out like one that is not
-            # answered, because the server does not read.
+            # A request of the supervisor stays in the table when there is no room to write it. It times out like one
+            # that is not answered: the server does not read.
             if not call.bound:
                 in_flight.pop(call.id, None)
                 self._refuse(call)
         elif call.ended:
-            # It may have been given up before it was in the table, and would stay there for ever.
+            # The caller may have given up before the call was in the table; it would stay there for ever.
             self.cancel_call(call, "given up")
         return True
 
@@ -223,7 +225,7 @@ class Connection:
         return state is ConnectionState.CLOSED or (state is ConnectionState.DRAINING and not call.bound)
 
     def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
-        """Follow a message that is about to be sent. `context` is the parent of its span; None is the current one."""
+        """Record a message that is about to be sent. `context` is the parent of its span; None is the current one."""
         context = self.trace_context if context is None else context
         return self._observer.begin(method, params, context=context, executor=self._executor)
 
@@ -253,7 +255,7 @@ class Connection:
         return is_ended
 
     def cancel_call(self, call: Call, reason: str) -> None:
-        """Forget a call that its caller gave up, and tell the server if it may have seen it ("Cancellation")."""
+        """Forget a call that its caller gave up; tell the server if it may have seen the call ("Cancellation")."""
         if self._in_flight.pop(call.id, None) is None:
             return
         # The specification forbids cancelling `initialize`.
@@ -263,15 +265,15 @@ class Connection:
             context = None if call.observer is None else call.observer.context
             tell = partial(self._notify, self.channel.cancel, "notifications/cancelled", params, context)
             if on_engine_thread() and not tracing_is_off(context):
-                # This may be the thread that ends all late calls.
+                # This may be the thread that ends all late calls; it must not wait.
                 self._post(tell)
             else:
                 tell()
 
     def close(self) -> Iterator[Call]:
-        """Enter CLOSED and hand over the calls that are still unanswered, oldest first.
+        """Enter CLOSED and yield the calls that are still unanswered, oldest first.
 
-        A call that was not taken from the iterator yet stays in the table, and is handed over by the next `close`.
+        A call that the iterator has not yielded yet stays in the table; the next `close` yields it.
         """
         with self._transition:
             self.state = ConnectionState.CLOSED
@@ -284,7 +286,7 @@ class Connection:
             if call is not None:
                 yield call
 
-    # What the channel's threads call.
+    # For the channel's threads, see `ChannelListener`.
 
     def channel_ended(self) -> None:
         self._on_ended(self)
@@ -324,7 +326,7 @@ class Connection:
             self._dispatch(message, len(line), call_id)  # type: ignore[arg-type]
 
     def _relay(self, line: bytes) -> bool:
-        """End the call that `line` answers, if its result is passed on. False: the line is an ordinary message."""
+        """End the call that `line` answers, if its result is passed on undecoded. False: treat the line as usual."""
         answer = decode_answer(line)
         if answer is None:
             return False
@@ -336,17 +338,19 @@ class Connection:
             self.last_heard = self._clock.monotonic()
             if not self.has_answered:
                 self._note_answer(call)
-            call.finish_raw(result, is_stateless=not self.negotiated.server_may_ask)
+            read_failure = self._failure_in if self.reads_failures else None
+            call.finish_raw(result, is_stateless=not self.negotiated.server_may_ask, read_failure=read_failure)
         except BaseException:
-            # As in `_answered`.
+            # See `_answered`.
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
             raise
         return True
 
     def owners_of(self, call_id: int | None) -> list[RequestOwner]:
-        """The owners of the calls that a message may belong to: that of the call on whose stream it came.
+        """The owners of the calls that a message may belong to.
 
-        If it came on none, those of all calls under way. A client of a gateway may have several.
+        A message on the stream of a call belongs to that call; any other may belong to all calls in flight. A client
+        of a gateway may own several calls, and then appears several times.
         """
         if call_id is not None:
             call = self._in_flight.get(call_id)
@@ -387,7 +391,7 @@ class Connection:
         return call
 
     def _answered(self, message: Response) -> None:
-        # Most ids are as we gave them out, and this runs for every answer.
+        # Most ids come back unchanged, and this runs for every answer.
         call = self._in_flight.pop(message.id, None) or self._take(message.id)
         if call is None:
             return
@@ -404,7 +408,7 @@ class Connection:
             else:
                 call.finish(error=error)
         except BaseException:
-            # The connection is lost by that; a call that is no longer in its table would not be told.
+            # The exception loses the connection. This call is no longer in the table, so it would not be told.
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
             raise
 
@@ -412,7 +416,7 @@ class Connection:
         return self.reads_failures and not call.bound
 
     def _failure_in(self, call: Call, result: dict[str, Any]) -> MCPError | None:
-        """What a gateway says that has gone wrong between it and its server; None if the result is none of that."""
+        """The failure between a gateway and its server that `result` reports; None if it reports none."""
         if result.get("isError") is not True or not self._reads_failures(call):
             return None
         failure = failure_in(result)
@@ -425,7 +429,7 @@ class Connection:
         error = message.error
         text = self.redact(_text_of(error))[:_MAX_ERROR]
         if call is None:
-            # `_take` has logged an answer that comes late, such as that to a subscription when the server is stopped.
+            # `_take` has logged a late answer, such as the answer to a subscription when the server is stopped.
             if message.id is None:
                 logger.warning("server_error", server=self.name, error=text[:SAMPLE_LENGTH])
             return
@@ -434,7 +438,7 @@ class Connection:
             code, data = error["code"], error.get("data")
             failure = failure_of(code, text, data) if self._reads_failures(call) else None
             if failure is not None and failure.delivery == "not_sent":
-                # Not by the gateway to its server. If it was written before, and is repeated, that still counts.
+                # The gateway did not send it to its server. If this is a repeat, the first sending still counts.
                 call.undo_write()
             call.finish(error=failure or answered_error(code, text, data))
         else:
@@ -462,7 +466,7 @@ class Connection:
             call.on_progress(message.params)
 
     def _admits_log(self) -> bool:
-        """Whether a log message that has just come is looked at: no server may keep everything busy with its log."""
+        """Whether to process a log message that has just arrived: a server's logs must not take all the time."""
         if self._log_bucket.delay(self.last_heard) == 0:
             self._log_bucket.take()
             return True
@@ -471,10 +475,10 @@ class Connection:
         return False
 
     def _relay_log(self, message: Notification) -> None:
-        """Pass on a log message to the clients whose calls it may belong to, if they want any."""
+        """Pass a log message on to the clients whose calls it may belong to and that want log messages."""
         owners = [owner for owner in self.owners_of(message.call_id) if owner.log_level is not None]
-        # A server of the stateless era logs what a request asks for, and so for that request alone. One of the
-        # handshake era logs for all who see it.
+        # A server of the stateless era logs for one request, the one that asked for logs. A server of the handshake
+        # era logs for all clients that see it.
         if len(owners) > 1 and not self.negotiated.server_may_ask:
             return
         if owners:
@@ -484,7 +488,7 @@ class Connection:
 
     def _respond(self, answer: Outgoing) -> bool:
         if self.channel is None or self.state is ConnectionState.CLOSED:
-            # It is not needed any more, so that it counts as written.
+            # Nobody needs the answer any more, so it counts as written.
             return answer.begin_write()
         return self.channel.send(answer)
 
@@ -497,7 +501,7 @@ class Connection:
 
     def redact(self, text: str) -> str:
         """`text` without the secrets that the server was given."""
-        # A message may come before the channel is attached. What is secret is not known yet then.
+        # A message may arrive before the channel is attached: its secrets are not known yet.
         return MASK if self.channel is None else self.channel.redact(text)
 
     def _refuse(self, call: Call) -> None:
@@ -510,7 +514,7 @@ class Connection:
 
 
 def _own_id(identifier: Any) -> int | None:
-    """An id as we gave it out: some servers send it back as a string."""
+    """The id as this client assigned it: some servers send it back as a string. None if it cannot be one."""
     if type(identifier) is int:
         return identifier
     if type(identifier) is str and identifier.isdecimal() and len(identifier) <= _MAX_ID:
@@ -519,6 +523,6 @@ def _own_id(identifier: Any) -> int | None:
 
 
 def _text_of(error: Any) -> str:
-    # Only a string is shown: to make a text of a deeply nested value raises RecursionError.
+    # Only a string is shown: formatting a deeply nested value would raise RecursionError.
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else ""

@@ -1,4 +1,4 @@
-"""A connection that notes the requests of the application."""
+"""A connection that counts the application's requests."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from gaia.mcp.rpc.connection import Connection
 
 
 class CountedConnection(Connection):
-    """Tells once that as many requests were submitted as its server is to get, and knows when the last one was made.
+    """Reports once that the limit of requests is reached, and knows when the last request was made.
 
-    A class of its own, because most servers have no such limit, and each call passes through `submit`.
+    A class of its own, because every call passes through `submit` and most servers have no such limit.
     """
 
     last_request = -math.inf
-    """A reading of the clock. Set by any thread; one of several at the same moment is enough."""
+    """A reading of the clock. Any thread sets it; if several do so at once, any of their values will do."""
     _next: Callable[[], int] = itertools.repeat(0).__next__
     _limit = -1
     _on_reached: Callable[[], object] = staticmethod(lambda: None)
 
     def count(self, limit: int, on_reached: Callable[[], object]) -> None:
-        """Call `on_reached` at the request number `limit`, in the thread that submits it. To be called first."""
-        # Its steps are atomic, so it needs no lock.
+        """Call `on_reached` in the thread that submits request number `limit`. Call this before the first request."""
+        # Each step of the counter is atomic, so it needs no lock.
         self._next = itertools.count(1).__next__
         self._limit, self._on_reached = limit, on_reached
 

@@ -1,4 +1,4 @@
-"""Requests that a server makes over one connection, from their arrival to the response."""
+"""The requests that a server makes over one connection, from their arrival to the response."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ logger = get_logger(__name__)
 
 _MAX_WAITING = 256
 _MAX_WAITING_BYTES = 16 * 1024 * 1024
-"""So many responses, and bytes of responses, may wait to be written; a server that asks and does not read gets no
-more. One that waits alone may be longer."""
+"""Number and bytes of responses that may wait to be written. Further responses are dropped, because the server does not
+read. A response that waits alone may be longer."""
 
 _MAX_SHOWN = 100
-"""Characters of a method that the client does not offer."""
+"""Characters of a method's name in logs and refusals."""
 
 
 class IncomingRequests:
     """Thread-safe.
 
-    The table needs no lock: each of its operations is one atomic dict operation, and a request belongs to the thread
-    that pops it.
+    The table of requests needs no lock: each operation is one atomic dict operation, and a request belongs to the
+    thread that pops it.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class IncomingRequests:
         observer: Observer,
         executor: Executor | None,
     ) -> None:
-        """`on_request` is told of each request but `ping`. True says that it will be answered; False refuses it.
+        """`on_request` gets each request except `ping`. True means that the request will be answered; False refuses it.
 
         `send` writes a response as soon as the server reads; False if it will not be written.
         """
@@ -46,14 +46,14 @@ class IncomingRequests:
         self._send = send
         self._backlog = _Backlog()
         self._warned = False
-        """That responses were dropped; perhaps twice, because it needs no lock."""
+        """Whether the log was told of dropped responses. Two threads may both tell it, because there is no lock."""
         self._observer = observer
         self._executor = executor
         self._served: dict[int, ServerSpan] = {}
-        """Requests that are not answered yet, by the identity of the message: an id may come twice."""
+        """Requests that are not answered yet, by the identity of the message: a server may use an id twice."""
 
     def received(self, request: Request) -> None:
-        """For the reader. Every client answers `ping`; a method that we have not declared is "method not found"."""
+        """For the reader. Answers `ping`; refuses a method that the client has not declared."""
         served = self._observer.serve(request.method, request.params, request.id, self._executor)
         self._served[id(request)] = served
         if request.method == "ping":
@@ -78,7 +78,7 @@ class IncomingRequests:
         self._ended(id(request), error_type="cancelled")
 
     def close(self) -> None:
-        """The connection is closed: no request can be answered any more."""
+        """The connection is closed: requests that are still open cannot be answered."""
         for identity in list(self._served):
             self._ended(identity, error_type="connection_closed")
 
@@ -98,16 +98,15 @@ class IncomingRequests:
 
 
 class _Backlog:
-    """The responses that wait to be written. Thread-safe."""
+    """Counts the responses that wait to be written. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the two below."""
         self._count = 0
         self._size = 0
 
     def add(self, size: int) -> bool:
-        """False if there is no room for one of `size` bytes."""
+        """Count a response of `size` bytes; False if there is no room for it."""
         with self._lock:
             if self._count >= _MAX_WAITING or (self._count > 0 and self._size + size > _MAX_WAITING_BYTES):
                 return False
@@ -127,7 +126,7 @@ class _Backlog:
 
 
 class _Answer:
-    """A response on its way; see `Outgoing`. It leaves the backlog when it is written."""
+    """A response that waits to be written; see `Outgoing`. It leaves the backlog when it is written."""
 
     id: ClassVar[None] = None
     bound: ClassVar[bool] = True
@@ -149,5 +148,5 @@ class _Answer:
         return True
 
     def undo_write(self) -> None:
-        # It was not written because others were first, and goes back to them: even if there is no room by now.
+        # Nothing was written. The response waits again, even if the backlog is full by now.
         self._backlog.put_back(len(self.frame))

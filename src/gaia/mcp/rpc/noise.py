@@ -1,4 +1,4 @@
-"""What a server writes on its standard output that is no JSON-RPC message: counted, with a sample for people."""
+"""Counts output of a server on its standard output that is not JSON-RPC, and keeps a sample for people."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 SAMPLE_LENGTH = 200
-"""Characters of what a server wrote that are shown in log events and in its status."""
+"""Characters of a server's output that are shown in log events and in its status."""
 
 _REDACTED_BYTES = 16 * 1024
-"""So much of a text is searched for secrets before a sample of it is cut: half a secret would not be recognised."""
+"""Bytes that are searched for secrets before the sample is cut: a secret that is cut in half is not recognised."""
 
 
 class Noise(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Noise(msgspec.Struct, frozen=True):
 
 
 class NoiseCounter:
-    """For any thread; `total` is immutable, and replaced as a whole."""
+    """Thread-safe. `total` is immutable and replaced as a whole."""
 
     def __init__(self, server: str, observer: Observer, redact: Callable[[str], str]) -> None:
         self.total = Noise()
@@ -42,7 +42,6 @@ class NoiseCounter:
         """Owns the writing of `total`."""
 
     def count(self, size: int, head: bytes) -> None:
-        """Count a line of `size` bytes that begins with `head`."""
         sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
         with self._lock:
             self.total = total = Noise(self.total.lines + 1, self.total.size + size, sample)

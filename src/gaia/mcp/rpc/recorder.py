@@ -1,4 +1,4 @@
-"""Where a recording is put between servers and their connections (`gaia.testing.record`)."""
+"""The hook between servers and their connections that recordings use (`gaia.testing.record`)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from gaia.mcp.rpc.connection import Connection
 
 
 class Recorder(Protocol):
-    """Sees what one start of a server sends and receives, on the threads that do so. Never blocks and never raises."""
+    """Records what one start of a server sends and receives, on the threads that do so. Never blocks, never raises."""
 
     def listener(self, connection: Connection) -> ChannelListener:
-        """What the transport gives everything to that comes from the server; it passes all of it on."""
+        """The listener for the transport. It passes everything that the server sends on to `connection`."""
 
     def channel(self, channel: Channel) -> Channel:
-        """What is used in place of the channel that the transport has opened; it passes everything on."""
+        """The channel for the connection. It passes everything on to the channel that the transport has opened."""
 
     def failed(self, error: MCPError) -> None:
         """The transport could not open a channel."""
 
 
 class Recorders:
-    """The recorders of the servers of one manager, or of one client. Starts from now on get what `new` makes."""
+    """The recorders of the servers of one manager or one client. Each later start of a server gets one from `new`."""
 
     def __init__(self) -> None:
         self.new: Callable[[str], Recorder] | None = None
-        """Makes the recorder of one start of a server, by the server's name; None while nothing is recorded. Set by any
-        thread, read once for each start."""
+        """Makes the recorder for one start of a server, from the server's name; None while nothing is recorded. Any
+        thread may set it; each start reads it once."""

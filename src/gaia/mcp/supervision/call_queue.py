@@ -1,6 +1,6 @@
-"""Where calls enter: they go to the ready connection, into the backlog, or back to the caller with the reason.
+"""The way in for calls: a call goes to the ready connection, into the backlog, or back to the caller with the reason.
 
-The backlog outlives connections. Callers' threads and the supervisor meet here, and only here.
+The backlog outlives connections. Callers' threads and the supervisor share this object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gaia.runtime.interruption import completed
 from gaia.runtime.log import exception_text
 
 Refusal = Callable[[str], MCPError | None]
-"""``refusal(tool)``: the error that ends the call of a tool instead of sending it; None to send it."""
+"""``refusal(tool)``: the error that ends a tool call instead of sending it; None to send it."""
 
 _WAITING_STATES = {
     ServerState.STARTING,
@@ -40,14 +40,14 @@ _WAITING_STATES = {
 _CALL_WANTED_STATES = {
     ServerState.EXITED,
     ServerState.NEEDS_AUTHORIZATION,
-    # There is no connection for all calls yet, and there may not be one before a first call has succeeded.
+    # On trial: there is no connection for all calls until a first call has succeeded.
     ServerState.READY,
 }
-"""The supervisor waits for a call."""
+"""In these states the supervisor is told of each call that waits."""
 
 
 class CallQueue:
-    """State, backlog and ready connection of a server. Thread-safe; only the supervisor changes the first and last."""
+    """State, backlog and ready connection of a server. Thread-safe; only the supervisor sets state and connection."""
 
     def __init__(
         self,
@@ -61,54 +61,53 @@ class CallQueue:
     ) -> None:
         """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
 
-        So it is for one that requires a login, if `has_new_login` says that there may be one; that is asked for each
-        such call, and must be quick. `retry_in` says in how many seconds a server that failed is tried again, or None
-        if it is not. `on_expired` is told of calls that timed out while there was a connection.
+        It is also called for a server that requires a login if `has_new_login`, which must be quick, says that there
+        may be a new one. `retry_in` says in how many seconds a failed server is tried again; None: it is not.
+        `on_expired` gets the calls that timed out while there was a connection.
 
-        ``safe_to_repeat(tool)`` is asked for calls that have waited: whether the server says so of its tool now.
+        ``safe_to_repeat(tool)`` is asked for calls that have waited: whether the server now says so of its tool.
         """
         self.next_id: Callable[[], int] = itertools.count(1).__next__
-        """The id of the next request, unique among all connections of the server. For any thread."""
+        """Returns the id of the next request, unique among all connections of the server. For any thread."""
         self._server = server
         self.max_pending = max_pending
-        """Changed by the supervisor, when the server gets another configuration."""
+        """The supervisor changes it when the server gets another configuration."""
         self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
         self._has_new_login = has_new_login
         self._retry_in = retry_in
         self._safe_to_repeat = safe_to_repeat
-        # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
+        # No lock: a caller's thread that is interrupted while it holds one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
         """Why the server is in this state, for people."""
         self.ready: Connection | None = None
         """The connection that calls go to."""
         self._connection: Connection | None = None
-        """`ready`, or the connection of a server on trial, to which the supervisor hands one call after the other."""
+        """`ready`, or the connection of a server on trial, which gets one call after the other from the supervisor."""
         self._draining: tuple[Connection, ...] = ()
-        """Connections that finish their calls, and whose place another one has taken. Replaced as a whole."""
+        """Old connections that still finish their calls. Replaced as a whole."""
         self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
-        """How many calls wait."""
         return sum(not call.ended for call in list(self._backlog))
 
     @property
     def in_flight(self) -> int:
-        """How many calls were handed to the server and are not answered yet."""
+        """The number of calls that the server has and has not answered yet."""
         return sum(connection.in_flight for connection in self._connections)
 
     @property
     def _connections(self) -> tuple[Connection, ...]:
-        """All that calls were handed to, and that may still answer them."""
+        """All connections that have got calls and may still answer them."""
         connection = self._connection
         return self._draining if connection is None else (connection, *self._draining)
 
     def submit(self, call: Call) -> bool:
-        """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
+        """Send the call, or let it wait for the server. A call that has no chance ends at once. Always True."""
         while True:
-            # A connection that has closed meanwhile says so, and is no longer `ready` then: the supervisor clears that
-            # first.
+            # A connection that has closed meanwhile takes no call. It is no longer `ready` then: the supervisor clears
+            # that first.
             connection = self.ready
             if connection is not None:
                 if connection.submit(call):
@@ -118,9 +117,14 @@ class CallQueue:
             if error is not None:
                 call.finish(error=error)
                 return True
+            if call.ended:
+                return True
             self._backlog.append(call)
-            # The supervisor sets `ready`, or the state, and then takes what is in the backlog. So either it finds our
-            # call there, or we see what it has set.
+            if call.ended and self._take_out(call):
+                # It was given up just before, and must not start a server.
+                return True
+            # The supervisor sets `ready`, or the state, and then takes the calls out of the backlog. So either it finds
+            # this call there, or this thread sees what it has set.
             if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
                 break
         if call.observer is not None:
@@ -131,7 +135,7 @@ class CallQueue:
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        # Its words count only if the call is still where it was when it ends.
+        # Only the text depends on this check: the call may leave the backlog between the check and its end.
         late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
         if not self._give_up(call, late, "timeout"):
             return False
@@ -140,7 +144,7 @@ class CallQueue:
         return True
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
-        """End a call that its caller has given up. False if it ended just before."""
+        """End a call that its caller no longer wants. False if it ended just before."""
         return self._give_up(call, error, error.message)
 
     def repeat(self, call: Call) -> bool:
@@ -152,7 +156,7 @@ class CallQueue:
         if call.bound or not call.repeatable:
             return False
         call.prepare_repeat(self.next_id())
-        # The first call to a server on trial goes on being that.
+        # If it is the first call to a server on trial, it stays that.
         connection = None if self.ready is not None else self._connection
         if connection is None or not connection.submit(call):
             self.submit(call)
@@ -179,12 +183,12 @@ class CallQueue:
         return True
 
     def _take_all(self) -> list[Call]:
-        """Take all calls out of the backlog, or none of them if an exception is raised."""
+        """Take all calls out of the backlog, or none if an exception is raised."""
         taken: list[Call] = []
         call: Call | None = None
         try:
             while self._backlog:
-                # A caller may have taken out the last one since.
+                # A caller may have taken out the last call meanwhile.
                 with contextlib.suppress(IndexError):
                     call = self._backlog.popleft()
                     taken.append(call)
@@ -197,16 +201,16 @@ class CallQueue:
     # For the supervisor.
 
     def move_to(self, state: ServerState, reason: str | None) -> ServerState:
-        """Change the state; returns the old one. Calls that the new state refuses are ended."""
+        """Change the state and end the calls that the new state refuses. Returns the old state."""
         self.reason = reason
         old, self.state = self.state, state
         if state not in _WAITING_STATES:
-            # A call that waited when the application disconnected is not to be reported as a misuse of the client.
+            # A call that waited when the application disconnected must not be reported as a misuse of the client.
             self.fail(self._take_all(), self._closed if state is ServerState.CLOSED else self._refusal)
         return old
 
     def fail(self, calls: Iterable[Call], error: Callable[[], MCPError | None]) -> None:
-        """End calls, all of them even if an exception is raised in between, which is raised in the end."""
+        """End all calls. An exception in between is raised after the last one."""
         failure: BaseException | None = None
         for call in calls:
             try:
@@ -218,11 +222,11 @@ class CallQueue:
             raise failure
 
     def admit(self, connection: Connection, refusal: Refusal, *, withdrawn: bool = True) -> None:
-        """Calls go to `connection` from now on, those that waited first.
+        """Send calls to `connection` from now on; first the calls that waited.
 
-        `refusal` is asked for each tool call that waited: the server may not offer the tool any more that its caller
-        knew, or not the same. Without `withdrawn`, calls that were taken back from a lost connection go on waiting:
-        its channel is not closed yet, and could still write them.
+        `refusal` is asked for each tool call that waited, because the server may no longer offer the same tool. Without
+        `withdrawn`, calls that were taken back from a lost connection keep waiting: its channel is not closed yet and
+        could still write them.
         """
         self.ready = self._connection = connection
         waiting, call = deque(self._take_all()), None
@@ -241,9 +245,9 @@ class CallQueue:
             raise
 
     def admit_one(self, connection: Connection, refusal: Refusal, on_ended: Callable[[Call], None]) -> Call | None:
-        """Hand the call that has waited longest to `connection`, and return it. The others go on waiting.
+        """Hand the call that has waited longest to `connection`, and return it. The others keep waiting.
 
-        `on_ended` is told its end, on the thread that ends it, and must be quick.
+        `on_ended` runs on the thread that ends the call, and must be quick.
         """
         self._connection = connection
         while self._backlog:
@@ -253,7 +257,7 @@ class CallQueue:
                     continue
                 call.on_done = _both(call.on_done, on_ended)
                 if call.ended:
-                    # It may have ended before it knew whom to tell.
+                    # It may have ended before `on_done` was set.
                     continue
                 submitted = connection.submit(call)
             except BaseException as error:
@@ -278,23 +282,22 @@ class CallQueue:
         return True
 
     def drain(self, connection: Connection) -> None:
-        """`connection` keeps the calls that it has. To be called before another one is admitted in its place."""
+        """`connection` keeps the calls that it has. Call this before another connection is admitted in its place."""
         self._draining = (*self._draining, connection)
 
     def drained(self, connection: Connection) -> None:
-        """`connection` has no calls any more."""
         self._draining = tuple(other for other in self._draining if other is not connection)
 
     def suspend(self) -> None:
-        """Calls wait from now on."""
+        """Let calls wait from now on."""
         self.ready = self._connection = None
 
     def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
         """Decide about the unanswered calls of a lost connection.
 
-        A call that was not written, or may be repeated, waits for the next connection, before all others; the rest
-        fails with `reason`, and as `unauthorized` if the server requires a login. True if any call of the application
-        waited, here or for an answer.
+        A call that was not written, or may be repeated, waits for the next connection, before all others. The rest
+        fails with `reason`, or with NeedsAuthorization if `unauthorized`. True if any call of the application waited,
+        here or for an answer.
         """
         kept: list[Call] = []
         call: Call | None = None
@@ -311,12 +314,12 @@ class CallQueue:
                     self._crashed(lost, error)
             raise
         if self.state not in _WAITING_STATES:
-            # They come from a connection that was draining while the server failed.
+            # They come from a connection that was draining when the server failed.
             self.fail(self._take_all(), self._refusal)
         return had_calls
 
     def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
-        """False if the call cannot go to the next connection; then it has ended."""
+        """False if the call cannot go to the next connection; it has ended then."""
         unwritten = call.withdraw()
         if call.bound or not (unwritten or call.repeatable):
             lost = f"server {self._server!r} was lost during {call.method}: {reason}"
@@ -339,7 +342,6 @@ class CallQueue:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
-        """In a forked child: refuse all calls."""
         self.ready = self._connection = None
         self._draining = ()
         self._backlog = deque()
@@ -393,10 +395,11 @@ def error_of_waited(
     refusal: Callable[[str], MCPError | None],
     safe_to_repeat: Callable[[str], bool],
 ) -> MCPError | None:
-    """The error that ends the call instead; None if it may be sent.
+    """The error that ends a call that has waited; None if it may be sent.
 
-    The server may not offer the tool any more that the caller knew, or not the same: ``refusal(tool)`` is the client's
-    error then. ``safe_to_repeat(tool)`` is whether the server says now that a second call does no harm.
+    The server may no longer offer the tool that the caller knew, or not the same tool: ``refusal(tool)`` is the
+    client's error for that. ``safe_to_repeat(tool)`` says whether, by the server's present word, a repetition is
+    harmless.
     """
     tool = call.tool
     if tool is None:
@@ -406,7 +409,7 @@ def error_of_waited(
         error = call.owner.refusal(tool)
     if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
         return error
-    # The server may have said it of its former tool, or long ago.
+    # The server may have said it of an older definition of the tool.
     call.repeatable = False
     if not call.repeated:
         return None
@@ -416,7 +419,7 @@ def error_of_waited(
 
 
 def timeout_of_waiting(call: Call, server: str, state: ServerState) -> CallTimeout:
-    """The error for a call that still waits for its server, in `state`, at its deadline."""
+    """The error for a call that still waits for its server, which is in `state`, at the call's deadline."""
     if state is ServerState.READY:
         return CallTimeout(f"server {server!r} was busy with other calls for {call.seconds:g} s")
     doing = _DOINGS.get(state, f"it is {state.value}")

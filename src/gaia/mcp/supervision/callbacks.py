@@ -1,8 +1,8 @@
-"""The threads for user code: listeners, progress callbacks of calls that no thread waits for, callbacks of futures.
+"""The threads for user code: listeners, callbacks of futures, and progress callbacks of calls that no thread waits for.
 
-What is posted to one lane runs in order, one at a time; a lane that is busy occupies one thread. The lanes of one
-server form a group with a bound of its own, so that user code which never returns costs only its own server. No thread
-of a supervisor or a connection ever runs user code, and none waits for it.
+Tasks of one lane run in order, one at a time; a busy lane occupies one thread. The lanes of one server form a group
+with its own limit of threads, so that user code that never returns affects only its own server. No thread of a
+supervisor or a connection ever runs user code or waits for it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ logger = get_logger(__name__)
 Task = Callable[[], object]
 
 _MAX_THREADS = 1024
-"""Of all groups and listeners of a manager."""
+"""For all groups and listeners of a manager."""
 
 _MAX_GROUP_THREADS = 32
 
 _MAX_TASKS = 10_000
-"""That wait in one lane for one server."""
+"""Tasks that may wait in one lane for one server."""
 
 MAX_LISTENER_BYTES = 4 * 1024 * 1024
-"""Of what one server sent, in all tasks that wait for one listener."""
+"""Bytes that one server sent, in all tasks that wait for one listener."""
 
 _MAX_FUTURE_BYTES = 256 * 1024
-"""The same for one future, of which there may be as many as calls in flight."""
+"""The same for one future; there may be as many futures as calls in flight."""
 
 _JOIN_SECONDS = 2.0
 
@@ -52,14 +52,14 @@ def require_runs_on_thread(name: str, function: object) -> None:
 
 
 class Callbacks(Protocol):
-    """Where the user code of one call runs: a lane, or the event loop of the task that waits for the call."""
+    """Runs the user code of one call: a lane, or the event loop of the task that waits for the call."""
 
     def post(self, task: Task, /, *, size: int = 0) -> object:
-        """Run `task` soon, after all that were posted before; it holds `size` bytes of what the server sent."""
+        """Run `task` soon, after the tasks posted before. It holds `size` bytes of what the server sent."""
 
 
 class _Source:
-    """What waits in a lane for one server; owned by the lane's lock."""
+    """The tasks of one server that wait in a lane; owned by the lane's lock."""
 
     __slots__ = ("dropped", "size", "tasks", "told")
 
@@ -67,12 +67,12 @@ class _Source:
         self.tasks: deque[tuple[int, Task]] = deque()
         self.size = 0
         self.dropped = 0
-        """Tasks that were dropped and of which the lane's owner was not told yet."""
+        """Dropped tasks that the lane's owner has not been told of yet."""
         self.told = False
-        """Whether the lane's owner was told of dropped tasks since the lane had nothing for this server."""
+        """Whether the lane's owner was told of dropped tasks since tasks of this server began to wait."""
 
     def add(self, size: int, task: Task, max_bytes: int) -> int:
-        """Returns how many of the oldest tasks were dropped for it."""
+        """Add a task. Returns the number of the oldest tasks that were dropped for it."""
         self.tasks.append((size, task))
         self.size += size
         dropped = 0
@@ -89,9 +89,9 @@ class _Source:
 
 
 class Lane:
-    """Runs its tasks, those of one server in order, and those of several servers by turns. Thread-safe.
+    """Runs tasks: those of one server in order, those of several servers in turn. Thread-safe.
 
-    A lane that falls far behind with the tasks of one server loses the oldest of these; those of other servers stay.
+    If a lane falls far behind with the tasks of one server, it drops the oldest of these; other servers' tasks stay.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Lane:
     ) -> None:
         """`schedule` has a thread run the lane. Tasks belong to `server` unless `post` says otherwise.
 
-        ``on_dropped(server, count)`` runs on the lane, where the dropped tasks would have run: when the lane has begun
-        to lose tasks of a server, and once more when it has caught up, if it has lost others in between.
+        ``on_dropped(server, count)`` runs on the lane in place of the dropped tasks: when the lane has begun to drop
+        tasks of a server, and again when it has caught up, if more were dropped in between.
         """
         self._schedule = schedule
         self._server = server
@@ -115,15 +115,15 @@ class Lane:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        """A forked child has none of its parent's threads, and the parent runs what was posted before the fork."""
+        """A forked child has none of the parent's threads, and the parent runs the tasks posted before the fork."""
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
         self._sources: OrderedDict[str, _Source] = OrderedDict()
-        """By server, the next one first. Only those for which tasks wait."""
+        """By server, the next one first. Only servers for which tasks wait."""
         self._scheduled = False
 
     def post(self, task: Task, server: str | None = None, size: int = 0) -> None:
-        """Run `task` soon, on a callback thread; it holds `size` bytes of what the server sent. Never blocks."""
+        """Run `task` soon on a callback thread. It holds `size` bytes of what the server sent. Never blocks."""
         if self._process != os.getpid():
             self._begin()
         server = self._server if server is None else server
@@ -140,24 +140,24 @@ class Lane:
             try:
                 self._schedule(self)
             except BaseException:
-                # The next task that is posted tries it again.
+                # The next `post` tries to schedule again.
                 self._scheduled = False
                 raise
 
     def run(self) -> None:
-        """Run what waits, and what comes meanwhile. For the thread that the lane was scheduled on."""
+        """Run the waiting tasks, and those that arrive meanwhile. For the thread that the lane was scheduled on."""
         while (task := self.take()) is not None:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
-                # A log handler may raise anything too. It runs on this thread, and the lane must go on.
+                # A log handler of the application may raise on this thread too, and the lane must go on.
                 with contextlib.suppress(BaseException):
                     logger.error("callback_failed", error=exception_text(error))
-            # Nothing of a task is kept while the next one is waited for.
+            # Release the task before waiting for the next one.
             del task
 
     def take(self) -> Task | None:
-        """The next task, for the thread that runs the lane; after None the lane is scheduled anew for what comes."""
+        """The next task, for the thread that runs the lane. After None, the next `post` schedules the lane again."""
         with self._lock:
             if not self._sources:
                 self._scheduled = False
@@ -180,10 +180,9 @@ class Lane:
 
 
 class CallbackGroup:
-    """Lanes that run on a limited number of threads of a pool; the others wait. Thread-safe."""
+    """Lanes that run on a limited number of threads of a pool; further lanes wait. Thread-safe."""
 
     def __init__(self, server: str, run: Callable[[Task], object], limit: int) -> None:
-        """`run` has a thread of the pool run a task."""
         self._server = server
         self._run = run
         self._limit = limit
@@ -191,7 +190,7 @@ class CallbackGroup:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        """A forked child has none of its parent's threads."""
+        """A forked child has none of the parent's threads."""
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
         self._running = 0
@@ -226,28 +225,27 @@ class CallbackGroup:
 
 
 class CallbackPool:
-    """The threads behind the lanes; they start when they are needed, and end when they are idle. Thread-safe."""
+    """The threads behind the lanes; they start when needed and end when idle. Thread-safe."""
 
     def __init__(self, name: str, purpose: str = "callbacks") -> None:
-        """`name` and `purpose` are parts of the threads' names."""
         self._threads = DaemonPool(f"mcp-{name}-{purpose}", _MAX_THREADS)
 
     def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:
-        """A lane that waits for no group: for a listener, of which there are as many as the application has made."""
+        """A lane outside all groups, for a listener: there are only as many as the application has made."""
         return Lane(lambda lane: self._run(lane.run), max_bytes=MAX_LISTENER_BYTES, on_dropped=on_dropped)
 
     def group(self, server: str, limit: int = _MAX_GROUP_THREADS) -> CallbackGroup:
-        """Lanes for user code that is about `server`, on at most `limit` threads at a time."""
+        """Lanes for user code about `server`, on at most `limit` threads at a time."""
         return CallbackGroup(server, self._run, limit)
 
     def _run(self, task: Task) -> None:
-        # Kept also if no thread can be started, because the interpreter is shutting down or there are too many: the
-        # threads that run, or the next one that can be started, take it.
+        # The task is kept even if no thread can be started (at the interpreter's end, or with too many threads): a
+        # running thread, or the next one that can be started, takes it.
         self._threads.submit(task, keep=True)
 
     def close(self) -> None:
-        """End the threads after the tasks that are already posted; does not wait long for user code that never returns.
+        """Run the tasks already posted, then end the threads. Waits only briefly for user code that never returns.
 
-        What is posted later starts threads again.
+        A later `post` starts threads again.
         """
         self._threads.drain(_JOIN_SECONDS)

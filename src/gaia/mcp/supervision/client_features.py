@@ -1,6 +1,6 @@
-"""What the application that uses a client offers to servers: answers of a person, a model, folders.
+"""The features that an application offers to servers: a person's answers, a model, folders.
 
-These are the client features of the specification. Each is declared to a server if, and only if, it was given.
+These are the client features of the specification. A feature is declared to a server if, and only if, it was given.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from gaia.mcp.supervision.callbacks import require_runs_on_thread
 from gaia.runtime.locks import reentrant_lock
 
 METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
-"""What servers may ask, if it is offered."""
+"""The requests that a server may make if the feature is offered."""
 
 OnElicitation = Callable[[ElicitationRequest], ElicitationAnswer | Mapping[str, Any] | None]
-"""Asks a person. None is "cancel": no choice was made. A dict is ``{"action": …, "content": …}``."""
+"""Asks a person. None means "cancel": no choice was made. A dict is ``{"action": …, "content": …}``."""
 
 OnSampling = Callable[[SamplingRequest], Mapping[str, Any] | None]
-"""Asks a model; see `SamplingRequest.answer` for the result. None says that the user rejected it."""
+"""Asks a model; see `SamplingRequest.answer` for the result. None means that the user rejected the request."""
 
 RootsSource = Iterable[Root] | Callable[[], Iterable[Root]]
-"""Folders; or a function of them, which is called whenever a server asks."""
+"""Folders, or a function that returns them and is called whenever a server asks."""
 
 
 class Roots:
     """The folders that are offered now. Thread-safe; shared by the clients of a manager."""
 
     def __init__(self, source: RootsSource) -> None:
-        """Raises ValueError for what is no root."""
+        """Raises ValueError for an invalid root."""
         self._lock = reentrant_lock()
-        """Owns the writing of `_source`, which is replaced as a whole."""
+        """Held to write `_source`, which is replaced as a whole."""
         self._source = _checked(source)
 
     def replace(self, source: RootsSource) -> None:
@@ -54,17 +54,17 @@ class Roots:
 
     @property
     def are_known(self) -> bool:
-        """Whether they are listed without user code."""
+        """Whether no user code runs to list them."""
         return not callable(self._source)
 
     def listing(self) -> dict[str, Any]:
-        """The answer to ``roots/list``. Runs user code, if the roots are a function."""
+        """The answer to ``roots/list``. Runs user code if the roots are a function."""
         source = self._source
         return root_list(source() if callable(source) else source)
 
 
 class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
-    """Immutable, but for what is in `roots`."""
+    """The features that one client offers. Immutable, except for the content of `roots`."""
 
     on_elicitation: OnElicitation | None = None
     elicitation_modes: tuple[ElicitationMode, ...] = ("form",)
@@ -72,18 +72,18 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     sampling_tools: bool = False
     roots: Roots | None = None
     relayed: bool = False
-    """Whether the clients of a gateway answer. What each of them can do is known only when a server asks, so all is
-    offered; the other members do not count."""
+    """Whether the clients of a gateway answer. Their abilities are known only when a server asks, so all features are
+    declared and the other members do not count."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for modes that do not exist, or none, and for coroutine functions."""
+        """Raises ValueError for unknown modes, for no modes, and for coroutine functions."""
         require_runs_on_thread("on_elicitation", self.on_elicitation)
         require_runs_on_thread("on_sampling", self.on_sampling)
         if not self.elicitation_modes or not set(self.elicitation_modes) <= {"form", "url"}:
             raise ValueError(f'elicitation_modes: expected "form", "url" or both, got {self.elicitation_modes!r}')
 
     def or_else(self, others: ClientFeatures) -> ClientFeatures:
-        """These features, and those of `others` that are missing here."""
+        """These features, completed from `others`."""
         if self.relayed or others.relayed:
             return RELAYED
         mine = self if self.on_elicitation is not None else others
@@ -98,7 +98,7 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What a server is told of them."""
+        """The capabilities that are declared to a server."""
         if self.relayed:
             return {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
         declared: dict[str, Any] = {}
@@ -111,18 +111,17 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         return declared
 
     def offers(self, method: str) -> bool:
-        """Whether a server may ask this."""
         if self.relayed:
             return method in METHODS
         given = dict(zip(METHODS, (self.on_elicitation, self.on_sampling, self.roots), strict=True))
         return given.get(method) is not None
 
     def answers_at_once(self, method: str) -> bool:
-        """Whether a request of a `method` that is offered is answered without user code."""
+        """Whether an offered `method` is answered without user code."""
         return method == "roots/list" and self.roots is not None and self.roots.are_known
 
     def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result for a request of `server` that is offered. Runs user code, and raises what that raises.
+        """The result for an offered request of `server`. Runs user code and raises its exceptions.
 
         Raises `Refusal` for params that the specification does not allow.
         """
@@ -138,7 +137,7 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RELAYED = ClientFeatures(relayed=True)
-"""Of the servers of a gateway."""
+"""The features of a gateway's clients."""
 
 
 def _checked(source: RootsSource) -> RootsSource:

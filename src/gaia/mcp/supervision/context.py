@@ -1,4 +1,4 @@
-"""What all parts of one server's supervision share: its settings, its client, its clock and its observer."""
+"""The settings and services that all parts of one server's supervision share: transport, policy, clock, observer."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from gaia.runtime.clock import Clock, require_seconds
 from gaia.telemetry.spans import Executor
 
 KnownServer = tuple[ServerProfile | None, list[Any]]
-"""What a server said of itself at an earlier start: its profile, if that is known, and the definitions of its tools."""
+"""From an earlier start of the server: its profile, if known, and the definitions of its tools."""
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """One request for the tools, all pages of it."""
+    """One listing of the tools, over all its pages."""
 
     number: int
-    """Later requests have higher numbers: what an older one found is not used any more once a later one has ended."""
+    """Later listings have higher numbers. The result of a listing is ignored once a later one has ended."""
     deadline: float
-    """A reading of the clock: when whatever has to be done about it must be over."""
+    """A reading of the clock, by which all work on the listing must be done."""
 
 
 RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested", "reconfigured"]
-"""Why a server that works is replaced: it has reached a limit, or the application wants a fresh process, perhaps with
+"""Why a working server is replaced: it has reached a limit, or the application wants a fresh process, perhaps with
 another configuration."""
 
 _MIN_MEMORY = 16 * 1024**2
-"""Less than this is a mistake in the unit."""
+"""A smaller limit is a mistake in the unit."""
 
 
 class RecyclingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of a server may use up before a fresh one takes its place; None is without a limit.
+    """The limits at which a fresh process replaces one of a server; None is no limit.
 
-    Raises ValueError for unusable figures.
+    Raises ValueError for invalid values.
     """
 
     max_lifetime: float | None = None
-    """Seconds since it became ready."""
+    """Seconds since the process became ready."""
     max_calls: int | None = None
-    """Calls and other requests of the application."""
+    """Tool calls and other requests of the application."""
     max_memory: int | None = None
-    """Bytes of main memory, of the server and of all processes that it has started."""
+    """Bytes of main memory of the server and all its child processes."""
 
     def __post_init__(self) -> None:
         if self.max_lifetime is not None:
@@ -66,43 +66,43 @@ class RecyclingLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisionHooks(Protocol):
-    """What the supervisor tells its client, on its own thread. Implementations are ours: quick, and never raise."""
+    """What the supervisor tells its client, on the supervisor's thread. Implementations are quick and never raise."""
 
     def listing_begins(self) -> Listing:
         """The server is about to be asked for its tools."""
 
     def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
-        """None: the server is ready and could not list its tools. It has none then."""
+        """The server has listed its tools. None: it is ready but could not list them, so it has none."""
 
     def tools_remembered(self, definitions: list[Any]) -> None:
-        """Until the server is asked, its tools are what `last_known` has said."""
+        """Use the tools of `last_known` until the server is asked."""
 
     @property
     def subscriptions(self) -> Subscriptions:
-        """The changes and log messages that the client wants from the server, whichever connection it has."""
+        """The notifications and log messages that the client wants, whatever connection the server has."""
 
     def refusal_of(self, tool: str) -> MCPError | None:
-        """Asked for each tool call that waited, before it is sent: the error that ends it; None to send it.
+        """The error that ends a tool call instead of sending it; None to send it. Asked for each call that waited.
 
         `tool` is the server's own name of the tool.
         """
 
     def safe_to_repeat(self, tool: str) -> bool:
-        """Whether the server says now that a second call of the tool does no harm."""
+        """Whether the server now says that a second call of the tool is harmless."""
 
     def happened(self, event: Event) -> None: ...
 
     def adopted(self, context: SupervisionContext) -> None:
-        """What `Supervisor.reconfigure` was given is in effect from now on: `context`, which the client has made."""
+        """The configuration that `Supervisor.reconfigure_now` was given is in effect: `context`, made by the client."""
 
     def last_known(self) -> KnownServer | None:
-        """What the server said at an earlier start; None if that is not known, or must not be used."""
+        """Facts from an earlier start of the server; None if there are none or they must not be used."""
 
 
 class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     """Made by a client, for all supervisors that its server has one after the other. Durations in seconds.
 
-    Never changed, but for `adopt`.
+    Only `adopt` changes it.
     """
 
     name: str
@@ -110,46 +110,46 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     transport: ChannelTransport
     identity: ClientIdentity
     negotiation: Negotiation
-    """Remembers what it found; used by the supervisor's thread alone."""
+    """Remembers what it has found out about the server. Only the supervisor's thread uses it."""
     start_timeout: float = 60.0
-    """How long the server may take to get ready, each time that it is started."""
+    """How long each start may take until the server is ready."""
     policy: RestartPolicy
     health_interval: float
     health_timeout: float
     max_pending: int
     recycling: RecyclingLimits = RecyclingLimits()
     drain_timeout: float = 30.0
-    """How long a process that was replaced may take to finish its calls."""
+    """How long a replaced process may take to finish its calls."""
     standby: bool = False
-    """Whether a second process waits, started and greeted, while the server is ready."""
+    """Whether a second process is started and greeted while the server is ready."""
     lazy: bool = False
-    """Whether the server is started only when it is used, if it is known what it offers (`hooks.last_known`)."""
+    """Whether the server is started only when it is used, provided its tools are known (`hooks.last_known`)."""
     idle_stop: float | None = None
-    """How long the server may be without a call before it is stopped, until the next call; None for ever."""
+    """How long the server may be without a call before it is stopped until the next call; None: for ever."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock
     rng: random.Random
-    """For jitter; used by the supervisor's thread alone."""
+    """For jitter. Only the supervisor's thread uses it."""
     observer: Observer
-    """Told of all requests, and of the server's starts, losses and stops."""
+    """Records all requests, and the server's starts, losses and stops."""
     recorders: Recorders = msgspec.field(default_factory=Recorders)
-    """Where the server is recorded, if it is."""
+    """Recorders for the starts of the server, if recording is on."""
     executor: Executor = lambda task: task()
-    """Runs the application's span processors, for which neither the supervisor nor a reader may wait."""
+    """Runs the application's span processors, because neither the supervisor nor a reader may wait for them."""
 
     @property
     def timeout(self) -> float:
-        """For requests without one of their own."""
+        """Seconds, for requests without a timeout of their own."""
         return self.transport.timeout
 
     def adopt(self, other: SupervisionContext) -> None:
         """Become equal to `other`, another configuration of the same server. For the supervisor's thread.
 
-        Other threads read one value at a time, each of which may be of either configuration.
+        A thread that reads several values meanwhile may get some of the old and some of the new configuration.
         """
         for field in self.__struct_fields__:
             if field != "observer":
                 setattr(self, field, getattr(other, field))
-        # All that has been observed so far belongs to this one.
+        # The observer stays, because it has the figures of the past.
         self.observer.adopt(other.observer)

@@ -1,6 +1,6 @@
 """Old processes of a server that was replaced, or is stopped. Each finishes its calls; then its process group is ended.
 
-A lost server is usually ended before the next one is started. If a stand-by takes over at once, it is ended beside it.
+A lost server is usually ended before the next one is started. If a stand-by takes over at once, both happen at once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gaia.mcp.supervision.status import ServerCore
 from gaia.runtime.event_loop import Task, Timer, run_all
 
 _LOOK_SECONDS = 0.05
-"""How soon it is noticed that a server has answered its last call."""
+"""How soon the supervisor notices that a server has answered its last call."""
 
 
 class DrainingConnections:
-    """Ends generations that new calls do not go to. Belongs to the supervisor's thread."""
+    """Ends generations that get no new calls. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
@@ -33,37 +33,36 @@ class DrainingConnections:
     ) -> None:
         """`on_left` is called when a generation has ended completely. Sets the timer DRAINING.
 
-        `on_silent` is called when nothing more will be written to one, which is seconds before that if it hangs.
+        `on_silent` is called when nothing more will be written to a generation; if it hangs, seconds before `on_left`.
         """
         self._context, self._loop, self._call_queue, _ = core
         self._on_silent = on_silent
         self._on_left = on_left
         self._draining: dict[Generation, tuple[float, float]] = {}
-        """When their time is up, as a reading of the clock, and how many seconds they had."""
+        """For each generation: when its time is up (a reading of the clock), and how many seconds it had."""
         self._ending: dict[Generation, None] = {}
-        """Those that are being ended, each in a thread of its own."""
+        """Generations that are being ended, each on a thread of its own."""
         self._may_be_written: set[Generation] = set()
-        """Those of them whose channels could still write what was taken back from them."""
+        """Those whose channels could still write calls that were taken back from them."""
 
     @property
     def may_write_any(self) -> bool:
-        """Whether a call that was taken back could still be written to the generation that it was taken from."""
+        """Whether a call that was taken back could still be written to its old generation."""
         return bool(self._may_be_written)
 
     @property
     def is_empty(self) -> bool:
-        """Whether all of them have ended completely."""
         return not (self._draining or self._ending)
 
     def drain(self, generation: Generation, seconds: float) -> None:
-        """Let it finish the calls that it has, for so long at most (`math.inf`: as long as they take), then end it."""
+        """Let it finish its calls for at most `seconds` (`math.inf`: no limit), then end it."""
         now = self._context.clock.monotonic()
         self._draining[generation] = (now + seconds, seconds)
         self._loop.timers.set(Timer.DRAINING, now, self._look)
         generation.drain()
 
     def let_go(self, generation: Generation, seconds: float) -> None:
-        """The same for the server that runs, whose place no other one takes. New calls do not go to it any more."""
+        """`drain` the running server, whose place no other one takes. It gets no new calls."""
         try:
             generation.retire()
             self._call_queue.drain(generation.connection)
@@ -72,7 +71,7 @@ class DrainingConnections:
             self.drain(generation, seconds)
 
     def _look(self) -> None:
-        """End those that have no calls any more, or no time."""
+        """End the generations that have no calls, or no time left."""
         now = self._context.clock.monotonic()
         self._loop.timers.set(Timer.DRAINING, now + _LOOK_SECONDS, self._look)
         for generation, (until, seconds) in list(self._draining.items()):
@@ -83,13 +82,13 @@ class DrainingConnections:
             self._loop.timers.cancel(Timer.DRAINING)
 
     def ended(self, generation: Generation) -> None:
-        """It has ended by itself, perhaps with calls that it had. Does nothing if it is none that is draining."""
+        """It has ended by itself, perhaps with calls in flight. Does nothing if it is not draining."""
         if generation in self._draining:
             ending = generation.lose(None)
             self._drained(generation, ending, Loss(None, ending, was_ready=True).described())
 
     def hung(self, generation: Generation) -> None:
-        """It answers nothing any more. Does nothing if it is none that is draining."""
+        """It has stopped answering. Does nothing if it is not draining."""
         if generation in self._draining:
             self._drained(generation, generation.lose(MCPError("it hangs")), "it hangs")
 
@@ -104,7 +103,7 @@ class DrainingConnections:
         del self._draining[generation]
 
     def end(self, generation: Generation, loss: Loss) -> None:
-        """End what is left of a generation that was lost, or was never needed, and has no calls any more."""
+        """End what is left of a generation that was lost or was never needed, and has no calls."""
         post = self._loop.post
         generation.terminate(
             loss, lambda _: post(lambda: self._left(generation)), lambda: post(lambda: self._silent(generation))
@@ -123,7 +122,7 @@ class DrainingConnections:
             self._silent(generation)
 
     def end_all(self, error: Callable[[], MCPError]) -> None:
-        """The server is stopped: the calls of those that are draining end with `error`. `wait` has to follow."""
+        """The server is stopped: end the calls of draining generations with `error`. Call `wait` afterwards."""
         self._loop.timers.cancel(Timer.DRAINING)
         run_all(*(partial(self._end_now, generation, error) for generation in list(self._draining)))
 
@@ -139,13 +138,12 @@ class DrainingConnections:
         del self._draining[generation]
 
     def wait(self) -> None:
-        """Return when all of them have ended."""
         for generation in list(self._ending):
             generation.stop()
 
 
 class Stopping:
-    """Ends a server and all that belongs to it. Belongs to the supervisor's thread."""
+    """Ends a server and everything that belongs to it. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
@@ -156,7 +154,7 @@ class Stopping:
         spans: LifecycleSpans,
         ends: tuple[Task, ...],
     ) -> None:
-        """`on_end` is told that no replacement comes. `ends` end what is there only while the server is ready."""
+        """`on_end` gets the error for a replacement under way. `ends` end the parts that only a ready server has."""
         self._context, _, self._call_queue, self._condition = core
         self._name = core.context.name
         self._draining = draining
@@ -165,34 +163,34 @@ class Stopping:
         self._spans = spans
         self._ends = ends
         self._closing: str | None = None
-        """Why the server is stopped for good, from that on."""
+        """Why the server is stopped for good; set when that begins."""
         self._finishing: str | None = None
-        """Why the server is stopped for good, while it finishes its calls."""
+        """Why the server is stopped for good after it has finished its calls."""
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the server is stopped for good, as soon as it has finished its calls."""
+        """Whether the server is finishing its calls and is then stopped for good."""
         return self._finishing is not None and self._closing is None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the server is stopped for good, now or as soon as it has finished its calls."""
+        """Whether the server is being stopped for good, with or without finishing its calls."""
         return self._finishing is not None or self._closing is not None
 
     def finish(self, reason: str, drain: float) -> None:
-        """Stop the server for good. It has `drain` seconds to finish its calls if it is ready; new ones are refused."""
+        """Stop the server for good. A ready server gets `drain` seconds to finish its calls; new ones are refused."""
         generation = self._condition.current
         if drain <= 0 or (not self.is_finishing and (generation is None or self._call_queue.ready is None)):
             self.close(reason)
             return
         if generation is None:
-            # It was asked for before, and goes on.
+            # It is already finishing its calls.
             return
         self._finishing = reason
         self._condition.current = None
         error = CallCancelled(f"server {self._name!r} is closed: {reason}")
         run_all(
-            # Before the connection is taken away: no call gets into the backlog then.
+            # Before the connection is taken away, so that no call gets into the backlog.
             lambda: self._condition.move_to(ServerState.CLOSED, reason),
             *self._ends,
             lambda: self._draining.let_go(generation, drain),
@@ -200,7 +198,7 @@ class Stopping:
         )
 
     def left(self) -> None:
-        """A process to which no calls go any more has ended completely."""
+        """A process that gets no calls any more has ended completely."""
         if self._finishing is not None and self._draining.is_empty:
             self.close(self._finishing)
 
@@ -213,12 +211,12 @@ class Stopping:
         )
 
     def close_after(self, error: str) -> None:
-        """The same when an exception has kept a server that `is_wanted` stopped from that; some of it was done."""
+        """Complete a stop that an exception has interrupted. Parts of it were done before."""
         self._closing = self._closing or self._finishing or error
         self.end(ServerState.CLOSED, self._closing, CallCancelled)
 
     def end(self, state: ServerState, reason: str, error: Callable[[str], MCPError]) -> None:
-        """End the server and all calls. Each of these steps is taken, whatever becomes of the others."""
+        """End the server and all calls. Each step runs, even if others fail."""
         generation, final = self._condition.current, Ending()
         message = f"server {self._name!r} is {state.value}: {reason}"
         steps: list[Task] = [

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class ServerState(enum.Enum):
-    """Where a supervised server stands; a single connection only knows created, ready and closed."""
+    """The state of a supervised server. A single connection is only created, ready or closed."""
 
     CREATED = "created"
     """Never started."""
@@ -59,7 +59,7 @@ class ServerState(enum.Enum):
     """It requires a login. Calls are refused until there is one."""
 
     FAILED = "failed"
-    """It is not being tried at the moment, or not at all. Calls are refused with the reason."""
+    """It is not started again for now, or not at all. Calls are refused with the reason."""
 
     CLOSED = "closed"
     """Disconnected by the application."""
@@ -93,7 +93,7 @@ class Restarted(Event, frozen=True):
     downtime: float
     """Seconds, from the moment when its end was noticed; 0 if a fresh process took its place while it was ready."""
     reason: str | None = None
-    """Why that was so: how the server ended, or ``recycled: max_lifetime`` and the like where none had to be lost."""
+    """Why it was restarted: how the server ended, or ``recycled: max_lifetime`` and the like if it was replaced."""
 
 
 class GaveUp(Event, frozen=True):
@@ -117,10 +117,10 @@ class ToolsChanged(Event, frozen=True):
 
 
 class ToolDefinitionsChanged(Event, frozen=True):
-    """What the server says of its tools or prompts is not what was approved (see the configuration's ``pinTools``).
+    """The server's tools or prompts are not the approved ones (see the configuration's ``pinTools``).
 
-    Compared with the approved definitions, not with the last listing, and reported again only when it differs from
-    the last report. Names are the server's own.
+    They are compared with the approved definitions, not with the last listing. The event comes again only when the
+    difference changes. Names are the server's own.
     """
 
     added: tuple[str, ...] = ()
@@ -130,13 +130,13 @@ class ToolDefinitionsChanged(Event, frozen=True):
     changed: tuple[str, ...] = ()
     """Names whose definition is not the approved one."""
     blocked: bool = False
-    """Whether what was added or changed is withheld until it is approved."""
+    """Whether added and changed ones are withheld until they are approved."""
     kind: Literal["tools", "prompts", "instructions"] = "tools"
-    """What the names are of; the server's instructions have the name ``instructions``."""
+    """The kind of the names; the server's instructions have the name ``instructions``."""
 
 
 class ReplicaChanged(Event, frozen=True):
-    """One of several replicas of the server has another state than before; that of the server may be the same."""
+    """One of several replicas of the server has another state; the state of the server may be unchanged."""
 
     replica: int
     """Its number, as in `ServerStatus.replicas`."""
@@ -162,17 +162,17 @@ class ServerLog(Event, frozen=True):
 
 
 class ElicitationCompleted(Event, frozen=True):
-    """The server reports that a person has done what a URL was for; see `ElicitationRequest.elicitation_id`."""
+    """The server reports that a person has finished at a URL; see `ElicitationRequest.elicitation_id`."""
 
     elicitation_id: str
-    """That of the request."""
+    """The id of the elicitation request."""
 
 
 class ResourceUpdated(Event, frozen=True):
-    """A resource that was subscribed to, or a part of it, is not the same as before."""
+    """A subscribed resource, or a part of it, has changed."""
 
     uri: str
-    """Which resource."""
+    """The URI of the resource."""
 
 
 class ResourcesChanged(Event, frozen=True):
@@ -184,9 +184,9 @@ class PromptsChanged(Event, frozen=True):
 
 
 class EventsDropped(Event, frozen=True):
-    """The listener was too slow for this server, and has missed events of it: the oldest of those that waited.
+    """The listener was too slow for this server: the oldest of its waiting events were dropped.
 
-    Only the listener that has missed them is told. It can look at what there is now, such as `MCPClient.status`.
+    Only the listener that has missed events gets this. It can read the present state, such as `MCPClient.status`.
     """
 
     count: int
@@ -197,39 +197,39 @@ Listener = Callable[[Event], None]
 
 
 class Lanes(Protocol):
-    """Where listeners run: the callback threads, or the task that asks an event loop for the next event."""
+    """Where listeners run: on callback threads, or in the task that asks an event loop for the next event."""
 
     def lane(self, on_dropped: Callable[[str, int], object]) -> Lane:
-        """A lane for one listener; it tells ``on_dropped(server, count)`` of what it has lost."""
+        """A lane for one listener. The lane reports dropped tasks with ``on_dropped(server, count)``."""
 
 
 class Listeners:
-    """Thread-safe. Each listener gets events one at a time, those of one server in order, on a callback thread.
+    """Thread-safe. Each listener gets events one at a time on a callback thread, the events of one server in order.
 
-    The events that wait for a listener are bounded for each server by itself.
+    The events that wait for a listener are limited for each server separately.
     """
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant,
-        because a signal handler may subscribe too."""
+        """Held to write `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant, because a
+        signal handler may subscribe too."""
         self._posts: tuple[Callable[[Event, int], None], ...] = ()
         self._ends: tuple[Callable[[], None], ...] = ()
-        """Of the listeners that are told of the end. Owned and replaced like `_posts`."""
+        """For the listeners with `on_end`. Owned and replaced like `_posts`."""
 
     def subscribe(
         self, listener: Listener, lanes: Lanes, on_end: Callable[[], object] | None = None
     ) -> Callable[[], None]:
-        """Tell `listener` of all events from now on, on a lane of `lanes`; `on_end` runs there at each `end`.
+        """Give all events from now on to `listener`, on a lane of `lanes`; `on_end` runs there at each `end`.
 
-        Returns a function that ends it, even for events under way. A listener may subscribe more than once. Raises
-        ValueError for a coroutine function.
+        Returns a function that ends the subscription, even for events already posted. A listener may subscribe more
+        than once. Raises ValueError for a coroutine function.
         """
         require_runs_on_thread("listener", listener)
         ended = False
 
         def deliver(event: Event) -> None:
-            # Looked at here, because events may wait in the lane for long.
+            # Checked here, because events may wait in the lane for long.
             if not ended:
                 listener(event)
 
@@ -257,7 +257,7 @@ class Listeners:
         return unsubscribe
 
     def end(self) -> None:
-        """Their owner was disconnected: no event follows, unless it is connected again."""
+        """The owner was disconnected: no event follows, unless it is connected again."""
         for end in self._ends:
             end()
 

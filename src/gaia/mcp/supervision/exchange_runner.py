@@ -1,4 +1,4 @@
-"""Drives protocol exchanges over a connection by events, so that the supervisor never waits for a server."""
+"""Runs protocol exchanges over a connection by events, so that the supervisor never waits for a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ExchangeRunner(Generic[T]):
-    """One exchange under way. Belongs to the supervisor's thread, which tells it of each answered call."""
+    """One exchange. Belongs to the supervisor's thread, which calls `answered` for each call that has ended."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ExchangeRunner(Generic[T]):
     ) -> None:
         """`limit` is the deadline of steps without a timeout of their own, a reading of the clock.
 
-        Errors of those that miss it begin with `late`.
+        The message of a missed `limit` begins with `late`.
         """
         self._runners = runners
         self._connection = runners.connection
@@ -41,11 +41,11 @@ class ExchangeRunner(Generic[T]):
         self._limit = limit
         self._late: str | None = late
         self._is_limited = False
-        """Whether the step under way has no timeout of its own."""
+        """Whether `limit` is the deadline of the current step."""
         self.call: Call | None = None
-        """The request that was made last."""
+        """The last request."""
         self._observation: Observation | None = None
-        """Of that request, until it is answered."""
+        """Records the last request, until it is answered."""
 
     def start(self) -> None:
         self._advance(lambda: next(self._exchange))
@@ -54,10 +54,10 @@ class ExchangeRunner(Generic[T]):
         self._advance(lambda: self._take(call))
 
     def _take(self, call: Call) -> Step:
-        """Give the exchange its answer. Only then is it known whether the exchange expected an error."""
+        """Give the answer to the exchange. Whether it expected an error is known only afterwards."""
         handled = True
         if self._late is not None and self._is_limited and isinstance(call.error, CallTimeout):
-            # What was left of the time for all steps is a number that nobody has set.
+            # The remaining time of all steps is a number that nobody has configured, so it is not shown.
             call.error.message = f"{self._late}: {call.method} was not answered"
         try:
             return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
@@ -98,7 +98,7 @@ class ExchangeRunner(Generic[T]):
             """Runs on the thread that ends the call."""
             observation.stop()
             self._runners.post(CallAnswered(self, call))
-            # Not twice.
+            # So that it is posted only once.
             call.on_done = None
 
         now = self._runners.clock.monotonic()
@@ -117,10 +117,10 @@ class ExchangeRunner(Generic[T]):
         if not self._connection.submit(call):
             call.finish(error=ServerCrashed("the server ended during the exchange"))
         elif not call.is_standing:
-            # Not before: the thread for deadlines would stay for a call that an exception kept from its connection.
+            # Not earlier: if `submit` raised, the thread for deadlines would keep a call that no connection has.
             self._runners.watch(call)
         else:
-            # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
+            # The answer comes in hours, if at all: a span or a duration for it would mean nothing.
             self._observed(None, {}, handled=False)
 
     def _matters(self) -> bool:
@@ -128,7 +128,7 @@ class ExchangeRunner(Generic[T]):
 
 
 class CallAnswered(msgspec.Struct, frozen=True):
-    """A task for the supervisor: a call of one of its own exchanges has ended."""
+    """A task for the supervisor's loop: a call of an exchange has ended."""
 
     runner: ExchangeRunner[Any]
     call: Call
@@ -138,17 +138,17 @@ class CallAnswered(msgspec.Struct, frozen=True):
 
 
 class RunExchange(msgspec.Struct, frozen=True):
-    """Runs exchanges on one connection. Belongs to the supervisor's thread."""
+    """Starts exchanges on one connection. Belongs to the supervisor's thread."""
 
     connection: Connection
     clock: Clock
     timeout: float
-    """Seconds that an exchange may take as a whole, unless its steps have timeouts of their own."""
+    """Seconds for a whole exchange, except for steps with timeouts of their own."""
     next_id: Callable[[], int]
     watch: Callable[[Call], None]
     """Enforces a call's deadline."""
     post: Callable[[CallAnswered], None]
-    """Has the supervisor run the task. Called by the thread that ends a call."""
+    """Has the supervisor run the task. Called on the thread that ends a call."""
 
     def __call__(
         self,
@@ -160,8 +160,7 @@ class RunExchange(msgspec.Struct, frozen=True):
     ) -> ExchangeRunner[T]:
         """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile.
 
-        `timeout` takes the place of the one that exchanges on this connection have; `late` is what the error says of
-        an exchange that took longer.
+        `timeout` replaces this object's timeout; `late` begins the error message of an exchange that took longer.
         """
         limit = self.clock.monotonic() + (self.timeout if timeout is None else timeout)
         runner = ExchangeRunner(self, exchange, on_result, on_error, limit, late)

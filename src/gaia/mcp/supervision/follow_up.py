@@ -1,4 +1,4 @@
-"""What follows when a server has ended, or could not be started: another start, now or later, a login, or none."""
+"""Does what follows when a server has ended or could not be started: a start now or later, a login, or nothing."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ EXITED = "it exited by itself; the next call starts it again"
 
 
 class StartingServer(Protocol):
-    """What is done with the server that is to be started again."""
+    """The part of the server's lifecycle that starts the server."""
 
     def open(self) -> None:
         """Start it now."""
 
     def reopen(self, reason: str) -> None:
-        """The same, and its state says so."""
+        """Start it now, and set the state and its reason."""
 
     def retry(self) -> None:
-        """Its time to be started has come."""
+        """The time of its next start has come."""
 
     def take_over(self, generation: Generation) -> None:
-        """`generation` was its stand-by."""
+        """Make `generation`, its stand-by, the current one."""
 
     def call_waiting(self) -> None:
         """Calls may have come while it did not run."""
@@ -72,17 +72,16 @@ class FollowUp:
             context.name, context.transport.authorization, lambda error: loop.post(lambda: self._logged_in(error))
         )
         self.start_anew = False
-        """Whether the process that was lost last had to go because of another configuration."""
+        """Whether the last process was lost on purpose, because of another configuration."""
         self._failure_logged = False
-        """Whether the present failure was logged as an error; further attempts that fail are information."""
+        """Whether the present failure was logged as an error; further failed attempts are logged as information."""
 
     def ready(self) -> None:
-        """The server is ready."""
         self.logins.forget()
         self._failure_logged = False
 
     def lost(self, loss: Loss, final: Ending) -> None:
-        """Do what follows a loss, of which no more than `final` will be known."""
+        """Do what follows a loss. `final` has all that will ever be known about the server's end."""
         now = self._context.clock.monotonic()
         start_anew, self.start_anew = self.start_anew, False
         decision = Step.RENEW if start_anew else self._recovery.after(loss, now)
@@ -99,7 +98,7 @@ class FollowUp:
         self.proceed(decision, now, loss.described(final.stderr_tail))
 
     def proceed(self, decision: Decision, now: float, reason: str) -> None:
-        """Do what was decided at `now` about a server that ended or could not be started; `reason` says why it did."""
+        """Do what was decided at `now` about a server that ended or could not be started because of `reason`."""
         if not isinstance(decision, Step):
             self._condition.cancel_first_downtime()
         match decision:
@@ -115,7 +114,7 @@ class FollowUp:
                 self._stay_exited(reason)
             case Retry(delay) if (standby := self._spare.take()) is not None:
                 self._condition.current = standby
-                # The next process is started no sooner than without a stand-by.
+                # The next stand-by is not started earlier than the server would have been.
                 self._spare.delay(now + delay)
                 self._condition.last_error = reason
                 logger.warning("server_lost", server=self._name, reason=reason, restart_in=0.0)
@@ -125,7 +124,7 @@ class FollowUp:
                 if self._condition.ever_ready:
                     self._back_off(delay, reason)
                 else:
-                    # Calls do not wait for a server that may never come.
+                    # Calls do not wait for a server that may never become ready.
                     self._condition.last_error = reason
                     self.fail(reason, retry_in=delay)
             case OpenCircuit(until):
@@ -137,7 +136,7 @@ class FollowUp:
                 self.fail(reason if why is None else f"{reason} (and {why})")
 
     def retry_at(self, timer: Timer, moment: float) -> None:
-        """Start the server again at `moment`, a reading of the clock, for which `timer` is set."""
+        """Start the server again at `moment`, a reading of the clock; sets `timer`."""
         self._loop.timers.set(timer, moment, self._server.retry)
         self._condition.retry_at = moment
 
@@ -157,11 +156,10 @@ class FollowUp:
         self._spans.backing_off(delay)
 
     def fail(self, reason: str, retry_in: float | None = None) -> None:
-        """The server is not started again, or only in `retry_in` seconds."""
         self._condition.move_to(ServerState.FAILED, reason)
         self._spare.end()
         self._replacements.done(ServerUnavailable.of(self._name, reason, retry_in))
-        # One error for one failure, however often the server is tried again until it is ready.
+        # Only the first attempt of one failure is logged as an error.
         if self._failure_logged:
             logger.info("server_still_failing", server=self._name, reason=reason, retry_in=retry_in)
         else:
@@ -174,7 +172,7 @@ class FollowUp:
     # Logging in.
 
     def _log_in(self, reason: str) -> None:
-        """The server requires a login. Waiting would not change that, so it is not tried again and again."""
+        """The server requires a login. Retries without a login are useless, so there are none."""
         self._condition.last_error = reason
         self._spare.end()
         if self.logins.may_ask:
@@ -184,7 +182,6 @@ class FollowUp:
             self._not_authorized(reason)
 
     def _logged_in(self, error: MCPError | None) -> None:
-        """A person has logged in, or the login failed."""
         if not self.logins.under_way:
             return
         self.logins.over()
@@ -206,7 +203,7 @@ class FollowUp:
 
 
 class Trial:
-    """Hands calls to a server one at a time. Belongs to the supervisor's thread."""
+    """Gives calls to a server on trial, one at a time. Belongs to the supervisor's thread."""
 
     def __init__(self, queue: CallQueue, loop: EventLoop, refusal: Refusal, on_passed: Callable[[], None]) -> None:
         """`on_passed` is called when a call was answered, or the server was stable for long enough."""
@@ -215,16 +212,15 @@ class Trial:
         self._refusal = refusal
         self._on_passed = on_passed
         self._connection: Connection | None = None
-        """The server's; None while no trial is under way."""
+        """The connection of the server; None while no trial is under way."""
         self._call: Call | None = None
-        """The call that the server has now."""
 
     @property
     def is_under_way(self) -> bool:
         return self._connection is not None
 
     def begin(self, connection: Connection, until: float) -> None:
-        """Try the calls that wait. The server has passed at `until` on the clock, whatever becomes of them."""
+        """Try the calls that wait. At the time `until` the server has passed, whatever the calls do."""
         self._connection = connection
         self._loop.timers.set(Timer.TRIAL, until, self._on_passed)
         self.try_next()

@@ -1,4 +1,4 @@
-"""One generation: a server that was started, from the opening of its channel to the end of all that it started."""
+"""One generation: one start of a server, from the opening of its channel to the end of all its processes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from gaia.runtime.threads import EngineThread
 logger = get_logger(__name__)
 
 _GRACE_SECONDS = 2.0
-"""How long a server that we stop may take to leave after the end of its input."""
+"""How long a server may take to exit after the end of its input."""
 
 _EXIT_REPORT_SECONDS = 0.2
-"""After the end of a server's output its exit status follows at once, unless it only closed its output."""
+"""After the end of a server's output its exit status follows at once, unless the server only closed its output."""
 
 
 class Greeting(NamedTuple):
-    """What a server said of itself before calls may be sent to it."""
+    """The result of the opening: the server's profile and its tools."""
 
     profile: ServerProfile
     tools: list[Any] | None
-    """None: it could not list them."""
+    """None: the server could not list them."""
 
 
 class Generation:
-    """A server that was started, and our connection to it. Lost once, terminated once, never started again.
+    """A started server and the connection to it. It is lost once, terminated once, and never started again.
 
     Only the supervisor's thread changes it; other threads read `connection`, `pid`, `ready_since` and `greeting`.
     """
@@ -55,24 +55,24 @@ class Generation:
         call_queue: CallQueue,
         on_ended: Callable[[Generation], None],
     ) -> None:
-        """Start the server. Raises MCPError if that is not possible.
+        """Start the server. Raises MCPError if that fails.
 
         `call_queue` may take over a call whose answer was lost. `on_ended` runs on the supervisor's thread: the
         server's output ended, its process exited, or it closed its input. It may be called more than once, and even
-        after an error was raised here.
+        after this method has raised an error.
         """
         self.maintenance: Maintenance | None = None
-        """From the first message until the server is lost."""
+        """Set from the first message until the server is lost."""
         self.run_exchange: RunExchange | None = None
-        """From the first message on."""
+        """Set from the first message on."""
         self.greeting: Greeting | None = None
-        """Once the handshake is done and the tools are listed."""
+        """Set when the handshake is done and the tools are listed."""
         self.ready_since: float | None = None
         """A reading of the clock; None before the server is ready and after it is lost."""
         self._termination: Termination | None = None
-        """From the loss on."""
+        """Set by `terminate`."""
         self.context = context
-        """What it was started with."""
+        """The configuration that it was started with."""
         self._loop = loop
         self._call_queue = call_queue
         deadlines = deadlines_of(context.clock)
@@ -95,7 +95,7 @@ class Generation:
         )
         recorder = None if context.recorders.new is None else context.recorders.new(context.name)
         self._opened = _open(context, connection, recorder)
-        """What the transport has opened."""
+        """The transport's own channel, without a recorder."""
         self._channel = self._opened
         try:
             if recorder is not None:
@@ -103,12 +103,12 @@ class Generation:
             connection.channel = self._channel
             mask_secrets_of(self._channel)
         except BaseException:
-            # The supervisor does not get to know this generation, so it could not end the server.
+            # The supervisor never gets this generation, so it could not end the server.
             self._channel.close(0.0)
             raise
 
     def present(self, observer: Observer) -> None:
-        """The server is the one that calls are meant for: what `observer` records of them follows its connection."""
+        """Calls now go to this server: let `observer` read the secrets and the session of its connection."""
         connection = self.connection
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
@@ -122,10 +122,10 @@ class Generation:
         on_hung: Callable[[Generation], None],
         on_list_failed: Callable[[Generation, MCPError], None],
     ) -> None:
-        """Say all that has to be said before calls may be sent, and list the tools; `greeting` is what comes of it.
+        """Run the handshake and list the tools; the result is in `greeting`.
 
-        `on_greeted` or `on_failed` is called, unless the connection is lost before. `on_list_failed` may raise the
-        error: then the greeting fails. `on_hung` is called after `ready`.
+        `on_greeted` or `on_failed` is called, unless the connection is lost before. If `on_list_failed` raises the
+        error, the greeting fails. `on_hung` is called only after `ready`.
         """
         context = self.context
         deadlines, expire = deadlines_of(context.clock), self._call_queue.expire
@@ -155,20 +155,19 @@ class Generation:
 
     @property
     def pid(self) -> int | None:
-        """Of the server's process, if it has one here."""
         return self._channel.pid
 
     def memory(self) -> int | None:
-        """Bytes of main memory that the server and what it has started have; None if it is no process here."""
+        """Bytes of main memory of the server and its child processes; None if it has no local process."""
         return self._channel.memory()
 
     def _notified(self, notification: ServerNotification) -> None:
-        """What the server said before it was lost may be read later; it has no meaning then."""
+        """Drops messages that are read after the server was lost."""
         if self.maintenance is not None:
             self.maintenance.notified(notification)
 
     def ready(self, now: float, *, has_waited: bool = False) -> None:
-        """Calls may be sent from now on. `has_waited`: the server was greeted before, as a stand-by."""
+        """Calls may be sent from now on. `has_waited`: the server was greeted earlier, as a stand-by."""
         assert self.maintenance is not None, "it has not been lost"
         assert self.greeting is not None, "it was greeted"
         self.connection.move_to(ConnectionState.READY)
@@ -176,43 +175,41 @@ class Generation:
         self.maintenance.begin(*self.greeting, has_waited=has_waited)
 
     def retire(self) -> None:
-        """Another generation takes its place. To be called before that one is ready."""
+        """Another generation takes its place. Call this before that one is ready."""
         assert self.maintenance is not None, "it has not been lost"
         self.maintenance.retire()
 
     def drain(self) -> None:
-        """Take no new calls from now on, and finish those that are under way."""
+        """Take no new calls, and finish those in flight."""
         self.connection.move_to(ConnectionState.DRAINING)
         self.ready_since = None
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known that the server has ended, although that was perhaps not reported yet."""
+        """Whether the server is known to have ended, even if that has not been reported yet."""
         return self._channel.ending(0.0) is not None
 
     @property
     def is_terminating(self) -> bool:
-        """Whether `terminate` was called."""
         return self._termination is not None
 
     @property
     def is_terminated(self) -> bool:
-        """Whether that is done."""
         return self._termination is not None and self._termination.is_done
 
     def lose(self, error: MCPError | None) -> Ending:
-        """End the maintenance. Returns how the server ended; nothing is known of that if `error` made us give it up."""
+        """End the maintenance. Returns how the server ended; an empty `Ending` if `error` is given."""
         self.ready_since = None
         if self.maintenance is not None:
             self.maintenance.retire()
         self.maintenance = None
-        # An exit that we force, later, says nothing about the server.
+        # If the client gave it up, an exit that the client forces later says nothing about the server.
         return (self._channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
 
     def terminate(
         self, loss: Loss, on_closed: Callable[[Ending], None], on_silent: Callable[[], None] = lambda: None
     ) -> None:
-        """End what is left of a lost server, in a thread of its own, which calls `on_closed` once when that is done.
+        """End the rest of a lost server on a thread of its own, which calls `on_closed` once when that is done.
 
         `on_silent` may be called before: nothing more will be written to the server.
         """
@@ -220,7 +217,7 @@ class Generation:
         self._termination = Termination(self.connection.name, self._channel, grace, on_closed, on_silent)
 
     def stop(self) -> Ending:
-        """Wait until all of it has ended. Returns how it ended, unless `terminate` has told or will tell that."""
+        """Wait until the server has ended completely. Returns how, unless `on_closed` of `terminate` reports that."""
         if self._termination is None:
             return _close(self._channel, self.connection.name, _GRACE_SECONDS)
         self._termination.wait()
@@ -228,7 +225,7 @@ class Generation:
 
 
 class Termination:
-    """Closes one channel in a thread of its own, because that can take seconds."""
+    """Closes one channel on a thread of its own, because that can take seconds."""
 
     def __init__(
         self,
@@ -238,9 +235,9 @@ class Termination:
         on_closed: Callable[[Ending], None],
         on_silent: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin to close. `on_closed` is called once, when it is done, with how the server ended.
+        """Begin to close. `on_closed` is called once, at the end, with how the server ended.
 
-        `on_silent` is called before, if it is certain before that nothing more will be written to the server.
+        `on_silent` is called before if it is certain earlier that nothing more will be written to the server.
         """
         self.is_done = False
         self._server = server
@@ -252,11 +249,10 @@ class Termination:
         try:
             self._thread.start()
         except RuntimeError:
-            # No more threads. Late timeouts are better than a server that is never ended.
+            # No more threads. To close here delays timeouts, but the server must be ended.
             self._close()
 
     def wait(self) -> None:
-        """Return when the channel is closed."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -270,7 +266,7 @@ class Termination:
                 ending = _close(self._channel, self._server, self._grace)
         finally:
             self.is_done = True
-            # The supervisor waits for it.
+            # The supervisor waits for this call.
             self._on_closed(ending)
 
 
@@ -287,6 +283,6 @@ def _open(context: SupervisionContext, connection: Connection, recorder: Recorde
 def _close(channel: Channel, server: str, grace: float) -> Ending:
     try:
         return channel.close(grace)
-    except BaseException as error:  # noqa: BLE001 - a mistake of ours; the server must not be left running for it
+    except BaseException as error:  # noqa: BLE001 - an internal error must not leave the server running
         logger.error("close_failed", server=server, error=exception_text(error), exception=traceback_text(error))
         return channel.close(0.0)

@@ -1,4 +1,4 @@
-"""Tells a hung server from a busy one."""
+"""Detects a hung server: pings it when it is idle or has let a call time out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class HealthCheck:
     """Watches one connection. Belongs to the supervisor's thread; durations in seconds.
 
     1. A server that has been idle for `interval` is pinged.
-    2. So is a server that let a call time out, unless an older call is still unanswered.
-    3. Any message that comes during the ping shows that the server lives. Silence is reported to `on_hung`.
+    2. A server that let a call time out is pinged too, unless an older call is still unanswered.
+    3. Any message that arrives during the ping shows that the server lives. Silence is reported to `on_hung`.
 
-    A server with calls in flight is otherwise left alone: it may be busy, and the calls have deadlines.
+    A server with calls in flight is not pinged otherwise: it may be busy, and the calls have deadlines.
     """
 
     era: Era
@@ -30,7 +30,7 @@ class HealthCheck:
     _pinging = False
 
     def tick(self) -> float:
-        """Check an idle server; returns when to check next, as a reading of the clock."""
+        """Ping the server if it is idle. Returns when to check next, as a reading of the clock."""
         now = self.run_exchange.clock.monotonic()
         if (
             self.run_exchange.connection.in_flight == 0
@@ -40,7 +40,6 @@ class HealthCheck:
         return now + self.interval
 
     def suspect(self, call: Call) -> None:
-        """`call` timed out."""
         if call.written and not self.run_exchange.connection.has_older_than(call):
             self._ping()
 
@@ -55,7 +54,7 @@ class HealthCheck:
 
         def unanswered(error: MCPError) -> None:
             self._pinging = False
-            # A server that sent any message meanwhile is busy, not hung.
+            # A server that has sent any message meanwhile is busy, not hung.
             if isinstance(error, CallTimeout) and self.run_exchange.connection.last_heard <= began:
                 self.on_hung()
 

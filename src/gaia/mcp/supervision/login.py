@@ -1,4 +1,4 @@
-"""Logins at a server that requires one: whether a person is asked to log in, and the login itself."""
+"""Logins at a server that requires one: decides whether a person is asked, and runs the login on a thread."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ logger = get_logger(__name__)
 _JOIN_SECONDS = 5.0
 
 _MAX_IN_A_ROW = 2
-"""Twice, because the server may have moved to another authorization server since the last time."""
+"""Two, because the server may have moved to another authorization server since the last login."""
 
 
 class Logins:
     """The logins at one server, one at a time. Belongs to the supervisor's thread, except `new`.
 
-    A login can take minutes, so it has a thread of its own.
+    Each login has a thread of its own, because it can take minutes.
     """
 
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]
     ) -> None:
-        """`on_done` is called once for each login when it is over, from its thread, with what went wrong or None.
+        """`on_done` is called when a login is over, on the login's thread, with the error or None.
 
-        Not for one that was aborted: it may end much later, when another one is under way.
+        It is not called for an aborted login, which may end much later, during another login.
 
-        Without an `authorization` there is no way to log in.
+        Without an `authorization` nobody can log in.
         """
         self._server = server
         self._authorization = authorization
         self._on_done = on_done
         self._thread: threading.Thread | None = None
-        """Of the login under way."""
         self._in_a_row = 0
-        """Since the server was ready: people must not be asked to log in for ever."""
+        """Logins since the server was last ready: a person must not be asked for ever."""
 
     def new(self) -> bool:
         """Whether there is a login that the server has not refused yet. For any thread, and quick."""
@@ -48,28 +47,27 @@ class Logins:
 
     @property
     def under_way(self) -> bool:
-        """Whether a person is logging in. Nothing is started before that is over."""
+        """Whether a person is logging in. The server is not started before that is over."""
         return self._thread is not None
 
     @property
     def may_ask(self) -> bool:
-        """Whether there is a person to ask, who has not been asked too often."""
+        """Whether there is a person to ask who has not been asked too often."""
         interactive = self._authorization is not None and self._authorization.interactive
         return interactive and self._in_a_row < _MAX_IN_A_ROW
 
     def adopt(self, authorization: Authorization | None) -> None:
-        """The server has another configuration, with another way to log in. No login is under way."""
+        """Use another configuration's way to log in. Only while no login is under way."""
         self._authorization = authorization
         self._in_a_row = 0
         self.allow()
 
     def allow(self) -> None:
-        """The server is about to be started, perhaps after `abort`."""
+        """Allow logins again, before a start of the server."""
         if self._authorization is not None:
             self._authorization.reopen()
 
     def ask(self) -> None:
-        """Have the person log in."""
         authorization = self._authorization
         assert authorization is not None, "that is what `may_ask` is for"
         self._in_a_row += 1
@@ -81,11 +79,10 @@ class Logins:
             self._on_done(MCPError(f"no thread for the login: {error}"))
 
     def over(self) -> None:
-        """The login under way has ended, with or without success."""
         self._thread = None
 
     def forget(self) -> None:
-        """The server has accepted the client, or is given up: the logins in a row are counted anew."""
+        """The server has accepted the client, or is given up: count the logins in a row from 0 again."""
         self._in_a_row = 0
 
     def abort(self) -> None:
@@ -103,7 +100,7 @@ class Logins:
             authorization.log_in()
         except MCPError as error:
             failure = error
-        except BaseException as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
+        except BaseException as error:  # noqa: BLE001 - an internal error: the supervisor still waits for `on_done`
             logger.error("login_broken", server=self._server, error=exception_text(error))
             failure = MCPError(f"the login failed: {exception_text(error)}")
         if self._thread is threading.current_thread():

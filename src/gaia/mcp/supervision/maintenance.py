@@ -1,6 +1,6 @@
-"""What is done for a ready connection: check the server, keep its tools up to date, pass on its notifications.
+"""Looks after a ready connection: checks the server, keeps its tools up to date, passes on its notifications.
 
-`Notifications` decides on the reader's thread which notifications reach the supervisor; `Maintenance` does the rest on
+`Notifications` decides on the reader's thread which notifications reach the supervisor. `Maintenance` does the rest on
 the supervisor's thread.
 """
 
@@ -46,28 +46,28 @@ logger = get_logger(__name__)
 
 _LISTINGS_AT_ONCE = 20
 _SECONDS_BETWEEN_LISTINGS = 1.0
-"""After the burst: a server that announces a change after each listing would keep us listing for ever."""
+"""After the first listings. Without it, a server that announces a change after each listing would never be idle."""
 
 
 def open_and_list(
     negotiation: Negotiation, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
 ) -> Exchange[tuple[ServerProfile, list[Any] | None]]:
-    """All that has to be said before calls may be sent. Without tools, the server cannot list them."""
+    """Open the connection and list the tools. The tools are None if the server cannot list them."""
     profile = yield from negotiation.open(identity)
     try:
         tools = yield from profile.era.list_tools(profile)
     except NeedsAuthorization:
-        # There may be tools after a login.
+        # After a login the server may have tools.
         raise
     except (JsonRpcError, InvalidResponse, HttpError) as error:
-        # The server works, only its list does not; calls by name may still succeed.
+        # The server works and only its listing fails: calls by name may still succeed.
         on_list_failed(error)
         return profile, None
     return profile, tools
 
 
 class _Ready(NamedTuple):
-    """What there is from the moment on when the server is ready."""
+    """The parts that exist once the server is ready."""
 
     health: HealthCheck
     listing: ToolListing
@@ -100,14 +100,11 @@ class Maintenance:
         self._retired = False
         deadline = context.clock.monotonic() + context.start_timeout
         self._opening = Listing(self._hooks.listing_begins().number, deadline)
-        """The listing that is part of the opening, and has its time."""
+        """The listing that is part of the opening, with the deadline of the opening."""
 
     def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
-        """The server is ready, and has listed `tools`, if it could.
-
-        `has_waited`: it did so as a stand-by, perhaps long ago.
-        """
-        # The tools of a stand-by count from now on, whatever was listed since by the server whose place it takes.
+        """The server is ready and has listed `tools`. `has_waited`: it did so as a stand-by, perhaps long ago."""
+        # The tools of a stand-by replace any that were listed later by the server whose place it takes.
         self._hooks.tools_listed(tools, self._hooks.listing_begins() if has_waited else self._opening)
         context = self._context
         health = HealthCheck(
@@ -123,30 +120,28 @@ class Maintenance:
         subscription.keep()
         self._resubscribe()
         if self._notifications.tools_change_announced:
-            # Perhaps after the listing that is part of the opening.
+            # The change may have come after the listing of the opening.
             self._list_tools()
         self._timers.set(Timer.HEALTH, context.clock.monotonic() + context.health_interval, self._tick)
 
     def retire(self) -> None:
         """Stop looking after the connection: it is lost, or another one has taken its place.
 
-        What the server says of its tools has no meaning any more; its other notifications still have one.
+        Changes of its tools have no meaning any more; its other notifications still have one.
         """
         if self._ready is not None and not self._retired:
             self._timers.cancel(Timer.HEALTH, Timer.LISTING)
         self._retired = True
 
     def _tick(self) -> None:
-        """Check the server if it is idle."""
         assert self._ready is not None, "the timer is set when the server is ready"
         if self._retired or self._connection.state is ConnectionState.CLOSED:
-            # It came due together with what made the supervisor give the connection up.
+            # The timer came due together with the event that made the supervisor give up the connection.
             return
         self._ready.subscription.keep()
         self._timers.set(Timer.HEALTH, self._ready.health.tick(), self._tick)
 
     def expired(self, call: Call) -> None:
-        """A call timed out while this connection was there."""
         if self._ready is not None:
             self._ready.health.suspect(call)
 
@@ -157,7 +152,7 @@ class Maintenance:
         elif isinstance(notification, LogMessage):
             self._hooks.happened(server_log(self._connection, notification))
         elif self._ready is None:
-            # `Notifications` remembers a change of the tools; the rest has no meaning yet.
+            # `Notifications` remembers a change of the tools; other notifications have no meaning yet.
             return
         elif self._retired and isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             return
@@ -172,22 +167,21 @@ class Maintenance:
         elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             if isinstance(notification, SubscriptionAcknowledged):
                 self._ready.subscription.acknowledged(notification)
-            # A change between the listing and the acknowledgement was not announced.
+            # The server has not announced a change between the listing and the acknowledgement.
             self._list_tools()
 
     def subscriptions_changed(self) -> None:
-        """The client wants other changes or log messages than before."""
         if self._ready is not None:
             self._ready.subscription.change()
             self._add_log_level()
 
     def list_again(self) -> None:
-        """The tools may be others than were listed, although the server has not said so."""
+        """List the tools although the server has not announced a change."""
         if self._ready is not None:
             self._list_tools()
 
     def _resubscribe(self) -> None:
-        """Ask a server that has just become ready for what former connections were asked for."""
+        """Ask a server that has just become ready for the subscriptions and log level of earlier connections."""
         resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level
         if not self._connection.negotiated.server_may_ask:
             # The resources are part of the `subscriptions/listen`.
@@ -206,14 +200,14 @@ class Maintenance:
             self._connection.set_protocol_version(negotiated.with_log_level(level))
 
     def _list_tools(self) -> None:
-        """List the tools, or have it done later if that was done very often of late."""
+        """List the tools now, or later if they were listed very often of late."""
         assert self._ready is not None, "only a server that is ready is asked for its tools"
         if self._retired:
-            # The timer came due together with what made the supervisor give the connection up.
+            # The timer came due together with the event that made the supervisor give up the connection.
             return
         now = self._context.clock.monotonic()
         if wait := self._bucket.delay(now):
-            # The change counts as announced until then, so further announcements are ignored.
+            # Until then the change counts as announced, so further announcements are ignored.
             self._timers.set(Timer.LISTING, now + wait, self._list_tools)
             return
         self._bucket.take()
@@ -258,14 +252,14 @@ class ToolListing:
 
 
 _MAX_PENDING = 1_000
-"""A server that writes notifications faster than the supervisor reads them loses some, but fills no memory of ours."""
+"""Notifications that wait for the supervisor. Further ones are dropped, because they would fill the memory."""
 
 _MAX_PENDING_BYTES = 4 * 1024 * 1024
-"""Of notifications that the supervisor has not read yet."""
+"""The size of notifications that wait for the supervisor."""
 
 
 class Notifications:
-    """Lets the notifications of one connection through to the supervisor: those that it understands, and no flood."""
+    """Passes the notifications of one connection to the supervisor: only known ones, and a limited number."""
 
     def __init__(
         self, loop: EventLoop, server_requests: ServerRequests, on_notified: Callable[[ServerNotification], None]
@@ -275,19 +269,18 @@ class Notifications:
         self._server_requests = server_requests
         self._on_notified = on_notified
         self.tools_change_announced = False
-        """A change was announced since the tools were listed last; another announcement would say nothing new."""
+        """Whether a change was announced since the last listing; another announcement would be redundant."""
         self._posting = reentrant_lock()
-        """Owns `_posted`: several threads may receive notifications."""
+        """Held to write `_posted`, because several threads may receive notifications."""
         self._posted = 0
-        """Bytes in all."""
+        """Bytes posted so far."""
         self._read = 0
-        """Bytes in all; only the supervisor's thread changes it."""
+        """Bytes read so far; only the supervisor's thread changes it."""
 
     def received(self, connection: Connection, notification: Notification) -> None:
-        """For any thread that reads from the server."""
         parsed = parse_notification(notification)
         if isinstance(parsed, ToolListChanged):
-            # Not subject to the bound: there is one at most, and without it the tools would stay out of date.
+            # Not limited: at most one waits, and without it the tools would stay out of date.
             if not self.tools_change_announced:
                 self.tools_change_announced = True
                 self._post(parsed)
@@ -314,12 +307,12 @@ class Notifications:
         self._loop.post(notified)
 
     def listing_begins(self) -> None:
-        """For the supervisor's thread, before it lists the tools: changes that are announced from now on are new."""
+        """Call this on the supervisor's thread before the tools are listed: later announcements are new."""
         self.tools_change_announced = False
 
 
 def offer_changed(server: str, notification: ServerNotification) -> events.Event | None:
-    """What listeners are told of a change of resources or prompts; None if it is about something else."""
+    """The event for a change of resources or prompts; None for other notifications."""
     match notification:
         case ResourceUpdated(uri=uri):
             return events.ResourceUpdated(server, uri)
@@ -331,7 +324,7 @@ def offer_changed(server: str, notification: ServerNotification) -> events.Event
 
 
 def server_log(connection: Connection, message: LogMessage) -> events.ServerLog:
-    """Log a message of the server, with its secrets masked, and make the event of it."""
+    """Log a message of the server, with its secrets masked, and return the event."""
     level, data = connection.redact(_text(message.level)), message.data
     name = None if message.logger is None else connection.redact(_text(message.logger))
     text = connection.redact(_text(data))

@@ -1,6 +1,6 @@
-"""What follows the loss of a server: the restart policy, and whether and when the server is started again.
+"""Decides what follows the loss of a server: whether and when it is started again.
 
-Sans-I/O: no clock, no thread, no timer. The supervisor says what happened and when, and does what is decided here.
+Sans-I/O: no clock, no thread, no timer. The supervisor reports events with their times, and does what is decided here.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class RestartTracker:
     1. Each end is answered by `Retry`, until there were more than `max_restarts` within `window`: then by
        `OpenCircuit`.
     2. The restart is immediate if the start that ended has *worked*: the server answered a call, or was ready for
-       `stable_after`. So it is if the server was ready, and there was no other restart within `window`. Otherwise the
-       start came to nothing: the restart waits, for `initial_delay` at first, and longer from start to start.
+       `stable_after`. It is also immediate if the server was ready, and there was no other restart within `window`.
+       Otherwise the restart waits, for `initial_delay` at first, and longer from start to start.
     3. The attempt after an open circuit is half-open: one that has not worked opens the circuit again at once. One that
        has closes it.
     4. Each time that the circuit opens, it stays open for twice as long as the last time, up to ten times the
@@ -126,9 +126,9 @@ class RestartTracker:
         return self._half_open
 
     def may_renew(self, now: float) -> bool:
-        """Whether a session that the server forgot may be opened anew at once, which is no restart.
+        """Whether a session that the server forgot may be opened again at once, which does not count as a restart.
 
-        A server that forgets more than `max_restarts` of them within `window` is treated like one that ends.
+        If the server forgets more than `max_restarts` sessions within `window`, it is treated as failed.
         """
         while self._renewals and now - self._renewals[0] >= self._policy.window:
             self._renewals.popleft()
@@ -138,7 +138,7 @@ class RestartTracker:
         return True
 
     def note_end(self, now: float, *, has_answered: bool = False) -> bool:
-        """The server ended; on its own that is no failure. True if this start has worked, which closes the circuit.
+        """The server ended, which alone is not a failure. True if this start has worked, which closes the circuit.
 
         `has_answered`: the server answered a call of the application since it was started.
         """
@@ -184,27 +184,26 @@ class RestartTracker:
 
 
 def load_backoff() -> ModuleType | None:
-    """tenacity, which reckons the waits; None if it cannot be loaded now. Quick from the second time on.
+    """tenacity, which computes the waits; None if it cannot be loaded now. Quick from the second time on.
 
-    Not loaded with this module, because few programs ever see a server crash, and it imports asyncio.
+    It is not loaded with this module, because few programs ever see a server crash, and it imports asyncio.
     """
     try:
         import tenacity
     except (OSError, ImportError):
-        # The process may have no descriptor left, for the import as for the server.
+        # The process may have no file descriptors left for the import.
         return None
     return tenacity
 
 
 def _backoff(policy: RestartPolicy, rng: random.Random) -> Iterator[float]:
-    """The wait before each restart, in seconds."""
     import tenacity
 
     waits: list[float] = []
     strategy = policy.wait or tenacity.wait_exponential(
         multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
     )
-    # tenacity is told of one failed attempt after the other, and "sleeps" by noting how long it would.
+    # tenacity gets one failed attempt after the other; its "sleep" only stores the wait.
     for attempt in tenacity.Retrying(wait=strategy, sleep=waits.append):
         if waits:
             jitter = 1.0 if policy.wait else rng.uniform(1 - policy.jitter, 1 + policy.jitter)
@@ -219,14 +218,14 @@ class Loss(msgspec.Struct, frozen=True):
     error: MCPError | None
     """Why the supervisor gave the connection up; None: the server ended it."""
     ending: Ending
-    """What was known of the server's end at that moment. An exit that we force later says nothing about the server."""
+    """The server's end as known at that moment. An exit that the client forces later says nothing about the server."""
     was_ready: bool
     had_calls: bool = False
     """Calls waited for the server or for its answers."""
     hung: bool = False
-    """The supervisor gave it up because the server had stopped answering."""
+    """The supervisor gave up the connection because the server had stopped answering."""
     internal: bool = False
-    """The supervisor gave it up because of an exception in a step of its own."""
+    """The supervisor gave up the connection because of an exception in one of its own steps."""
     has_answered: bool = False
     """The server had answered a call of the application since it was started."""
 
@@ -252,16 +251,16 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def ended_while_opening(self) -> bool:
-        """Whether the server ended before it was ready. One that could not even be reached has not ended."""
+        """Whether the server ended before it was ready. A server that could not be reached does not count."""
         return not self.was_ready and self.error is None and self.ending.cause is None
 
     @property
     def unauthorized(self) -> bool:
-        """Whether the server requires a login, and there is none, or it is not valid any more."""
+        """Whether the server requires a login, and there is none or it is no longer valid."""
         return self.ending.unauthorized or isinstance(self.error, NeedsAuthorization)
 
     def described(self, stderr_tail: str = "") -> str:
-        """For people. `stderr_tail` may be longer than what was known when the connection was lost."""
+        """Text for people. `stderr_tail` may be longer than the one known when the connection was lost."""
         if self.error is None:
             ending = msgspec.structs.replace(self.ending, stderr_tail=stderr_tail or self.ending.stderr_tail)
             return f"the server {ending}"
@@ -271,30 +270,30 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Step(enum.Enum):
-    """What follows a loss that is no failure."""
+    """What follows a loss that is not a failure."""
 
     RENEW = enum.auto()
     """Open the server again at once: it has only forgotten the session."""
 
     RETRY_WITH_INITIALIZE = enum.auto()
-    """Start the server again at once: it exited on the probe, and gets `initialize` as its first message this time."""
+    """Start the server again at once with `initialize` as its first message: it exited because of the probe."""
 
     LOG_IN = enum.auto()
     """The server requires a login."""
 
     STAY_EXITED = enum.auto()
-    """Start the server again when a call comes: it exited by itself, properly, while no call waited."""
+    """Start the server again when a call comes: it exited by itself with status 0, while no call waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Do not start the server again. `why`, if the policy is the reason, is for people."""
+    """Do not start the server again. `why` is for people, if the policy is the reason."""
 
     why: str | None = None
 
 
 Decision: TypeAlias = Step | Retry | OpenCircuit | GiveUp
-"""Everything but a `Step` follows a failure."""
+"""All but a `Step` follow a failure."""
 
 
 class Recovery:
@@ -310,37 +309,36 @@ class Recovery:
         """Whether a server that was never ready is started again too."""
 
     def adopt(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
-        """The server has another configuration: what has failed until now does not count any more."""
+        """Use another configuration: earlier failures no longer count."""
         self._policy = policy
         self._negotiation = negotiation
         self._tracker = RestartTracker(policy, rng)
 
     def ready(self, now: float) -> None:
-        """The server finished its handshake."""
         self.ever_ready = True
         self._tracker.on_ready(now)
 
     @property
     def half_open(self) -> bool:
-        """Whether the server is on trial: it has to show by one call, or by running, that it works again."""
+        """Whether the server is on trial: one call, or some time in the state ready, must show that it works again."""
         return self._tracker.half_open
 
     @property
     def trial_seconds(self) -> float:
-        """A server that runs for so long works again."""
+        """A server on trial that stays ready for this many seconds works again."""
         return self._policy.stable_after
 
     def may_stay_exited(self, loss: Loss) -> bool:
-        """Whether the server has exited by itself, properly, while no call waited."""
+        """Whether the server has exited by itself with status 0, while no call waited."""
         return self._policy.restart == "on-failure" and self.ever_ready and loss.ending.clean and not loss.had_calls
 
     @property
     def restarts(self) -> bool:
-        """Whether the policy has a server started again that fails."""
+        """Whether the policy restarts a server that fails."""
         return self._policy.restart != "never"
 
     def after(self, loss: Loss, now: float) -> Decision:
-        """The server was lost, and all of it has ended. To be asked once for each loss."""
+        """The server was lost and has ended completely: what follows. Call it once for each loss."""
         step: Step | None = None
         if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
             step = Step.RENEW
@@ -360,7 +358,7 @@ class Recovery:
         self._tracker.note_end(now, has_answered=has_answered)
 
     def after_failure(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit | GiveUp:
-        """The server failed, or could not even be started. `has_answered`: it had answered a call before."""
+        """The server failed, or could not be started. `has_answered`: it had answered a call before."""
         if not (self.ever_ready or self.keep_trying):
             return GiveUp()
         if not self.restarts:

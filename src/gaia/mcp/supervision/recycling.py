@@ -1,7 +1,7 @@
-"""When the process of a server that works has been used enough, or not at all.
+"""Decides when a working process is replaced or stopped.
 
-`Recycling` has a fresh process take its place, because of its age, its calls or its memory. `Idling` has it stopped
-until the next call.
+`Recycling` has a fresh process take its place because of its age, its calls or its memory. `Idling` stops it when it is
+idle, until the next call.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gaia.runtime.log import exception_text, get_logger
 logger = get_logger(__name__)
 
 _LIFETIME_JITTER = 0.1
-"""By up to this fraction a lifetime is shorter: servers that were started together must not be replaced together."""
+"""A lifetime is shorter by up to this fraction, so that servers started together are not replaced together."""
 
 _SECONDS_BETWEEN_LOOKS = 5.0
-"""How often the memory of a server with a limit is looked at."""
+"""How often the memory of a server with a limit is measured."""
 
 
 class Recycling:
-    """Watches what the present process of one server uses up. Belongs to the supervisor's thread."""
+    """Watches the age, calls and memory of the present process of one server. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Recycling:
     ) -> None:
         """`replace` is called when the process has reached a limit, and every few seconds after that.
 
-        The memory of a process is not looked at within `settling_seconds`: a limit that is too low for the server
-        would have it replaced again and again. Sets the timer RECYCLING.
+        The memory is not measured within the first `settling_seconds`: otherwise a server whose limit is too low would
+        be replaced again and again. Sets the timer RECYCLING.
         """
         self._limits = limits
         self._clock = clock
@@ -51,17 +51,15 @@ class Recycling:
         self._replace = replace
         self._watched: Generation | None = None
         self._due: RecyclingReason | None = None
-        """The limit that the process has reached."""
         self._lifetime_ends: float | None = None
-        """These two are readings of the clock."""
+        """This and the next are readings of the clock."""
         self._next_memory_look: float | None = None
 
     def adopt(self, limits: RecyclingLimits, settling_seconds: float) -> None:
-        """Other limits hold for the next process."""
         self._limits, self._settling_seconds = limits, settling_seconds
 
     def begin(self, generation: Generation) -> None:
-        """A process is ready, and no call has been sent to it yet."""
+        """The process is ready, and no call has been sent to it yet."""
         self.end()
         self._watched = generation
         limits, now, connection = self._limits, self._clock.monotonic(), generation.connection
@@ -86,7 +84,7 @@ class Recycling:
     def _look(self) -> None:
         generation, now = self._watched, self._clock.monotonic()
         if generation is None:
-            # It came due together with what has ended the process.
+            # The timer came due together with the event that ended the process.
             return
         if self._due is not None:
             self._reached(self._due, generation)
@@ -113,14 +111,14 @@ class Recycling:
     def _reached(self, reason: RecyclingReason, generation: Generation) -> None:
         if generation is not self._watched:
             return
-        # The server may be on trial, or may just have been replaced in vain because the application wanted that.
+        # The replacement may fail now: the server may be on trial, or a requested replacement may just have failed.
         self._due = self._due or reason
         self._loop.timers.set(Timer.RECYCLING, self._clock.monotonic() + _SECONDS_BETWEEN_LOOKS, self._look)
         self._replace(self._due)
 
 
 _LOOKS = 4
-"""How often a busy server is looked at within the time after which it would be stopped."""
+"""How often a busy server is checked within the time after which an idle one is stopped."""
 
 
 class Idling:
@@ -131,14 +129,14 @@ class Idling:
     """
 
     def __init__(self, core: ServerCore, stop: Callable[[], object]) -> None:
-        """`stop` is called when the server was not used for `context.idle_stop` seconds. Sets the timer IDLE."""
+        """`stop` is called when the server was unused for `context.idle_stop` seconds. Sets the timer IDLE."""
         self._context, self._loop, self._call_queue, _ = core
         self._stop = stop
         self._watched: CountedConnection | None = None
         self._seen_request = 0.0
-        """When the last request was made that the last look has seen. This and the next are readings of the clock."""
+        """When the last request was made, as of the last look. This and the next are readings of the clock."""
         self._idle_since: float | None = None
-        """None: it was in use at the last look."""
+        """None: the server was in use at the last look."""
 
     @property
     def is_in_use(self) -> bool:
@@ -154,7 +152,6 @@ class Idling:
         return self._context.hooks.subscriptions.resources
 
     def begin(self, generation: Generation) -> None:
-        """A process is ready."""
         self.end()
         connection, now = generation.connection, self._context.clock.monotonic()
         if self._context.idle_stop is None or not isinstance(connection, CountedConnection):
@@ -170,19 +167,19 @@ class Idling:
     def _look(self) -> None:
         connection, idle_stop, now = self._watched, self._context.idle_stop, self._context.clock.monotonic()
         if connection is None or idle_stop is None:
-            # It came due together with what has ended the process.
+            # The timer came due together with the event that ended the process.
             return
         if self.is_in_use:
             self._idle_since = None
             self._loop.timers.set(Timer.IDLE, now + idle_stop / _LOOKS, self._look)
             return
         if self._idle_since is None or connection.last_request != self._seen_request:
-            # When the last answer came is not known; it was not after this message.
+            # The time of the last answer is unknown; it came at the time of the last message or before.
             self._seen_request = connection.last_request
             self._idle_since = max(connection.last_heard, self._seen_request)
         if now - self._idle_since < idle_stop:
             self._loop.timers.set(Timer.IDLE, self._idle_since + idle_stop, self._look)
         else:
-            # For a server that cannot be stopped now, because it is being replaced.
+            # Look again, because a server that is being replaced cannot be stopped now.
             self._loop.timers.set(Timer.IDLE, now + idle_stop / _LOOKS, self._look)
             self._stop()

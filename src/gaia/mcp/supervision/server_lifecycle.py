@@ -1,8 +1,8 @@
-"""What is done with one server: it is started, made ready, replaced, left alone, and lost.
+"""The steps in the life of one server: it is started, made ready, replaced, stopped when idle, and lost.
 
-The methods are in this order below. What follows a loss is in `follow_up.py`, the end for good in `stopping.py`. The
-supervisor's event loop says when each method is called. One that raises is followed by `recover`, and if that raises
-too, by `abandon`.
+The methods below are in this order. `follow_up.py` does what follows a loss; `Stopping` in `draining.py` ends the
+server for good. The supervisor's event loop calls each method. If a method raises, the supervisor calls `recover`; if
+that raises too, `abandon`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RECONFIGURED = "it has another configuration"
 
 
 class ServerLifecycle:
-    """The life of one server. Belongs to the supervisor's thread: what other threads may use says so."""
+    """The life of one server. Belongs to the supervisor's thread, except where a docstring says otherwise."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ServerLifecycle:
         on_settled: Callable[[], None],
         on_adopted: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_settled` is called when the first start has succeeded or failed, and perhaps later too.
+        """`on_settled` is called when the first start has succeeded or failed, and may be called again later.
 
         `on_adopted` is called when `context` has another configuration.
         """
@@ -72,7 +72,7 @@ class ServerLifecycle:
         self._on_settled = on_settled
         self._on_adopted = on_adopted
         self._adopted = context
-        """What `context` is equal to."""
+        """The configuration to which `context` is equal."""
         self._spans = LifecycleSpans(context.observer, context.executor)
         self._recovery = Recovery(context.policy, context.negotiation, context.rng)
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
@@ -99,11 +99,11 @@ class ServerLifecycle:
         )
 
     def requested(self) -> None:
-        """The current thread wants the server started or stopped: that belongs to its trace. For any thread."""
+        """The current thread wants the server started or stopped; the spans belong to its trace. For any thread."""
         self._spans.requested()
 
     def after_fork(self) -> None:
-        """In a forked child, for any thread: the server belongs to the parent."""
+        """In a forked child, for any thread: forget the server, which belongs to the parent."""
         self.call_queue.after_fork()
         self._spare.after_fork()
         self.condition.current = None
@@ -111,9 +111,9 @@ class ServerLifecycle:
     # Starting.
 
     def begin(self, *, keep_trying: bool = False) -> None:
-        """The first start. With `keep_trying` one that fails is followed by others, as after a crash.
+        """The first start. With `keep_trying`, a failed one is followed by others, as after a crash.
 
-        A lazy server is only said to be there, if it is known what it offers. It is started by its first call.
+        A lazy server whose tools are known is not started: the first call starts it.
         """
         self._recovery.keep_trying = self.condition.keep_trying = keep_trying
         self._logins.allow()
@@ -121,13 +121,13 @@ class ServerLifecycle:
             self.condition.move_to(ServerState.STARTING)
             self.open()
             return
-        # A start that fails later is not the application's to notice.
+        # The application has gone on by then, so a start that fails later must be tried again.
         self._recovery.keep_trying = self.condition.keep_trying = True
         self.condition.move_to(ServerState.EXITED, _LAZY)
         self._on_settled()
 
     def _is_known(self) -> bool:
-        """Whether the server is lazy and it is known what it offers, which is listed then."""
+        """Whether the server is lazy and its tools are known. If so, they are listed from memory."""
         known = self._context.hooks.last_known() if self._context.lazy else None
         if known is None:
             return False
@@ -141,10 +141,10 @@ class ServerLifecycle:
             self._trial.try_next()
             return
         if self.condition.current is not None:
-            # One that was lost is still being terminated.
+            # The lost process is still being terminated.
             return
         if self._resting is not None and self._resting.connection.in_flight == 0:
-            # So is one that was idle.
+            # The idle process is still being terminated.
             return
         if self.condition.state is ServerState.EXITED:
             if self.condition.ever_ready:
@@ -154,7 +154,7 @@ class ServerLifecycle:
             self.reopen(NEW_LOGIN)
 
     def _has_new_login(self) -> bool:
-        """Whether a server that required a login may accept us now. For any thread, and quick."""
+        """Whether a server that required a login may accept the client now. For any thread, and quick."""
         return self.condition.keep_trying and self._logins.new()
 
     def reopen(self, reason: str | None) -> None:
@@ -163,7 +163,7 @@ class ServerLifecycle:
 
     def retry(self) -> None:
         if self._context.lazy and not self._idling.is_in_use:
-            # It is started when it is needed, now that it may be.
+            # The server is started when it is needed; from now on it may be.
             self.condition.retry_at = None
             self.condition.cancel_downtime()
             self.condition.move_to(ServerState.EXITED, self.condition.last_error)
@@ -172,11 +172,11 @@ class ServerLifecycle:
         self.reopen(self.call_queue.reason)
 
     def open(self) -> None:
-        """Have the stand-by take over, or start the server if there is none."""
+        """Let the stand-by take over, or start the server if there is no stand-by."""
         self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
         self.condition.retry_at = None
         if (standby := self._spare.take()) is not None:
-            # Before anything that could raise, here and below: what is not known to be there is never ended.
+            # Before anything that could raise, here and below: a process that is not `current` would never be ended.
             self.condition.current = standby
             self.take_over(standby)
             return
@@ -187,7 +187,7 @@ class ServerLifecycle:
         except MCPError as error:
             self._spans.not_spawned(error.message)
             now = self._context.clock.monotonic()
-            # A configuration that cannot be used is the same the next time.
+            # An unusable configuration is unusable at the next attempt too.
             unusable = isinstance(error, ConfigError) and not self.condition.ever_ready
             self.follow_up.proceed(GiveUp() if unusable else self._recovery.after_failure(now), now, error.message)
             return
@@ -201,7 +201,6 @@ class ServerLifecycle:
         return Generation(context, self._loop, number, self.call_queue, self._ended)
 
     def greet(self, generation: Generation) -> None:
-        """Begin to greet a generation."""
         number = generation.connection.generation
         logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
         generation.greet(self.call_queue.next_id, self._greeted, self._not_greeted, self._hung, self._not_listed)
@@ -243,7 +242,7 @@ class ServerLifecycle:
         condition.ever_ready = condition.keep_trying = True
         self.follow_up.ready()
         downtime = condition.end_downtime(now)
-        # All of it before the calls that waited are sent: a caller may look at it as soon as it has its answer.
+        # All of this before the calls that waited are sent: a caller may read it as soon as it has its answer.
         logger.info("server_ready", server=self._name, generation=condition.generation, pid=generation.pid)
         self._spans.ready(profile.protocol_version, downtime)
         if downtime is not None:
@@ -260,17 +259,17 @@ class ServerLifecycle:
         self._trial.end()
         generation = self.condition.current
         assert generation is not None, "a server that is lost is not on trial"
-        # What was taken back from a lost server may still be written to it.
+        # Calls that were taken back from a lost server may still be written to it.
         withdrawn = not self._draining.may_write_any
         self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
         if self._context.standby and (withdrawn or len(self.call_queue) == 0):
-            # Starting it takes this thread some milliseconds, for which calls do not wait: `_admit_again` comes soon.
+            # Starting a stand-by takes this thread some milliseconds. If calls still wait, `_admit_again` does it soon.
             self._spare.want()
 
-    # By a stand-by, or by a fresh process that was asked for.
+    # Replacement by a stand-by, or by a requested fresh process.
 
     def take_over(self, generation: Generation) -> None:
-        """The server was lost, and `generation` is its stand-by."""
+        """The server was lost, and `generation` was its stand-by."""
         self._make_current(generation)
         number, pid = self.condition.generation, generation.pid
         self._spans.took_over(number, pid)
@@ -280,11 +279,10 @@ class ServerLifecycle:
             self._replacements.done(None)
 
     def replace(self, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
-        """Have a fresh process take the place of a server that is ready, without a gap; see `Replacements.ask`."""
+        """Replace a ready server by a fresh process, without a gap; see `Replacements.ask`."""
         self._replacements.ask(drain, on_done, "requested", asked_in)
 
     def _recycle(self, reason: RecyclingReason) -> None:
-        """The server has reached a limit."""
         if not self._replacements.is_wanted:
             self._replacements.ask(self._context.drain_timeout, lambda _: None, reason)
 
@@ -294,28 +292,28 @@ class ServerLifecycle:
         self._ready(generation, has_waited=True)
 
     def standby_failed(self, error: MCPError) -> None:
-        """A stand-by, or a fresh process that was asked for, could not be started or was lost."""
+        """A stand-by, or a requested fresh process, could not be started or was lost."""
         self._replacements.failed(error)
 
     def _admit_again(self) -> None:
-        """Nothing more will be written to a generation whose place another one has taken."""
+        """An old generation will not write anything more: admit the calls that waited for that."""
         if self.call_queue.ready is not None:
             self._admit()
         elif self.condition.state is ServerState.EXITED and len(self.call_queue) > 0:
             self.call_waiting()
 
     def _left(self, generation: Generation) -> None:
-        """A generation whose place another one has taken, or that was let go, has ended completely."""
+        """A generation that was replaced or stopped has ended completely."""
         self.condition.left(generation)
         if generation is self._resting:
             self._resting = None
             self._admit_again()
         self.stopping.left()
 
-    # With another configuration.
+    # Another configuration.
 
     def reconfigure(self, context: SupervisionContext, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
-        """Go on with another configuration of the server.
+        """Use another configuration of the server.
 
         If the server is ready there is no gap, as for `replace`: a process with that configuration takes its place, and
         nothing changes if it cannot be started. Otherwise the server is started with it, unless it is at rest.
@@ -340,7 +338,7 @@ class ServerLifecycle:
             self._lose(MCPError(_RECONFIGURED))
 
     def _adopt(self, context: SupervisionContext) -> None:
-        """`context` holds from now on. Another generation takes the server's place with it, or there is none."""
+        """`context` is in effect: another generation with it takes the server's place, or there is no server now."""
         if context is self._adopted:
             return
         if self._logins.under_way:
@@ -356,10 +354,10 @@ class ServerLifecycle:
         self._on_adopted()
         own.hooks.adopted(context)
 
-    # While it runs.
+    # While the server runs.
 
     def _rest(self) -> None:
-        """The server is idle: stop it until the next call. Calls that come at this moment are answered all the same."""
+        """The server is idle: stop it until the next call. Calls that arrive at this moment are still answered."""
         generation = self.condition.current
         if generation is None or self.call_queue.ready is None or self._replacements.is_wanted:
             return
@@ -380,7 +378,6 @@ class ServerLifecycle:
         self._admit_again()
 
     def subscriptions_changed(self) -> None:
-        """The client wants other changes or log messages than before."""
         if (maintenance := self._maintenance) is not None:
             maintenance.subscriptions_changed()
 
@@ -389,24 +386,23 @@ class ServerLifecycle:
             maintenance.list_again()
 
     def _expired(self, call: Call) -> None:
-        """A call that was handed to the server timed out."""
         if (maintenance := self._maintenance) is not None:
             maintenance.expired(call)
 
     @property
     def _maintenance(self) -> Maintenance | None:
-        """Of the server that runs; None if there is none, or it was lost."""
+        """The maintenance of the running server; None if there is none."""
         current = self.condition.current
         return None if current is None else current.maintenance
 
     def _not_listed(self, generation: Generation, error: MCPError) -> None:
         if generation is not self.condition.current:
-            # One that cannot list its tools is not fit to take over.
+            # A stand-by that cannot list its tools must not take over.
             raise error
         self.condition.last_error = error.message
         logger.warning("tools_list_failed", server=self._name, error=error.message)
 
-    # Losing it.
+    # Losing the server.
 
     def _ended(self, generation: Generation) -> None:
         """The server's output ended, its process exited, or it closed its input."""
@@ -445,29 +441,28 @@ class ServerLifecycle:
         reason = loss.described()
         self.condition.down_reason = self.condition.down_reason or reason
         self._spans.lost(loss.reason, uptime)
-        # Callers learn of it before the server is terminated, which can take seconds.
+        # Callers get their errors before the server is terminated, which can take seconds.
         had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
-        # One that should be replaced must not stay exited: what asked for that may wait for the fresh process.
+        # A server that is to be replaced must not stay exited: someone may wait for the fresh process.
         loss = msgspec.structs.replace(loss, had_calls=had_calls or self._replacements.is_wanted)
         if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, EXITED)
         elif was_ready and self._recovery.restarts:
             self.condition.move_to(ServerState.RESTARTING, reason)
         if was_ready and self._spare.generation is not None:
-            # What follows does not wait until the lost one has ended.
+            # The stand-by does not wait until the lost process has ended.
             self._draining.end(generation, loss)
             self.condition.current = None
             self.follow_up.lost(loss, ending)
             return
         generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(generation, loss, final)))
 
-    # After it has ended.
+    # After the end of its process.
 
     def _terminated(self, generation: Generation, loss: Loss, final: Ending) -> None:
-        """The lost server has been ended, with all that it started."""
         if generation is not self.condition.current:
-            # It was abandoned meanwhile.
+            # `abandon` was called meanwhile.
             return
         self.condition.terminated()
         self.follow_up.lost(loss, final)
@@ -475,9 +470,10 @@ class ServerLifecycle:
     # After an exception.
 
     def recover(self, error: BaseException) -> None:
-        """A step was ended by an exception: the server is lost, as in a crash, and what follows a crash follows.
+        """A step has raised an exception: treat the server as crashed.
 
-        A first start fails. A server that was lost before is still being terminated, and what follows is known then.
+        A first start fails. If the server was lost before the exception, it is still being terminated, and the step
+        that follows is decided already.
         """
         if self.stopping.is_wanted:
             self.abandon(error)
@@ -504,7 +500,7 @@ class ServerLifecycle:
         return reason
 
     def _rests(self) -> bool:
-        """Whether there is no server now, and what has to happen for the next start is known."""
+        """Whether there is no server now, and the event that causes the next start is certain to come."""
         if self._loop.timers.any_set(Timer.BACKOFF, Timer.COOLDOWN) or self._logins.under_way:
             return True
         state = self.condition.state
@@ -513,10 +509,10 @@ class ServerLifecycle:
         return state is ServerState.FAILED and not (self.condition.keep_trying and self._recovery.restarts)
 
     def abandon(self, error: BaseException) -> None:
-        """The last resort, if even `recover` raises: end the server, and try again once after the cool-down."""
+        """The last resort, if `recover` raises too: end the server, and try again once after the cool-down."""
         reason = self._noted(error)
         if self.stopping.is_wanted:
-            # Some of it was done before.
+            # A part of the stop was done before.
             self.stopping.close_after(reason)
             return
         timers, again = self._loop.timers, self.condition.keep_trying and self._recovery.restarts

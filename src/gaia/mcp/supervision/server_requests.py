@@ -1,11 +1,11 @@
 """Requests of one server to the client, from their arrival to the answer.
 
-The answers come from user code, which waits for people and models. It runs on callback threads of its own, so that
-neither a reader nor a listener ever waits for it: a few for each server and each kind of request, so that neither
-another server nor another kind waits for a person. Folders that are known are listed at once.
+User code gives the answers, and waits for people and models. It runs on callback threads of its own, so that neither a
+reader nor a listener waits for it. Each server has a few threads for each kind of request, so that neither another
+server nor another kind of request waits for a person. Known folders are listed at once, without a thread.
 
-A server request ends exactly once: answered, refused, expired, or withdrawn because the answer is not needed any more.
-The work of user code for an answer that is not needed any more is cancelled (`gaia.runtime.cancellation`).
+A server request ends exactly once: answered, refused, expired, or withdrawn because nobody needs the answer any more.
+Then the work of user code for the answer is cancelled (`gaia.runtime.cancellation`).
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _MAX_OPEN = 32
 """Requests of one kind that a server may have open at once; more are refused."""
 
 _MAX_OPEN_BYTES = 32 * 1024 * 1024
-"""Of what these requests hold, pictures for a model included."""
+"""Bytes of these requests together, including pictures for a model."""
 
 _THREADS = 4
 """For each kind of request of one server."""
 
 _MAX_URLS = 1000
-"""How many ids of URL elicitations are remembered for the server's `notifications/elicitation/complete`."""
+"""Ids of URL elicitations that are remembered for the server's `notifications/elicitation/complete`."""
 
 _MAX_URL_ID = 1024
 """Characters of an id; longer ones are not remembered."""
 
 OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
-"""Told the result or the refusal; neither, if the server request was withdrawn."""
+"""Called with the result or the refusal; with neither if the server request was withdrawn."""
 
 
 class ServerRequest:
@@ -64,10 +64,10 @@ class ServerRequest:
         self.deadline = deadline
         self._timeout = timeout
         self.scope = CancelScope()
-        """What user code does for the answer belongs to it."""
+        """The scope of the user code that works on the answer."""
         self.watched: DeadlineHandle | None = None
         self._outcome: dict[None, tuple[Any, ...]] = {}
-        """What it has ended with, see `end_once`."""
+        """The arguments of `_conclude`, see `end_once`."""
         self._on_done = on_done
 
     @property
@@ -75,7 +75,7 @@ class ServerRequest:
         return bool(self._outcome)
 
     def finish(self, result: dict[str, Any] | None = None, refusal: Refusal | None = None) -> bool:
-        """End it; with neither, withdraw it. False if it had already ended."""
+        """End it; with neither argument, withdraw it. False if it had already ended."""
         return end_once(self._outcome, (result, refusal), self._conclude)
 
     def _conclude(self, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
@@ -84,12 +84,10 @@ class ServerRequest:
             self.watched.release()
 
     def expire(self) -> None:
-        """The deadline has passed without an answer."""
         if self.finish(refusal=Refusal(INTERNAL_ERROR, f"not answered within {self._timeout:g} s")):
             self.scope.cancel()
 
     def withdraw(self) -> None:
-        """The answer is not needed any more."""
         if self.finish():
             self.scope.cancel()
 
@@ -108,22 +106,22 @@ class ServerRequests:
         """Owns everything below. Never held while a server request ends."""
         self._open: set[ServerRequest] = set()
         self._held: dict[str, dict[ServerRequest, int]] = {method: {} for method in METHODS}
-        """By method, the requests that user code has or will be given, with their sizes in bytes: also those that have
-        ended, until user code has returned or a thread has come to them."""
+        """By method: the requests that user code has or will get, with their sizes in bytes. A request that has ended
+        stays here until user code has returned, or a thread has skipped it."""
         self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
-        """Those that came as requests, which are answered on their connection."""
+        """The JSON-RPC requests, which are answered on their connection."""
         self._urls: deque[str] = deque(maxlen=_MAX_URLS)
-        """The ids of the URLs that persons were sent to last, oldest first."""
+        """The ids of the latest URLs that people were sent to, oldest first."""
 
     def deadline(self) -> float:
-        """When a request that comes now has to be answered, as a reading of the clock."""
+        """The deadline of a request that arrives now, as a reading of the clock."""
         return self._clock.monotonic() + self._timeout
 
     def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> ServerRequest:
-        """Have user code answer a request of a `method` that is offered.
+        """Have user code answer a request with an offered `method`.
 
-        `on_done` is called once, on the thread that ends the server request, and must be quick. The caller has to
-        enforce the deadline.
+        `on_done` is called once, on the thread that ends the server request, and must be quick. The caller must enforce
+        the deadline.
         """
         server_request = ServerRequest(
             self.deadline(),
@@ -139,7 +137,7 @@ class ServerRequests:
             return server_request
         try:
             self.note_url(elicitation_id(method, params))
-            # User code runs in the context of this thread, so that its spans and its cancellation belong to it.
+            # In the context of this thread, so that the spans and the cancellation of the user code belong to it.
             context = contextvars.copy_context()
             self._groups[method].lane().post(lambda: self._run(context, server_request, method, params))
         except BaseException:
@@ -148,7 +146,7 @@ class ServerRequests:
         return server_request
 
     def relay(self, owners: Sequence[RequestOwner], request: Request, on_done: OnAnswered) -> ServerRequest:
-        """Have the client of a gateway answer whose call is under way. No code of the application runs."""
+        """Have the gateway's client with a call in flight answer. No code of the application runs."""
         server_request = ServerRequest(
             self.deadline(),
             self._timeout,
@@ -181,7 +179,7 @@ class ServerRequests:
         self._ended(server_request, on_done, result, refusal)
 
     def _hold(self, server_request: ServerRequest, method: str, size: int) -> Refusal | None:
-        """Make room for a request; the refusal if there is none."""
+        """Make room for a request. Returns the refusal if there is none."""
         with self._lock:
             held = self._held[method]
             if len(held) >= _MAX_OPEN:
@@ -195,7 +193,7 @@ class ServerRequests:
     def _run(
         self, context: contextvars.Context, server_request: ServerRequest, method: str, params: Mapping[str, Any]
     ) -> None:
-        """Runs on a callback thread."""
+        """On a callback thread."""
         try:
             context.run(self._answer, server_request, method, params)
         finally:
@@ -206,27 +204,26 @@ class ServerRequests:
             self._held[method].pop(server_request, None)
 
     def withdraw_all(self) -> None:
-        """No answer is needed any more."""
         with self._lock:
             server_requests = list(self._open)
         for server_request in server_requests:
             server_request.withdraw()
 
     def note_url(self, identifier: object) -> None:
-        """A person is sent to a URL under this id; the server may report that the person is done there."""
+        """A person is sent to a URL with this id: the server may later report that the person has finished there."""
         if isinstance(identifier, str) and len(identifier) <= _MAX_URL_ID:
             with self._lock:
                 self._urls.append(identifier)
 
     def completes(self, identifier: str) -> bool:
-        """Whether a person was sent to a URL under this id. Other ids MUST be ignored ("Elicitation")."""
+        """Whether a person was sent to a URL with this id. Other ids MUST be ignored ("Elicitation")."""
         with self._lock:
             return identifier in self._urls
 
-    # Requests in the sense of JSON-RPC: the handshake era. The first two run on the reader's thread.
+    # JSON-RPC requests, in the handshake era. The first two methods run on the reader's thread.
 
     def asked(self, connection: Connection, request: Request, watch: Callable[[ServerRequest], None]) -> bool:
-        """Have a request answered; False if it is not offered. `watch` enforces the deadline."""
+        """Have a request answered; False if the method is not offered. `watch` enforces the deadline."""
         if not self.features.offers(request.method):
             return False
         key = (connection, request.id)
@@ -247,7 +244,8 @@ class ServerRequests:
             # It may have ended meanwhile; if it ends later, `_reply` finds it here.
             if server_request in self._open:
                 self._by_request[key] = server_request
-        # The supervisor sets the state before it withdraws the requests of a connection. One of us sees the other.
+        # The supervisor sets the state before it withdraws the requests of a connection. So either the supervisor finds
+        # this request, or this thread sees the state.
         if connection.state is ConnectionState.CLOSED:
             server_request.withdraw()
         watch(server_request)
@@ -267,7 +265,6 @@ class ServerRequests:
             return any(asker is connection for asker, _ in self._by_request)
 
     def lost(self, connection: Connection) -> None:
-        """The connection is over, so its requests cannot be answered any more."""
         with self._lock:
             server_requests = [
                 server_request for (asker, _), server_request in self._by_request.items() if asker is connection
@@ -295,14 +292,14 @@ class ServerRequests:
         on_done(result, refusal)
 
     def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
-        """Have `features` answer. Runs on a callback thread, unless that needs no user code."""
+        """Let `features` answer. Runs on a callback thread, unless no user code is needed."""
         if server_request.ended:
             return
         refusal = Refusal(INTERNAL_ERROR, _NO_ANSWER)
         try:
             with server_request.scope.entered():
                 result = self.features.answer(self._server, method, params)
-            # Raises ValueError for what is no JSON, here where it can still be refused.
+            # Raises ValueError for a result that is not JSON, while it can still be refused.
             encode_result("", result)
         except Refusal as refused:
             refusal = refused
@@ -311,14 +308,14 @@ class ServerRequests:
         else:
             server_request.finish(result)
         finally:
-            # Also when user code raised SystemExit. Does nothing if the server request has ended already.
+            # Needed if user code raised SystemExit. Does nothing if the server request has already ended.
             server_request.finish(refusal=refusal)
 
 
 def _refusal_to_relay(owners: Sequence[RequestOwner]) -> Refusal | None:
-    """Why a request of the server cannot be passed on; None if it is clear which client it is for.
+    """The refusal if it is unclear which client a request of the server is for; None if it is clear.
 
-    Of several calls of one client, the last takes the request there.
+    If one client has several calls, the last of them takes the request to that client.
     """
     if len(owners) == 1:
         return None
@@ -335,4 +332,4 @@ def _refusal_to_relay(owners: Sequence[RequestOwner]) -> Refusal | None:
 
 
 _NO_ANSWER = "the client could not answer"
-"""All that the server is told of our mistakes, and of exceptions in user code."""
+"""The server is told no more than this about internal errors and exceptions in user code."""

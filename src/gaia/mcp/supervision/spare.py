@@ -1,4 +1,4 @@
-"""Fresh processes beside a server that runs: the stand-by, and the one that takes its place without a gap."""
+"""Fresh processes beside a running server: the stand-by, and planned replacements without a gap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_NEEDED = "the stand-by is not needed any more"
 
 
 class SpareOwner(Protocol):
-    """What the spare needs of the server's lifecycle."""
+    """The part of the server's lifecycle that the spare uses."""
 
     def start(self, number: int) -> Generation: ...
 
@@ -38,12 +38,12 @@ class SpareOwner(Protocol):
 
 
 class Spare:
-    """Keeps one generation ready to take over, as long as one is wanted. Belongs to the supervisor's thread.
+    """Keeps one generation ready to take over while one is wanted. Belongs to the supervisor's thread.
 
-    1. `want` starts one, unless there is one. One that fails, dies or hangs is only a warning. It is started again by
-       the same restart policy as the server, and never counts as a failure of the server.
+    1. `want` starts a spare, unless there is one. A spare that fails, dies or hangs is only a warning: it is started
+       again by the same restart policy as the server, and never counts as a failure of the server.
     2. `take` gives it away: from then on it is a generation like any other.
-    3. `rest` lets one that is there go on, and starts no other; `end` ends it too.
+    3. `rest` keeps the present spare and starts no other; `end` ends it too.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Spare:
     ) -> None:
         """Sets the timers STANDBY and STANDBY_HEALTH."""
         self.generation: Generation | None = None
-        """For any thread to read."""
+        """Any thread may read it."""
         self._context, self._loop, self._call_queue, self._condition = core
         self._draining = draining
         self._owner = owner
@@ -63,12 +63,12 @@ class Spare:
         self._tracker = RestartTracker(context.policy, context.rng)
         self._wanted = False
         self._not_before = 0.0
-        """A reading of the clock: when the next one may be started."""
+        """A reading of the clock: the earliest time of the next start."""
         self._last_error: str | None = None
 
     @property
     def status(self) -> StandbyStatus | None:
-        """None if there is none, and none is wanted. For any thread."""
+        """None if there is no spare and none is wanted. For any thread."""
         generation = self.generation
         if generation is not None:
             state: Literal["starting", "ready"] = "starting" if generation.greeting is None else "ready"
@@ -79,41 +79,39 @@ class Spare:
         return StandbyStatus(state="retrying", retry_in=retry_in, last_error=self._last_error)
 
     def want(self, *, at_once: bool = False) -> None:
-        """Start one, unless there is one, and keep it until `rest` or `end`. `at_once`: without any backoff."""
+        """Start a spare, unless there is one, and keep one until `rest` or `end`. `at_once`: without backoff."""
         self._wanted = True
         if at_once:
             self._not_before = 0.0
         if self.generation is None:
-            # By a timer also if it is due now: the calls that waited for the server come first.
+            # A timer even if it is due now: the calls that waited for the server come first.
             self._loop.timers.set(Timer.STANDBY, self._not_before, self._open)
 
     def reconfigured(self) -> None:
-        """The server has another restart policy."""
+        """The server may have another restart policy."""
         self._tracker = RestartTracker(self._context.policy, self._context.rng)
         self._not_before = 0.0
 
     def delay(self, moment: float) -> None:
-        """Start the next one not before this reading of the clock."""
+        """Start the next spare not before `moment`, a reading of the clock."""
         self._not_before = max(self._not_before, moment)
 
     def rest(self) -> None:
-        """Start no other one until `want`."""
         self._wanted = False
         self._loop.timers.cancel(Timer.STANDBY)
 
     def end(self) -> None:
-        """End the one that is there, and start no other one until `want`."""
         self.rest()
         if self.generation is not None:
             self._drop()
 
     def take(self) -> Generation | None:
-        """Give it away, greeted or not yet; None if there is none that lives."""
+        """Give the spare away, greeted or not yet; None if there is none that lives."""
         generation = self.generation
         if generation is None:
             return None
         if generation.maintenance is None:
-            # An exception has come between its loss and its end, or between its start and its greeting.
+            # An exception came between its loss and its end, or between its start and its greeting.
             self._drop()
             return None
         if generation.has_ended:
@@ -127,13 +125,13 @@ class Spare:
         return generation
 
     def after_fork(self) -> None:
-        """In a forked child: it belongs to the parent."""
+        """In a forked child: forget the spare, which belongs to the parent."""
         self.generation = None
         self._wanted = False
 
     def _open(self) -> None:
         if not self._wanted or self.generation is not None:
-            # The timer came due together with what made this unnecessary.
+            # The timer came due together with the event that made the start unnecessary.
             return
         number = self._condition.next_start()
         self._spans.opening(number)
@@ -146,7 +144,7 @@ class Spare:
         self._owner.greet(generation)
 
     def greeted(self) -> None:
-        """It can take over from now on."""
+        """The spare can take over from now on."""
         generation = self.generation
         assert generation is not None, "only a spare that is there is greeted"
         assert generation.greeting is not None, "it was greeted"
@@ -165,7 +163,7 @@ class Spare:
             timeout=context.health_timeout,
         )
         self._loop.timers.set(Timer.STANDBY_HEALTH, now + context.health_interval, lambda: self._check(health))
-        # When the server is lost, this one does not wait for it.
+        # Import the backoff now: when the server is lost, the take-over must not wait for the import.
         load_backoff()
 
     def _check(self, health: HealthCheck) -> None:
@@ -178,11 +176,11 @@ class Spare:
             self.lost(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
 
     def lost(self, error: MCPError | None, *, hung: bool = False) -> None:
-        """It is over: `error` says why; None says that the server ended it."""
+        """The spare is lost: `error` says why; None says that the process ended by itself."""
         loss = self._leave(error, hung=hung)
         reason = loss.described()
         if loss.ended_while_opening and self._context.negotiation.retry_with_initialize():
-            # It exited on the probe, see `Step.RETRY_WITH_INITIALIZE`.
+            # It exited because of the probe, see `Step.RETRY_WITH_INITIALIZE`.
             self._spans.ended()
             if self._wanted:
                 self.want()
@@ -190,7 +188,7 @@ class Spare:
         self._failed(reason, error or MCPError(reason))
 
     def _drop(self) -> None:
-        """End the one that is there, which is no failure: what it was asked is cancelled."""
+        """End the present spare without counting a failure; its requests are cancelled."""
         self._spans.ended()
         self._leave(CallCancelled(_NOT_NEEDED))
 
@@ -222,13 +220,13 @@ class Spare:
         if self._wanted:
             self.want()
         self._owner.standby_failed(error)
-        # It may have been the only attempt at a planned replacement, which is reported as such.
+        # If no spare is wanted any more, this was the only attempt at a replacement, which is reported elsewhere.
         if self._wanted:
             logger.warning("standby_failed", server=self._context.name, reason=reason, retry_in=moment - now)
 
 
 OnReplaced = Callable[[MCPError | None], None]
-"""Told once, on the supervisor's thread: None when the fresh process has taken over, or why it has not."""
+"""Called once, on the supervisor's thread: with None when the fresh process has taken over, else with the error."""
 
 
 class _Replacement(NamedTuple):
@@ -236,21 +234,21 @@ class _Replacement(NamedTuple):
     reason: RecyclingReason
     on_done: OnReplaced
     context: SupervisionContext | None = None
-    """What the fresh process is started with; None: what the server has."""
+    """The configuration of the fresh process; None: that of the server."""
 
     @property
     def keeps_trying(self) -> bool:
-        """Whether a failure of the fresh process is followed by further attempts: the server has reached a limit."""
+        """Whether a failed attempt is followed by others, as for a server that has reached a limit."""
         return self.reason not in ("requested", "reconfigured")
 
 
 class Replacements:
-    """Replaces one server when that is asked for. Belongs to the supervisor's thread.
+    """Replaces one server on request. Belongs to the supervisor's thread.
 
-    1. The spare is the fresh process. It is started, unless a stand-by is there already.
-    2. When it was greeted it becomes the current generation. New calls go to it; what is subscribed is set up before.
-    3. The old one finishes the calls that it has, see `DrainingConnections.drain`. Its end is no loss.
-    4. If the fresh one fails, the old one goes on.
+    1. The spare is the fresh process. It is started, unless there is a stand-by already.
+    2. Once greeted, it becomes the current generation. Its subscriptions are set up; then it gets the new calls.
+    3. The old process finishes its calls, see `DrainingConnections.drain`. Its end is not a loss.
+    4. If the fresh process fails, the old one goes on.
     """
 
     def __init__(
@@ -260,23 +258,21 @@ class Replacements:
         draining: DrainingConnections,
         make_ready: Callable[[Generation], None],
     ) -> None:
-        """`make_ready` makes a generation that was greeted the current one, to which calls go."""
+        """`make_ready` makes a greeted generation the current one, which gets the calls."""
         self._context, _, self._call_queue, self._condition = core
         self._spare = spare
         self._draining = draining
         self._make_ready = make_ready
         self._wanted: _Replacement | None = None
-        """What was asked for and is not done yet."""
         self._spans = ReplacementSpans(self._context.observer, self._context.executor)
 
     @property
     def candidate(self) -> SupervisionContext | None:
-        """What the next process is to be started with; None if that is what the server has."""
+        """The configuration for the next process; None if it is that of the server."""
         return None if self._wanted is None else self._wanted.context
 
     @property
     def is_wanted(self) -> bool:
-        """Whether one was asked for and is not done yet."""
         return self._wanted is not None
 
     def ask(
@@ -289,9 +285,9 @@ class Replacements:
     ) -> None:
         """Replace the server. The old process gets `drain` seconds for its calls.
 
-        If that was "requested", or the server was "reconfigured", it is done at once, and tried once; `asked_in` is the
-        trace that it belongs to. For any other reason, a failure of the fresh process is followed by further attempts,
-        after a backoff. `context` is another configuration, for the fresh process and all that come after it.
+        If `reason` is "requested" or "reconfigured", this is tried once, at once; `asked_in` is the trace that it
+        belongs to. For any other reason, a failure of the fresh process is followed by further attempts, after a
+        backoff. `context` is another configuration, for the fresh process and all later ones.
         """
         if self._call_queue.ready is None:
             name, state = self._context.name, self._condition.state.value
@@ -301,7 +297,7 @@ class Replacements:
         if earlier is None:
             self._spans.began(reason, asked_in)
         else:
-            # One fresh process is enough for both.
+            # One fresh process serves both requests.
             self._wanted = earlier._replace(
                 on_done=lambda error: run_all(*_told(error, earlier.on_done, on_done)),
                 context=context or earlier.context,
@@ -316,19 +312,19 @@ class Replacements:
             self._spare.want(at_once=not self._wanted.keeps_trying or context is not None)
 
     def await_start(self, on_done: OnReplaced, reason: RecyclingReason, asked_in: Context) -> None:
-        """A server that is not ready is about to be started: `on_done` is told what comes of it."""
+        """A server that is not ready is about to be started: call `on_done` with the outcome."""
         self.done(MCPError("another configuration has taken its place"))
         self._wanted = _Replacement(0.0, reason, on_done)
         self._spans.began(reason, asked_in)
 
     def hand_over(self) -> None:
-        """The spare was greeted. Does nothing unless a replacement was asked for."""
+        """The spare was greeted: let it take over. Does nothing unless a replacement was requested."""
         wanted, old = self._wanted, self._condition.current
         if wanted is None or old is None or self._call_queue.ready is None or (fresh := self._spare.take()) is None:
-            # Either process was lost a moment ago, and what follows that has begun.
+            # One of the two processes was lost a moment ago, and its loss is being handled.
             return
         try:
-            # From now on it is lost, and not forgotten, if anything raises.
+            # From now on the fresh process is `current`, so it is not forgotten if anything below raises.
             self._condition.current = fresh
             old.retire()
             self._call_queue.drain(old.connection)
@@ -344,21 +340,20 @@ class Replacements:
         self.done(None)
 
     def failed(self, error: MCPError) -> None:
-        """The spare could not be started, or was lost."""
         wanted = self._wanted
         if wanted is None:
             return
         self._condition.last_error = f"no fresh process could take its place: {error.message}"
         logger.warning("server_not_replaced", server=self._context.name, reason=wanted.reason, error=error.message)
         if wanted.keeps_trying:
-            # The spare is started again, after its backoff, and with what has worked.
+            # The spare is started again after its backoff, with the configuration that has worked.
             self._wanted = wanted._replace(on_done=lambda _: None, context=None)
             wanted.on_done(error)
         else:
             self.done(error)
 
     def done(self, error: MCPError | None) -> None:
-        """What was asked for is done, or will not be done. Does nothing if nothing was asked for."""
+        """The requested replacement is done, or will not be done. Does nothing if none was requested."""
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return

@@ -1,4 +1,4 @@
-"""What is known of one server at any time: its state and history, figures about its calls, and both as one snapshot."""
+"""The state, history and figures of one server, and a snapshot of them for the application."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.locks import reentrant_lock
 
 _WINDOW = 512
-"""How many of the last calls the percentiles cover."""
+"""The number of last calls that the percentiles cover."""
 
 
 class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Literal["starting", "ready", "retrying"]
     """``starting``: it is being started and greeted. ``ready``: it takes over at once. ``retrying``: it has failed, or
-    was not started yet, and is started in `retry_in`."""
+    was not started yet, and starts in `retry_in`."""
     pid: int | None = None
     """Its process; None while there is none."""
     retry_in: float | None = None
@@ -43,22 +43,22 @@ class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """The host name of its node."""
     node_id: str | None = None
-    """What the cluster calls the node."""
+    """The cluster's name for the node."""
     actor: str | None = None
-    """What the cluster calls the actor that hosts the server."""
+    """The cluster's name for the actor that hosts the server."""
     host_pid: int
     """The actor's process on that node."""
     hosts: int = 1
-    """How many hosts the server has had, this one included."""
+    """The number of hosts that the server has had, this one included."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several replicas of a server that was placed on a cluster."""
+    """The status of one of several replicas of a server that was placed on a cluster."""
 
     replica: int
-    """Its number, from 1; those of removed replicas are not given to others."""
+    """Its number, from 1. The number of a removed replica is not used again."""
     state: ServerState
-    """Where it stands."""
+    """Its state."""
     placement: PlacementStatus | None = None
     """Where it runs; None while it has no place."""
     pid: int | None = None
@@ -74,12 +74,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All durations are in seconds. Figures are of one moment each and may be from slightly different ones."""
+    """A snapshot of one server. Durations are in seconds. The figures may be from slightly different moments."""
 
     name: str
     """The server's name."""
     state: ServerState
-    """Where it stands."""
+    """Its state."""
     generation: int = 0
     """The number of the present start of the server, or of the last one, from 1. Stand-bys are starts, too."""
     pid: int | None = None
@@ -95,7 +95,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     """The last thing that went wrong with the server itself; None if nothing has."""
     retry_in: float | None = None
-    """Until the next start of a server that is down; None if it is not, or is being started, or not tried again."""
+    """Until the next start of a server that is down; None if it is up, or being started, or not tried again."""
     uptime: float | None = None
     """Since it became ready; None while it is not."""
     calls: int = 0
@@ -105,27 +105,27 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     latency_p50: float | None = None
     """The median of the last 512 calls, waiting included; None before the first one."""
     latency_p95: float | None = None
-    """What 95 % of the last 512 calls did not exceed; None before the first one."""
+    """95 % of the last 512 calls took at most this long; None before the first one."""
     noise_lines: int = 0
-    """Lines on its standard output that are no messages."""
+    """Lines on its standard output that are not messages."""
     noise_bytes: int = 0
     """The size of these lines."""
     protocol_version: str | None = None
     """The protocol revision of the last handshake; None before the first one."""
     recyclings: int = 0
-    """How many times a fresh process took its place while it was ready; these are no restarts."""
+    """How many times a fresh process took its place while it was ready. These are not restarts."""
     last_recycling: str | None = None
-    """Why that was so the last time, such as ``recycled: max_memory``."""
+    """Why it was last replaced, such as ``recycled: max_memory``."""
     standby: StandbyStatus | None = None
-    """The process that waits to take over; None if there is none, and none is wanted now."""
+    """The process that waits to take over; None if there is none and none is wanted now."""
     placement: PlacementStatus | None = None
-    """Where it runs, if it was placed on a cluster; None also while it has no place. With replicas, where the first
-    of them runs that is ready."""
+    """Where it runs, if it was placed on a cluster; None while it has no place. With replicas, the place of the first
+    that is ready."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Each replica, if it may have several."""
     instances: int = 0
-    """Processes of single sessions or clients of a gateway. Its figures about calls, restarts and output cover these,
-    too; state, process and latencies are those of the process that all share."""
+    """Processes for single sessions or clients of a gateway. The figures about calls, restarts and output include them;
+    state, process and latencies are those of the shared process."""
 
     @property
     def summary(self) -> str:
@@ -138,7 +138,7 @@ class CallStatistics:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the writing of everything below."""
+        """Held to write everything below."""
         self.calls = 0
         self.errors = 0
         self._latencies: deque[float] = deque(maxlen=_WINDOW)
@@ -150,51 +150,51 @@ class CallStatistics:
             self._latencies.append(seconds)
 
     def percentiles(self, *ranks: float) -> list[float | None]:
-        """The latencies, in seconds, that the given shares (0 to 1) of the last calls did not exceed."""
+        """Latencies in seconds: the given shares (0 to 1) of the last calls took at most this long."""
         with self._lock:
             ordered = sorted(self._latencies)
         if not ordered:
             return [None for _ in ranks]
-        # Nearest rank: always a latency that was really measured.
+        # Nearest rank: each result is a latency that was measured.
         return [ordered[max(0, math.ceil(rank * len(ordered)) - 1)] for rank in ranks]
 
 
 class Condition:
-    """Facts of one server. Only the supervisor's thread changes them; other threads read single values."""
+    """The facts about one server. Only the supervisor's thread changes them; other threads read single values."""
 
     def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
         self.profile: ServerProfile | None = None
-        """What the server told about itself in its last handshake."""
+        """The server's own description from its last handshake."""
         self.starts = 0
-        """How often the server has been started, as a stand-by too."""
+        """The number of starts, stand-bys included."""
         self.generation = 0
         """The number of the present start, or of the last one."""
         self.restarts = 0
-        """How often the server was ready again after a downtime."""
+        """How many times the server became ready again after a downtime."""
         self.ever_ready = False
         """Whether a start has succeeded."""
         self.keep_trying = False
-        """Whether it is started again after a failure if the policy permits: once it was ready, or from the start."""
+        """Whether a failed start is followed by others, if the policy permits: from the start, or once it was ready."""
         self.retry_at: float | None = None
-        """When the next start is, while it waits for that; a reading of the clock."""
+        """The time of the next start, while the server waits for it; a reading of the clock."""
         self.last_error: str | None = None
         self.loss: Loss | None = None
-        """The last one, until the server is ready again."""
+        """The last loss, until the server is ready again."""
         self.current: Generation | None = None
-        """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
+        """The running server, or a lost one that is being ended. The next one is started when that is done."""
         self.recyclings = 0
         self.last_recycling: str | None = None
-        """Why the last of them was made."""
+        """Why the last replacement was made."""
         self.standby: Callable[[], StandbyStatus | None] = lambda: None
-        """Tells of the stand-by. Set once."""
+        """Returns the status of the stand-by. Set once."""
         self.down_reason: str | None = None
         """Why calls find no server, or found none in the last downtime."""
         self._earlier_noise = Noise()
-        """Of all generations before the current one that have ended."""
+        """Of all earlier generations that have ended."""
         self._context = context
         self._call_queue = call_queue
         self._down_since: float | None = None
-        """Since when calls have found no server; a reading of the clock."""
+        """When the downtime began; a reading of the clock; None if there is none."""
 
     @property
     def state(self) -> ServerState:
@@ -222,7 +222,6 @@ class Condition:
 
     @property
     def noise(self) -> Noise:
-        """Over all generations."""
         current = self.current
         return self._earlier_noise if current is None else self._earlier_noise.plus(current.connection.noise)
 
@@ -257,33 +256,29 @@ class Condition:
     # For the supervisor.
 
     def move_to(self, new: ServerState, reason: str | None = None) -> None:
-        """Change the state, and tell the client."""
         old = self._call_queue.move_to(new, reason)
         if old is not new:
             self._context.hooks.happened(StateChanged(self._context.name, old, new, self.generation, reason))
 
     def next_start(self) -> int:
-        """The number of a start that is about to be made."""
         self.starts += 1
         return self.starts
 
     def terminated(self) -> None:
-        """The current generation has ended completely."""
         generation, self.current = self.current, None
         if generation is not None:
             self.left(generation)
 
     def left(self, generation: Generation) -> None:
-        """A generation that is not the current one any more has ended completely."""
+        """An earlier generation has ended completely."""
         self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
 
     def recycled(self, reason: str) -> None:
-        """A fresh process has taken the place of one that was ready."""
         self.recyclings += 1
         self.last_recycling = reason
 
     def begin_downtime(self, reason: str | None = None) -> None:
-        """Calls find no server from now on; a downtime under way goes on, with the reason that it has."""
+        """Calls find no server from now on. A downtime that has begun keeps its start and its reason."""
         if self._down_since is None:
             self._down_since = self._context.clock.monotonic()
             self.down_reason = reason
@@ -293,12 +288,12 @@ class Condition:
         self._down_since = None
 
     def cancel_first_downtime(self) -> None:
-        """A server that was never ready has no downtime."""
+        """End the downtime if the server was never ready: it has none then."""
         if not self.ever_ready:
             self.cancel_downtime()
 
     def end_downtime(self, now: float) -> float | None:
-        """The server is ready: how long the downtime was, in seconds; None if there was none."""
+        """The server is ready. Returns the downtime in seconds; None if there was none."""
         since, self._down_since = self._down_since, None
         if since is None:
             return None
@@ -307,7 +302,7 @@ class Condition:
 
 
 class ServerCore(NamedTuple):
-    """What all parts of one server's supervision work on. Belongs to the supervisor's thread."""
+    """The objects that all parts of one server's supervision use. Belongs to the supervisor's thread."""
 
     context: SupervisionContext
     loop: EventLoop

@@ -1,4 +1,4 @@
-"""The changes and log messages that a client wants from a server, and how a server of the stateless era is asked."""
+"""The notifications and log messages that a client wants, and the subscription requests of the stateless era."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.
 
 
 class Subscriptions:
-    """What a client wants from its server, whichever connection it has: each new connection asks for it anew.
+    """The wishes of one client, whatever connection its server has: each new connection asks for them again.
 
-    Thread-safe. What it holds is replaced as a whole, so reading takes no lock.
+    Thread-safe. Its members are replaced as a whole, so reading takes no lock.
     """
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the writing of all below."""
+        """Held to write the members below."""
         self.resources: tuple[str, ...] = ()
-        """The URIs of the resources whose changes are wanted."""
+        """The URIs of the resources whose changes the client wants."""
         self.log_level: str | None = None
-        """The least severe log messages that are wanted; None leaves it to the server."""
+        """The least severe log messages that the client wants; None leaves it to the server."""
         self._undecided: tuple[tuple[str, Told], ...] = ()
-        """Resources of which a server of the stateless era has not said yet whether it tells of them."""
+        """Resources for which a server of the stateless era has not yet agreed or refused to report changes."""
 
     def add_resource(self, uri: str) -> None:
         with self._lock:
@@ -51,9 +51,10 @@ class Subscriptions:
             self.log_level = level
 
     def when_decided(self, uri: str, told: Told) -> Callable[[], None]:
-        """Have `told` called once a server of the stateless era agrees to tell of a resource, or with why it does not.
+        """Call `told` when a server of the stateless era agrees to report changes of a resource, or with its refusal.
 
-        It runs on the supervisor's thread. To be asked before the resource is added. Returns what ends the waiting.
+        `told` runs on the supervisor's thread. Call this before the resource is added. The function that it returns
+        ends the waiting.
         """
         entry = (uri, told)
         with self._lock:
@@ -66,7 +67,7 @@ class Subscriptions:
         return forget
 
     def decided(self, asked: Collection[str], agreed: Collection[str], error: MCPError) -> None:
-        """The server has answered a request for the resources `asked`; `error` is told of those that are not agreed."""
+        """The server has answered a request for the resources `asked`; those that are not in `agreed` get `error`."""
         with self._lock:
             told = [entry for entry in self._undecided if entry[0] in asked]
             self._undecided = tuple(entry for entry in self._undecided if entry not in told)
@@ -78,26 +79,23 @@ class Subscriptions:
 class SubscriptionStream:
     """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
 
-    Belongs to the supervisor's thread. In the handshake era it does nothing. A request that was lost, or ended by the
-    server, is renewed by the next `keep`; a server that does not offer it is not asked again.
+    Belongs to the supervisor's thread. It does nothing in the handshake era. The next `keep` renews a request that was
+    lost or that the server has ended; a server that does not offer the method is not asked again.
     """
 
     profile: ServerProfile
     run_exchange: RunExchange
     subscriptions: Subscriptions
     _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
-    """The request that is open."""
     _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
-    """The one before it, which tells of changes until the server has acknowledged the new one."""
+    """The request before it, which reports changes until the server has acknowledged the new one."""
     _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    """The resources that it asks for."""
     _refused = False
     _may_renew = True
-    """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
+    """Whether a lost request is renewed at once: once between two calls of `keep`."""
 
     def keep(self) -> None:
-        """Make the request, if none is open."""
-        # A server that has acknowledged nothing by now does not do so at all.
+        # A server that has not acknowledged the new request by now never will.
         self._give_up_replaced()
         self._may_renew = True
         self._listen()
@@ -130,19 +128,19 @@ class SubscriptionStream:
             self._refused = True
             logger.warning("subscription_refused", server=self.run_exchange.connection.name, error=error.message)
             return
-        # Proxies often end streams that are quiet. If it was the server that ended, the next request will show it.
+        # Proxies often end quiet streams. If the server itself has ended, the next request will show it.
         logger.debug("subscription_lost", server=self.run_exchange.connection.name, error=error.message)
         if self._may_renew and isinstance(error, AnswerLost):
             self._may_renew = False
             self._listen()
 
     def change(self) -> None:
-        """Other resources are wanted: make a new request. The old one goes on until the server has acknowledged it."""
+        """Make a new request for other resources. The old one goes on until the server has acknowledged the new one."""
         old, self._runner = self._runner, None
         if self._replaced is None:
             self._replaced = old
         else:
-            # The server has not acknowledged that one yet.
+            # The server has not acknowledged `old` yet.
             self._give_up(old)
         self._refused = False
         self._may_renew = True
@@ -151,7 +149,7 @@ class SubscriptionStream:
             self._give_up_replaced()
 
     def acknowledged(self, acknowledgement: SubscriptionAcknowledged) -> None:
-        """The server tells of changes from now on, as a request asked for them."""
+        """The server reports changes from now on, as a request asked for."""
         if _is(self._runner, acknowledgement.subscription):
             self._give_up_replaced()
             agreed = self._asked if acknowledgement.resources is None else acknowledgement.resources
@@ -160,7 +158,7 @@ class SubscriptionStream:
             )
 
     def covers(self, notification: ServerNotification) -> bool:
-        """Whether the client asked for a notification: in the stateless era it belongs to a request that is open."""
+        """Whether the client asked for a notification: in the stateless era it belongs to an open request."""
         return (
             self.run_exchange.connection.negotiated.server_may_ask
             or _is(self._runner, notification.subscription)
@@ -168,7 +166,7 @@ class SubscriptionStream:
         )
 
     def cancelled(self, request_id: RequestId) -> None:
-        """The server cancels a request of ours, which can only be one of these ("Cancellation")."""
+        """The server cancels a request of the client, which can only be one of these ("Cancellation")."""
         error = CallCancelled("the server ended the subscription")
         if _is(self._runner, request_id):
             runner, self._runner = self._runner, None
@@ -188,21 +186,21 @@ class SubscriptionStream:
 
 
 def _is(runner: ExchangeRunner[None] | None, identifier: object) -> bool:
-    """Whether `identifier` is that of the request of `runner`."""
+    """Whether `identifier` is the id of the request of `runner`."""
     call = None if runner is None else runner.call
-    # Type and value: the specification keeps the type of the id.
+    # Both type and value: the specification keeps the type of the id.
     return call is not None and type(identifier) is int and identifier == call.id
 
 
 def _finish(runner: ExchangeRunner[None] | None, error: CallCancelled) -> Call | None:
-    """End the request of `runner`. None if there is none that is open."""
+    """End the request of `runner`. Returns its call, or None if it was not open."""
     call = None if runner is None else runner.call
     return call if call is not None and call.finish(error=error) else None
 
 
 def _says_not_offered(error: MCPError) -> bool:
-    """Whether a server that failed a subscription with `error` will do so again."""
+    """Whether a server that failed a subscription with `error` will fail the next one too."""
     if isinstance(error, JsonRpcError):
         return error.code != INTERNAL_ERROR
-    # Other statuses often come from a proxy while there is no server behind it.
+    # Other statuses often come from a proxy whose server is away.
     return isinstance(error, NeedsAuthorization) or (isinstance(error, HttpError) and error.status in _NOT_OFFERED)

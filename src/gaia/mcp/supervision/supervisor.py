@@ -1,14 +1,14 @@
 """The supervisor: one thread with an event loop that keeps one server alive.
 
-It starts the server, runs the handshake, notices the end, waits out the backoff, starts it again, checks an idle
-server's health, and finally stops it; `ServerLifecycle` says how. It never waits for an answer of the server, nor for
-its end: other threads post what happened to its event loop. Callers' threads only touch the call queue, the connection
-that is ready, and the event loop's queue.
+It starts the server, runs the handshake, notices the end, waits out the backoff, starts the server again, checks it
+when it is idle, and finally stops it; `ServerLifecycle` has these steps. It never waits for an answer of the server,
+nor for its end: other threads post to its event loop. Callers' threads only use the call queue, the ready connection,
+and the event loop's queue.
 
-A supervisor lives once, from `start` to `stop`; connecting again after that takes a new supervisor.
+A supervisor lives once, from `start` to `stop`; the next connect makes a new supervisor.
 
-It outlives its own exceptions: each step runs under a guard, and one that raises costs its server a restart, as a crash
-does. What has to outlive that (the call queue, the policy's memory, the timers) belongs to no generation of the server.
+It survives its own exceptions: each step runs under a guard, and an exception costs the server a restart, like a crash.
+State that must survive that (the call queue, the policy's memory, the timers) belongs to no generation of the server.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from gaia.telemetry import metrics, spans
 logger = get_logger(__name__)
 
 _STOP_SECONDS = 30.0
-"""More than the longest orderly shutdown takes."""
+"""Longer than the longest orderly shutdown."""
 
 _JOIN_SECONDS = 1.0
-"""For a thread that has nothing left to do."""
+"""Wait for a thread that has nothing left to do."""
 
 _LOOK_SECONDS = 0.5
 """How soon a thread that waits for a fresh process notices that the supervisor has ended."""
@@ -51,27 +51,26 @@ _DROPPED = "its client was dropped"
 
 
 class Supervisor:
-    """Supervises one server. The public methods and attributes may be used from any thread."""
+    """Supervises one server. Public methods and attributes are for any thread."""
 
     def __init__(self, context: SupervisionContext) -> None:
         self.name = context.name
         self.is_forked = False
-        """Whether this is a forked child, to which neither thread nor server belongs."""
+        """Whether this is a forked child; the thread and the server belong to the parent."""
         self._loop = EventLoop(context.clock)
         self._over = False
         self._settled = Latch()
-        """Opened when the first start has succeeded or failed."""
         self._all_done = Latch()
-        """Opened when the thread has done everything. Several threads may wait for it, unlike `Thread.join`, one of
-        them within an interrupted wait of its own."""
+        """Opened when the thread has done everything. Several threads may wait for it, and one thread twice, if a
+        signal handler interrupts its wait; `Thread.join` does not allow that."""
         self._told_to_stop = False
         self._starting_in: int | None = None
-        """The thread that starts ours, which cannot go on before that thread does."""
+        """The thread that starts the supervisor's thread, which cannot go on before that one does."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
         self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted)
         self._context = context
         self._transport = context.transport
-        """What `prepare` was called of."""
+        """The transport that `prepare` was called on."""
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -92,13 +91,13 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is there and looks after a server, or is about to."""
+        """Whether the thread supervises a server, or is about to."""
         return self._thread.ident is not None and not (self.is_forked or self._all_done.is_open or self._is_over())
 
     def start(self, *, keep_trying: bool = False) -> bool:
         """Start the server and wait until it is ready or has failed; True if it is ready, or lazy and known.
 
-        With `keep_trying` one that has failed is tried again, as after a crash, until `stop`.
+        With `keep_trying`, a failed server is tried again, as after a crash, until `stop`.
         """
         self._lifecycle.requested()
         _running.add(self)
@@ -110,7 +109,7 @@ class Supervisor:
             self._thread.start()
         except RuntimeError as error:
             if "start new thread" not in str(error):
-                # An exception of a signal handler, in the middle of the start. The thread may run.
+                # A signal handler has raised it in the middle of the start. The thread may run.
                 raise
             self._deadlines.let_go(self)
             _running.discard(self)
@@ -120,7 +119,7 @@ class Supervisor:
             self._starting_in = None
         self._settled.wait()
         if self._thread.ident is not None and self._is_over():
-            # One that has failed leaves nothing behind.
+            # Wait for the thread of a failed start, so that nothing is left behind.
             self._all_done.wait(_JOIN_SECONDS)
         _flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
@@ -132,15 +131,15 @@ class Supervisor:
     def stop(self, drain: float = 0.0) -> None:
         """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once.
 
-        A server that is ready has `drain` seconds to finish its calls, while new ones are refused.
+        A ready server has `drain` seconds to finish its calls, while new ones are refused.
 
-        A signal handler or a finalizer that calls this in the middle of `start`, or on the thread itself, does not wait
-        for what can only go on after it.
+        If a signal handler or a finalizer calls this in the middle of `start`, or on the supervisor's thread, it does
+        not wait, because the thread could not go on meanwhile.
         """
         self.request_stop(drain)
         if threading.get_ident() in (self._starting_in, self._thread.ident):
             return
-        # A forked child has no such thread, which nothing would ever end there.
+        # A forked child has no such thread, so the wait would never end.
         if self._thread.ident is not None and not self.is_forked:
             if not self._all_done.wait(_STOP_SECONDS + drain):
                 logger.error("supervisor_stuck", server=self.name)
@@ -149,46 +148,45 @@ class Supervisor:
         # The start may have been interrupted.
         self._deadlines.let_go(self)
         if self.state not in (ServerState.CREATED, ServerState.CLOSED):
-            # The first start had failed, and the thread had ended with it or never begun.
+            # The first start had failed, and the thread had ended or was never started.
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
         _flush()
 
     def request_stop(self, drain: float = 0.0) -> None:
-        """Like `stop`, without waiting for it."""
         self._told_to_stop = True
         self._lifecycle.requested()
         self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
 
     def abandon(self, release: Callable[[], object]) -> bool:
-        """Stop the server of a client that was dropped, then call `release`. For finalizers, see `Session.abandon`."""
-        # A thread that is only about to end has nothing to stop either.
+        """Stop the server of a dropped client, then call `release`. For finalizers, see `Session.abandon`."""
+        # A thread that is about to end has nothing to stop.
         if self.is_forked or self._thread.ident is None or self._is_over() or self._all_done.is_open:
             return False
         self._loop.post(lambda: self._abandoned(release))
         return not self._told_to_stop
 
     def after_fork(self) -> None:
-        """In a forked child: the thread is gone, and the server belongs to the parent."""
+        """In a forked child: the thread does not exist there, and the server belongs to the parent."""
         self.is_forked = True
         self._lifecycle.after_fork()
 
     def replace(self, drain: float, on_done: OnReplaced) -> None:
-        """Have a fresh process take the place of the server, without a gap; see `Replacements`.
+        """Replace the server by a fresh process, without a gap; see `Replacements`.
 
-        `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
+        `on_done` runs on the supervisor's thread. It is not called if the supervisor has ended.
         """
         asked_in = contexts.get_current()
         self._loop.post(lambda: self._lifecycle.replace(drain, on_done, asked_in))
 
     def replace_now(self, drain: float) -> bool:
-        """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
+        """Like `replace`, and wait: True when the fresh process has taken over, False if it will not."""
         return self._wait_for(lambda done: self.replace(drain, done)) == [None]
 
     def reconfigure_now(self, context: SupervisionContext, drain: float) -> list[MCPError | None]:
-        """Go on with another configuration; see `ServerLifecycle.reconfigure`. Wait until what comes of it is known.
+        """Use another configuration, see `ServerLifecycle.reconfigure`, and wait for the outcome.
 
-        Returns that: None if the server is ready with it or at rest, or the error. Nothing at all if this supervisor
-        has ended meanwhile.
+        Returns a list with the outcome: None if the server is ready with it or at rest, or the error. The list is empty
+        if this supervisor has ended meanwhile.
         """
         asked_in = contexts.get_current()
 
@@ -206,7 +204,7 @@ class Supervisor:
             is_known.open()
 
         ask(done)
-        # A supervisor that has ended meanwhile tells nothing.
+        # A supervisor that has ended calls nothing.
         while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
             pass
         _flush()
@@ -219,11 +217,10 @@ class Supervisor:
             connection.notify(method, params)
 
     def subscriptions_changed(self) -> None:
-        """The client wants other changes or log messages of the server than before."""
         self._loop.post(self._lifecycle.subscriptions_changed)
 
     def list_again(self) -> None:
-        """Ask a server that is ready for its tools, as if it had said that they changed."""
+        """List the tools of a ready server, as if it had said that they changed."""
         self._loop.post(self._lifecycle.list_again)
 
     # The thread. Everything below runs on it.
@@ -235,7 +232,7 @@ class Supervisor:
             except BaseException as error:  # noqa: BLE001 - nothing ends supervision, SystemExit of foreign code included
                 self._recover(error)
         for task in self._loop.drain():
-            # Exchanges that were interrupted, for their spans and generators; other tasks have no meaning now.
+            # Finish interrupted exchanges, for their spans and generators; other tasks have no meaning now.
             if isinstance(task, CallAnswered):
                 self._guarded(task)
         self._ended()
@@ -248,7 +245,6 @@ class Supervisor:
         self._lifecycle.begin(keep_trying=keep_trying)
 
     def _adopted(self) -> None:
-        """The server has another configuration."""
         former, self._transport = self._transport, self._context.transport
         former.release(self)
         self._transport.prepare(self)
@@ -277,13 +273,13 @@ class Supervisor:
         try:
             task = self._loop.next_task() or self._fire_timers
         except BaseException as error:  # noqa: BLE001 - as above
-            # The clock or a deadline cannot be used, which would be so again at once.
+            # The clock or a timer has failed. It would fail again at once, so no timer is used in this turn.
             self._recover(error)
             task = self._loop.next_task_soon() or self._is_over
         task()
 
     def _is_over(self) -> bool:
-        """A server that is not tried again needs no supervisor; a new `connect` makes a new one."""
+        """Whether the thread ends. A server that is not tried again needs no supervisor; `connect` makes a new one."""
         if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             return not self.condition.keep_trying
         return self.state is ServerState.CLOSED and not self._lifecycle.stopping.is_finishing
@@ -295,7 +291,7 @@ class Supervisor:
             self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
+        """A step has raised. Never raises: if the recovery fails too, the last resort follows."""
         try:
             self._log_failure(error)
             self._lifecycle.recover(error)
@@ -317,13 +313,13 @@ class Supervisor:
 
 
 def _flush() -> None:
-    """Let the application's log handlers and span processors have what happened until now."""
+    """Let the application's log handlers and span processors process everything that happened until now."""
     log.flush()
     spans.flush()
 
 
 _running: set[Supervisor] = set()
-"""Supervisors whose thread runs. Each adds and removes itself; everything else iterates over a copy."""
+"""Supervisors whose thread runs. Each adds and removes itself; other code iterates over a copy."""
 
 
 @atexit.register

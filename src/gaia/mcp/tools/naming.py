@@ -1,10 +1,10 @@
-"""The names under which tools of several servers live together: ``mcp_<server>_<tool>``.
+"""The names of tools of several servers in one list: ``mcp_<server>_<tool>``.
 
-APIs of language models accept names of at most 64 letters, digits, ``_`` and ``-``. A name that is not like that, or
-that two tools compete for, gets a safe form which ends in a hash of the originals: the same on every machine, on every
-day and in every order of servers.
+APIs of language models accept names of at most 64 letters, digits, ``_`` and ``-``. Any other name, and a name that two
+tools compete for, gets a safe form that ends in a hash of the originals. It is the same on every machine and in every
+order of servers.
 
-A plain name belongs to the known server with the longest name that it begins with, also while that server is not
+A plain name belongs to the known server with the longest name that it begins with, even while that server is not
 connected: ``mcp_files_archive_read`` is a tool of ``files_archive``, and never becomes the `archive_read` of ``files``.
 """
 
@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable
 
 PREFIX = "mcp_"
-"""What the names begin with, but for those that a gateway lists."""
+"""Begins all names, except those that a gateway lists."""
 
 _MAX_LENGTH = 64
 _HASH_DIGITS = 8
@@ -30,19 +30,19 @@ def namespaced(server: str, tool: str) -> str:
 
 
 def disambiguated(server: str, tool: str) -> str:
-    """The hashed form: what is not allowed becomes ``_``, then ``_`` and 8 hexadecimal digits; at most 64 long."""
+    """The hashed form: other characters become ``_``, then ``_`` and 8 hexadecimal digits; at most 64 long."""
     return _hashed(server, tool, blocks=1)
 
 
 def folded(servers: Iterable[str]) -> frozenset[str]:
-    """Names of servers as `is_of_another` compares them."""
+    """Names of servers in the form that `is_of_another` compares."""
     return frozenset(server.casefold() for server in servers)
 
 
 def is_of_another(name: str, server: str, servers: frozenset[str]) -> bool:
     """Whether ``mcp_<name>`` belongs to one of the `folded` `servers` rather than to `server`, in whatever case."""
     own, rest = server.casefold(), name.casefold()
-    # The longest name decides. There are few underscores in a name, and there may be hundreds of servers.
+    # The longest name decides. Walk the few underscores of the name, not the servers: there may be hundreds.
     while "_" in rest:
         rest = rest.rpartition("_")[0]
         if rest == own:
@@ -53,18 +53,19 @@ def is_of_another(name: str, server: str, servers: frozenset[str]) -> bool:
 
 
 def owner_of(name: str, servers: Iterable[str]) -> str | None:
-    """The one of `servers` that a namespaced name belongs to, whether it has such a tool or not."""
+    """The one of `servers` that a namespaced name belongs to, whether or not it has such a tool."""
     return max((server for server in servers if name.startswith(f"mcp_{server}_")), key=len, default=None)
 
 
 def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> dict[str, tuple[str, str]]:
-    """Give every (server, tool) a name of its own; returns name → (server, tool), in the order of `pairs`.
+    """Give every (server, tool) a unique name; returns name → (server, tool), in the order of `pairs`.
 
-    All that compete for one plain name take their hashed form, so the order does not matter; so do those whose plain
+    All tools that compete for one plain name take their hashed form, so the order does not matter. So do tools whose
+    plain
     name belongs to another one of `servers`. A pair that is named twice counts once.
     """
     others = folded(servers)
-    # How many blocks of hash digits each pair's name carries; 0 is the plain name.
+    # The number of blocks of hash digits in each pair's name; 0 is the plain name.
     blocks = {
         (server, tool): int(
             namespaced(server, tool) != f"mcp_{server}_{tool}" or is_of_another(f"{server}_{tool}", server, others)
@@ -78,8 +79,9 @@ def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> d
         rivals = [claim for claim in claims.values() if len(claim) > 1]
         if not rivals:
             return {name: claim[0] for name, claim in claims.items()}
-        # 8 digits can be made to collide on purpose, so more are added as needed. Only those with the fewest move: a
-        # hashed name stays with its owner when another server calls a tool exactly so.
+        # Collisions of 8 digits can be made on purpose, so digits are added as needed. Only the names with the fewest
+        # blocks
+        # change: a hashed name stays with its owner when another server gives a tool exactly that name.
         for claim in rivals:
             fewest = min(blocks[pair] for pair in claim)
             for pair in claim:
@@ -93,9 +95,9 @@ def _hashed(server: str, tool: str, *, blocks: int) -> str:
         return plain
     import hashlib
 
-    # A NUL within a name could stand for the one between them; the length tells such pairs apart.
+    # A NUL within a name looks like the separator; the length tells such pairs apart.
     originals = f"{server}\0{tool}" if blocks == 1 else f"{len(server)}\0{server}\0{tool}"
-    # JSON can carry lone surrogates, which UTF-8 proper cannot.
+    # JSON can carry lone surrogates, which strict UTF-8 cannot encode.
     digest = hashlib.sha256(originals.encode("utf-8", "surrogatepass")).hexdigest()
     ending = "_" + digest[: min(blocks, _MAX_BLOCKS) * _HASH_DIGITS]
     return _NOT_ALLOWED.sub("_", plain)[: _MAX_LENGTH - len(ending)] + ending

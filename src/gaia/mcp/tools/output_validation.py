@@ -1,7 +1,7 @@
-"""Whether results of tools are what the tools promised: ``structuredContent`` against ``outputSchema``.
+"""Checks results of tools: ``structuredContent`` against ``outputSchema``.
 
-The specification wants clients to check this ("Tools", "Output Schema"). Results that report an error are no outputs.
-A check may take seconds, so each server's results are checked on a thread of the server's own. A call waits for its
+The specification wants clients to check this ("Tools", "Output Schema"). Results that report an error are not checked.
+A check may take seconds, so each server's results are checked on the server's own thread. A call waits for its
 check only if a wrong result makes the call fail.
 """
 
@@ -25,46 +25,46 @@ from gaia.runtime.log import get_logger
 from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 Check = Callable[[Mapping[str, Any]], InvalidResponse | None]
-"""Logs what is wrong with a result, and returns the error that the call fails with, if any. May take seconds."""
+"""Logs the problems of a result; returns the error that the call fails with, or None. May take seconds."""
 
 _MAX_RESULTS = 100
 _MAX_BYTES = 4 * 1024 * 1024
-"""Of the results that wait for their comparison."""
+"""Limit for the results that wait for their check."""
 
 _CHEAP_SECONDS = 0.05
 _REST = 9
-"""After a comparison that was not cheap, the thread makes none for so many times as long. So they take a tenth of the
-time."""
+"""After a check that took longer than `_CHEAP_SECONDS`, the thread rests this many times as long. So such checks take a
+tenth of the time.
+"""
 
 _IDLE_SECONDS = 1.0
 _JOIN_SECONDS = 2.0
 
 
 class OutputChecks:
-    """Those of one server. Its thread runs while there is something to do. Thread-safe.
+    """The checks of one server. Its thread runs while there is something to do. Thread-safe.
 
-    Results that are only logged are compared one at a time. Those that come faster than that are left out.
+    Results that are only logged are checked one at a time; results that arrive faster are skipped.
     """
 
     def __init__(self, server: str, threads: DaemonPool | None = None) -> None:
         """`threads` are for tests."""
         self._threads = threads or DaemonPool(f"mcp-{server}-checks", 1, idle_seconds=_IDLE_SECONDS, is_engine=True)
         self._lock = reentrant_lock()
-        """Owns the rest."""
+        """Owns the attributes below."""
         self._waiting: deque[tuple[OutputCheck, bytes]] = deque()
         self._size = 0
         self._is_running = False
         self._rests_until = 0.0
-        """A reading of the monotonic clock: what comes before is left out."""
+        """A reading of the monotonic clock. Results before it are skipped."""
         self._ends = 0
-        """How often `end` was called."""
 
     def submit(self, task: Callable[[], object]) -> None:
         """Run a task on the thread. Raises `PoolExhausted`."""
         self._threads.submit(task)
 
     def prepare(self, steps: Iterator[object]) -> None:
-        """Advance `steps` to its end. Checks that come meanwhile go between its steps."""
+        """Advance `steps` to its end. Checks that arrive meanwhile run between its steps."""
         ends = self._ends
 
         def step() -> None:
@@ -78,7 +78,7 @@ class OutputChecks:
         self._begin(step)
 
     def add(self, check: OutputCheck, result: bytes) -> None:
-        """Compare a result soon, for the log. Never blocks."""
+        """Check a result soon, for the log. Never blocks."""
         with self._lock:
             waiting = len(self._waiting)
             is_full = waiting >= _MAX_RESULTS or (waiting and self._size + len(result) > _MAX_BYTES)
@@ -91,7 +91,7 @@ class OutputChecks:
             self._is_running = False
 
     def end(self) -> None:
-        """End the thread, after what waits. Returns after two seconds at the latest."""
+        """End the thread after the waiting checks. Returns after two seconds at the latest."""
         with self._lock:
             self._ends += 1
         self._threads.drain(_JOIN_SECONDS)
@@ -108,12 +108,12 @@ class OutputChecks:
             while (task := self._next()) is not None:
                 check, result = task
                 began = time.thread_time()
-                # Such as numbers that JSON allows and this decoder does not: the caller has the result as it is.
+                # For example numbers that JSON allows and this decoder does not: the caller has the result unchanged.
                 with contextlib.suppress(ValueError, RecursionError):
                     check.problem(orjson.loads(result))
                 self._spent(time.thread_time() - began)
         except BaseException:
-            # The next result begins anew.
+            # The next result starts the thread again.
             self._is_running = False
             raise
 
@@ -135,32 +135,33 @@ class OutputChecks:
 
 
 class OutputCheck:
-    """The check of one call's result. Logs in the context of the caller, whose trace it belongs to."""
+    """The check of one call's result. It logs in the caller's context, so the log belongs to the caller's trace."""
 
     __slots__ = ("_check", "_checks", "_context", "fails_call")
 
     def __init__(self, checks: OutputChecks, check: Check, *, fails_call: bool) -> None:
-        """To be made by the caller's thread."""
+        """The caller's thread makes it, because it copies the context."""
         self._checks = checks
         self._check = check
         self._context: Context = copy_context()
         self.fails_call = fails_call
-        """Whether the call fails of a result that does not fit. Otherwise no call has to wait for the check."""
+        """Whether a wrong result makes the call fail. Otherwise no call has to wait for the check."""
 
     def problem(self, result: Mapping[str, Any]) -> InvalidResponse | None:
-        """Compare a result now. Returns the error that the call fails with, if any. May take seconds."""
+        """Check a result now. Returns the error that the call fails with, or None. May take seconds."""
         return self._context.run(self._check, result)
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Run a task, such as `problem`, on the thread for the checks of the server. Raises `PoolExhausted`."""
+        """Run a task, such as `problem`, on the thread for the server's checks. Raises `PoolExhausted`."""
         self._checks.submit(task)
 
     def note(self, result: Mapping[str, Any]) -> None:
-        """Compare a result soon, for the log. The caller may change it from now on."""
+        """Check a result soon, for the log. The caller may change the result afterwards."""
         if result.get("isError") is True:
             return
         part = {"structuredContent": result["structuredContent"]} if "structuredContent" in result else {}
-        # What is no JSON comes from a transport of the application, and numbers may be too large for this encoder.
+        # A transport of the application may give a value that is not JSON, and numbers may be too large for this
+        # encoder.
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             self.note_bytes(orjson.dumps(part))
 
@@ -175,9 +176,9 @@ _MAX_SCHEMAS = 1000
 
 
 class OutputValidation:
-    """The checks of one server's tools.
+    """The output schemas of one server's tools, made ready for checks.
 
-    Thread-safe: a schema that two threads make ready at once is made ready twice, which does no harm.
+    Thread-safe: if two threads prepare a schema at once, it is prepared twice, which does no harm.
     """
 
     def __init__(self, server: str, mode: OutputMode, redact: Callable[[str], str]) -> None:
@@ -185,17 +186,17 @@ class OutputValidation:
         self._mode = mode
         self._redact = redact
         self._ready: dict[str, tuple[dict[str, Any], JsonSchema | None]] = {}
-        """By the tool's name: the schema as it was listed, and ready for checks; None if it cannot be used."""
+        """By the tool's name: the schema as listed, and ready for checks; None if it cannot be used."""
 
     @property
     def fails_calls(self) -> bool:
-        """Whether a call fails whose result does not fit; otherwise that is only logged."""
+        """Whether a wrong result makes the call fail; otherwise it is only logged."""
         return self._mode == "error"
 
     def check_of(self, tool: MCPTool | None) -> Callable[[Mapping[str, Any]], InvalidResponse | None] | None:
-        """What to check a result of `tool` with; None if there is nothing to check.
+        """The check for a result of `tool`; None if there is nothing to check.
 
-        The check returns the error that the call fails with, if any. It may take seconds: see `JsonSchema`.
+        The check returns the error that the call fails with, or None. It may take seconds: see `JsonSchema`.
         """
         if tool is None or tool.output_schema is None or self._mode == "off":
             return None
@@ -203,7 +204,7 @@ class OutputValidation:
         return lambda result: self._check(name, schema, result)
 
     def prepare(self, tools: Iterable[MCPTool]) -> Iterator[None]:
-        """Make the schemas of listed tools ready, one with each step. The first one takes a tenth of a second."""
+        """Prepare the schemas of listed tools, one with each step. The first one takes a tenth of a second."""
         if self._mode == "off":
             return
         for tool in tools:
@@ -256,6 +257,6 @@ class OutputValidation:
         logger.warning("output_partly_unchecked", server=self._server, tool=tool, part=self._redact(part))
 
     def _give_up(self, tool: str, schema: dict[str, Any], error: SchemaUnusable) -> None:
-        """Results are not checked by this schema any more, which is logged once; they are returned unchecked."""
+        """Stop checking results by this schema, and log that once; results are then returned unchecked."""
         logger.warning("output_schema_unusable", server=self._server, tool=tool, reason=str(error))
         self._ready[tool] = (schema, None)

@@ -1,9 +1,9 @@
-"""Pins: which definitions of tools and prompts, and which instructions of servers have been approved.
+"""Pins: the approved definitions of tools and prompts, and the approved instructions of servers.
 
 The lock file holds them: ``{"version": 1, "servers": {server: {tool: {"sha256": …, "definition": {…}}}}}``, with
 ``prompts`` and ``instructions`` beside ``servers`` in the same form. It belongs to the user and lies in ``~/.gaia``,
-never in a project's folder: a project must not be able to approve its own servers' tools. `PinGate` compares what a
-server lists with the pins.
+never in a project's folder: a project must not be able to approve its own servers' tools. `PinGate` compares a server's
+listing with the pins.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _EXAMPLE = '{"version": 1, "servers": {…}}'
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """One approved tool, prompt or text: all that a model, or the person who confirms a call, is told about it."""
+    """One approved tool, prompt or text, with everything that a model or the confirming person is told about it."""
 
     sha256: str
-    """Of the canonical JSON of the definition, in hexadecimal. This is what counts."""
+    """The hash of the canonical JSON of the definition, in hexadecimal. Only this is compared."""
     definition: dict[str, Any]
-    """In the words of the protocol, without what is empty. For people who want to see what has changed."""
+    """The definition in the protocol's terms, without empty members, to show people what has changed."""
 
 
 def pin_of(tool: MCPTool) -> Pin:
-    """The pin of a tool as it is now. The order of keys does not matter to it, everything else does."""
+    """The pin of a tool's present definition. The order of keys does not affect it; everything else does."""
     parts = {
         "name": tool.name,
         "title": tool.title,
@@ -59,7 +59,7 @@ def pin_of(tool: MCPTool) -> Pin:
 
 
 def pins_of_prompts(prompts: Iterable[Any]) -> dict[str, Pin]:
-    """The pins of listed prompts by name; without those that have none, or whose definitions are beyond all limits."""
+    """The pins of listed prompts by name. Prompts without a name, or with an oversized definition, are left out."""
     found = {}
     for prompt in prompts:
         with contextlib.suppress(InvalidResponse):
@@ -70,33 +70,32 @@ def pins_of_prompts(prompts: Iterable[Any]) -> dict[str, Pin]:
 
 
 def pins_of_text(instructions: str | None) -> dict[str, Pin]:
-    """The pin of a server's instructions, under the name ``instructions``; none if there are no instructions."""
+    """The pin of a server's instructions, under the name ``instructions``; empty if there are none."""
     return {"instructions": _pin({"instructions": instructions})} if instructions else {}
 
 
 def _pin(definition: dict[str, Any]) -> Pin:
-    """The pin of a JSON object, whatever the order of its keys."""
     import hashlib
 
-    # ASCII, so that what cannot be encoded (half of a surrogate pair) has a hash too.
+    # ASCII, so that text that cannot be encoded (half of a surrogate pair) has a hash too.
     canonical = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return Pin(hashlib.sha256(canonical.encode()).hexdigest(), definition)
 
 
 class ServerPins:
-    """What was approved of one server. Every method reads the file anew, so it may be shared with other processes.
+    """The approved definitions of one server. Every method reads the file anew, so other processes may use it too.
 
     Thread-safe. All methods raise ConfigError for a file that cannot be read, understood or saved; it is left as it is.
     """
 
     def __init__(self, file: Path, key: str, kind: PinKind = "tools") -> None:
-        """`key` names the server in `file`; `kind` is what this object is about, except for `forget`."""
+        """`key` names the server in `file`. All methods except `forget` concern only `kind`."""
         self.file = file
         self._key = key
         self._section = _SECTIONS[kind]
 
     def of(self, kind: PinKind) -> ServerPins:
-        """What was approved of the same server, of another kind."""
+        """The approved definitions of another kind, of the same server."""
         return ServerPins(self.file, self._key, kind)
 
     def read(self) -> dict[str, Pin] | None:
@@ -104,9 +103,9 @@ class ServerPins:
         return self._find(self._document())
 
     def read_or_pin(self, pins: Mapping[str, Pin], seconds: float | None = None) -> dict[str, Pin]:
-        """What `read` returns, after pinning `pins` if the server was never pinned (trust on first use).
+        """Return `read()`, or pin `pins` first if the server was never pinned (trust on first use).
 
-        Waits up to `seconds` for other processes that hold the file, if it has to be changed.
+        If the file has to be changed, it waits up to `seconds` for other processes that hold it.
         """
         found = self.read()
         if found is not None:
@@ -121,14 +120,14 @@ class ServerPins:
             return found
 
     def approve(self, pins: Mapping[str, Pin], removed: Collection[str] = ()) -> None:
-        """Add `pins` to those of the server, replacing older ones, and forget the tools `removed`."""
+        """Add `pins` to the server's, replacing older ones, and remove the tools `removed`."""
         with json_file.locked(self.file) as target:
             document = self._document()
             kept = {tool: pin for tool, pin in (self._find(document) or {}).items() if tool not in removed}
             self._write(target, document, {**kept, **pins})
 
     def forget(self) -> bool:
-        """Forget the server, so that its next use is the first again. False if it was never pinned."""
+        """Forget the server, so that its next use is a first use. False if it was never pinned."""
         if not any(self._key in self._document().get(section, {}) for section in _SECTIONS.values()):
             return False
         with json_file.locked(self.file) as target:
@@ -161,15 +160,16 @@ class ServerPins:
 
 
 def default_pins(server: str) -> ServerPins:
-    """For a client without a configuration file: in ``~/.gaia``. Raises ConfigError if there is no home directory."""
+    """The pins in ``~/.gaia``, for a client without a configuration file. Raises ConfigError without a home."""
     return ServerPins(json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME, server)
 
 
 def pins_in(source: Path | None, server: str, file: Path | None = None) -> ServerPins:
     """The pins of a server that is configured in the file `source`, or in memory.
 
-    Servers of other configuration files than the one in ``~/.gaia`` are kept apart by the path of their file, and so
-    are those in memory. Raises ConfigError if there is no home directory.
+    The user's configuration file in ``~/.gaia`` uses the server's name alone. Servers of other files, and those in
+    memory,
+    are kept apart by their source. Raises ConfigError without a home directory.
     """
     file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
     own = source == file.with_name(_CONFIG_NAME)
@@ -192,7 +192,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
-    """`pins` are those of the tools in question; `listed` names all tools of the server, hidden ones too."""
+    """Compare `pins` of some tools with the approved ones; `listed` names all tools, hidden ones too."""
     return Review(
         added=tuple(sorted(pins.keys() - approved.keys())),
         changed=tuple(
@@ -203,10 +203,10 @@ def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collec
 
 
 class PinGate:
-    """The pins of one server's tools, prompts or instructions at work. Thread-safe.
+    """Compares the tools, prompts or instructions of one server with its pins. Thread-safe.
 
-    The first listing of a server that is not in the lock file is approved as it is. A lock file that cannot be used is
-    reported, and with ``block`` nothing is approved then.
+    The first listing of a server that is not in the lock file is approved as it is. An unusable lock file is
+    reported; with ``block`` nothing is then approved.
     """
 
     def __init__(
@@ -217,22 +217,23 @@ class PinGate:
         on_changed: Callable[[ToolDefinitionsChanged], None],
         kind: PinKind = "tools",
     ) -> None:
-        """`pins` is called when the pins are first needed, so a client that pins nothing needs no lock file."""
+        """`pins` is called on first need, so a client that pins nothing needs no lock file."""
         self._server = server
         self._kind = kind
         self.mode = mode
         self.blocks = mode == "block"
-        """Whether what is not approved is withheld. Each call asks."""
+        """Whether unapproved tools are withheld. Each call reads this."""
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
-        """What was reported last, so that a restart does not repeat it. Only for comparing: a race reports twice."""
+        """The last reported review, so that a restart does not repeat the report. Unlocked: a race only reports twice.
+        """
         self._problem: str | None = None
 
     def review(
         self, tools: Mapping[str, MCPTool], listed: Collection[str], seconds: float | None = None
     ) -> frozenset[str]:
-        """`review_pins` of the tools that may be used; `listed` names all tools, denied ones too."""
+        """`review_pins` for tools that may be used; `listed` names all tools, denied ones too."""
         if self.mode == "off":
             return frozenset()
         return self.review_pins({name: pin_of(tool) for name, tool in tools.items()}, listed, seconds)
@@ -240,10 +241,10 @@ class PinGate:
     def review_pins(
         self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None = None
     ) -> frozenset[str]:
-        """Compare `pins` with what was approved, and report what is new about them.
+        """Compare `pins` with the approved ones, and report new differences.
 
-        Returns the names of what must not be used. May wait for the lock file, up to `seconds`, at the first use of a
-        server only.
+        Returns the names that must not be used. At the first use of a server it may wait up to `seconds` for the lock
+        file.
         """
         try:
             review = self._compare(pins, listed, seconds)
@@ -256,7 +257,7 @@ class PinGate:
         return review.unapproved if self.blocks else frozenset()
 
     def unapproved(self, tools: Mapping[str, MCPTool]) -> frozenset[str]:
-        """Which of the tools that the server had at an earlier start must not be used. Approves and reports nothing."""
+        """The tools of an earlier start that must not be used. Approves and reports nothing."""
         if not self.blocks:
             return frozenset()
         try:
@@ -265,12 +266,12 @@ class PinGate:
             self._problem = error.message
             return frozenset(tools)
         if approved is None:
-            # Its first use is still to come.
+            # The server's first use is still to come.
             return frozenset()
         return compare(approved, {name: pin_of(tool) for name, tool in tools.items()}, tools).unapproved
 
     def refusal(self, name: str) -> ToolNotApproved:
-        """Why a tool or prompt that was not let through cannot be used."""
+        """Why a tool or prompt that is withheld cannot be used."""
         reason = self._problem or (
             f"its definition has changed since it was approved, or it is new: see and approve it with "
             f"`gaia mcp approve {shlex.quote(self._server)}`"
@@ -279,7 +280,7 @@ class PinGate:
 
     def _compare(self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None) -> Review:
         store = self._pins().of(self._kind)
-        # A server that lists nothing may just be unable to, so its first use is still to come.
+        # A server that lists nothing may just have failed to, so this is not its first use.
         approved = store.read_or_pin(pins, seconds) if pins else store.read() or {}
         return compare(approved, pins, listed)
 

@@ -1,4 +1,4 @@
-"""A tool as its server describes it, and as an agent's registry wants it."""
+"""`MCPTool`: a tool as its server describes it, and its parameters for an agent's registry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gaia.mcp.tools.naming import namespaced
 
 _MAX_DEPTH = 32
 _MAX_STEPS = 20_000
-"""Subschemas looked at to find a tool's properties, and once more for their types.
+"""The limit of subschemas visited to find a tool's properties, and again for their types.
 
 Depth alone does not bound the work: references can fan out.
 """
@@ -40,14 +40,15 @@ _KEYWORDS = {
     "object": ("properties", "additionalProperties", "patternProperties"),
     "array": ("items", "prefixItems"),
 }
-"""What a type can be told by."""
+"""Keywords that imply a type."""
 
 
 def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
     """The parameters of a tool with this ``inputSchema``: ``{name: {"type", "required", "description"}}``.
 
-    Properties of the schema itself count, those that ``$ref`` and ``allOf`` add to it, and, never required, those of
-    ``anyOf`` and ``oneOf`` branches. A property whose schema is ``false`` may not be passed and is left out.
+    Properties come from the schema itself, from its ``$ref`` and ``allOf`` parts, and, never required, from its
+    ``anyOf``
+    and ``oneOf`` branches. A property whose schema is ``false`` may not be passed and is left out.
     """
     reader = _Reader(schema)
     found: dict[str, dict[str, Any]] = {}
@@ -69,14 +70,14 @@ def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
 
 
 class _Reader:
-    """Reads one root schema, to which references point, within a budget of steps."""
+    """Reads one root schema and its references within a budget of steps."""
 
     def __init__(self, root: object) -> None:
         self._root = root
         self._steps = _MAX_STEPS
 
     def objects(self) -> list[tuple[Mapping[str, Any], bool]]:
-        """The schemas that the root consists of, each with whether it is one of several alternatives."""
+        """The schemas that make up the root, each with whether it is one of several alternatives."""
         found = list(self._objects(self._root, optional=False, depth=0))
         self._steps = _MAX_STEPS
         return found
@@ -99,7 +100,7 @@ class _Reader:
         return "|".join([name for name in types if name != "null"] or types) or "string"
 
     def _types(self, schema: object, *, depth: int) -> list[str]:
-        """The types that the schema names, in its order, each once; empty if it says nothing."""
+        """The types that the schema names, in its order, each once; empty if it names none."""
         if not isinstance(schema, Mapping) or self._exhausted(depth):
             return []
         named = schema.get("type")
@@ -124,12 +125,12 @@ class _Reader:
             return found
         for branch in _branches(schema, "allOf"):
             types = self._types(branch, depth=depth + 1)
-            # Branches that exclude each other make a parameter that no value fits; the first is as good as any.
+            # Branches that exclude each other admit no value at all; the first is as good as any.
             found = [name for name in found if name in types] or found or types
         return found
 
     def description_of(self, schema: object) -> str:
-        """The schema's description, or else that of what it refers to."""
+        """The schema's description, or else the description of its ``$ref`` target."""
         for _ in range(_MAX_DEPTH):
             if not isinstance(schema, Mapping):
                 break
@@ -146,7 +147,7 @@ class _Reader:
         return self._steps < 0 or depth > _MAX_DEPTH
 
     def _target(self, reference: object) -> object:
-        """What a JSON pointer (RFC 6901) in a fragment points to; None if it is something else, or points nowhere.
+        """The target of a JSON pointer (RFC 6901) in a fragment; None for any other reference, or without a target.
 
         Other documents are never fetched: a schema must not make its reader open files or connections.
         """
@@ -189,27 +190,27 @@ class MCPTool:
     input_schema: dict[str, Any]
     """The JSON Schema of the arguments."""
     output_schema: dict[str, Any] | None = None
-    """The JSON Schema of ``structuredContent``, if the server promises one."""
+    """The JSON Schema of ``structuredContent``, if the server declares one."""
     annotations: dict[str, Any] = field(default_factory=dict)
-    """The server's hints about the tool. Nothing enforces them: believe them as far as you trust the server."""
+    """The server's hints about the tool. Nothing enforces them; trust them as far as you trust the server."""
     title: str | None = None
     """A name for people."""
     server: str | None = None
-    """The server's name, where the tool comes from a manager."""
+    """The server's name, if the tool comes from a manager."""
     namespaced_name: str | None = None
-    """The name that `MCPClientManager.call_tool` takes, where the tool comes from a manager."""
+    """The name for `MCPClientManager.call_tool`, if the tool comes from a manager."""
     definition: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The whole definition as the server has sent it; empty if the tool does not come from a listing."""
+    """The whole definition as the server sent it; empty if the tool does not come from a listing."""
 
     @functools.cached_property
     def safe_to_repeat(self) -> bool:
-        """Whether the server says that a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""
+        """Whether the server declares that a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""
         return says_safe_to_repeat(self.annotations)
 
     def to_gaia_format(self, server_name: str) -> dict[str, Any]:
         """The entry for an agent's ``_TOOL_REGISTRY``, without its function.
 
-        ``_mcp_server`` and ``_mcp_tool_name`` keep the original names, whatever the registry's name had to become.
+        ``_mcp_server`` and ``_mcp_tool_name`` keep the original names, even where the registry's name differs.
         """
         return {
             "name": namespaced(server_name, self.name),
@@ -224,7 +225,7 @@ class MCPTool:
 def tool_from_listing(mapping: object) -> MCPTool:
     """The tool that one entry of a ``tools/list`` answer describes.
 
-    Servers leave out much; only a name is needed. Raises InvalidResponse if there is none.
+    Only a name is required. Raises InvalidResponse without one.
     """
     if not isinstance(mapping, Mapping) or not isinstance(name := mapping.get("name"), str) or not name:
         raise InvalidResponse(

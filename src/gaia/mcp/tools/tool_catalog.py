@@ -1,8 +1,7 @@
-"""The tools of one server as it listed them last, and what filters and pins leave of them.
+"""The tools of one server as last listed, after filters and pins.
 
-What a server may say of its tools is limited, far above what any honest server says. A definition travels on: to
-models, to logs, to tables on a terminal, to hashes. Unlimited nesting makes each of them fail in another way, so a
-definition is checked when it arrives.
+A definition travels on: to models, logs, tables on a terminal and hashes. Unlimited size or nesting makes each of them
+fail in another way. So each definition is measured when it arrives; the limits are far above any honest server's.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 MAX_TOOLS = 2_000
-"""Of one server."""
+"""Tools of one server."""
 
 MAX_DEFINITION = 256 * 1024
-"""Characters of one tool, roughly as in JSON."""
+"""Characters of one tool's definition, roughly as in JSON."""
 
 MAX_LISTING = 16 * 1024 * 1024
 """Characters of all tools of one server."""
 
 _MAX_DEPTH = 64
-"""Levels of nesting in one definition; references (``$ref``) count where they stand, and are not followed."""
+"""Levels of nesting in one definition. References (``$ref``) count where they stand and are not followed."""
 
 _SHOWN = 100
 """Characters of an unchecked name in a log line."""
 
 
 class SortedTools(NamedTuple):
-    """The tools of one listing."""
+    """The tools of one listing, after filters and pins."""
 
     offered: dict[str, MCPTool]
     denied: frozenset[str]
@@ -44,12 +43,12 @@ class SortedTools(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of all."""
+        """The names of all of them."""
         return [*self.offered, *self.denied, *self.blocked]
 
 
 class ToolCatalog:
-    """Thread-safe. What it holds is replaced as a whole, so reading takes no lock."""
+    """The tools of one server. Thread-safe: its content is replaced as a whole, so reading takes no lock."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -57,22 +56,20 @@ class ToolCatalog:
         """Owns the writing of everything below."""
         self._by_name: dict[str, MCPTool] = {}
         self.listed = False
-        """Whether there is a listing, were it an empty one."""
+        """Whether there is a listing, even an empty one."""
         self.denied: frozenset[str] = frozenset()
-        """Names of tools that the server has and a filter hides."""
+        """Names of the server's tools that a filter hides."""
         self.blocked: Mapping[str, MCPTool] = {}
         """Tools that are withheld because their definitions are not the approved ones."""
 
     @property
     def tools(self) -> tuple[MCPTool, ...]:
-        """The tools on offer."""
         return tuple(self._by_name.values())
 
     def get(self, name: str) -> MCPTool | None:
         return self._by_name.get(name)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a tool of this name is on offer."""
         return name in self._by_name
 
     def __len__(self) -> int:
@@ -84,9 +81,9 @@ class ToolCatalog:
         allows: Callable[[str], bool],
         blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
     ) -> SortedTools:
-        """What there is in a listing, as the server sent it. Changes nothing.
+        """Sort a listing into offered, denied and blocked tools. Changes nothing.
 
-        `blocked_of` is given the allowed tools and the names of all, and names those to withhold.
+        `blocked_of` receives the allowed tools and the names of all, and returns the names to withhold.
         """
         tools = {tool.name: tool for tool in self._usable(definitions)}
         allowed = {name: tool for name, tool in tools.items() if allows(name)}
@@ -98,7 +95,7 @@ class ToolCatalog:
         )
 
     def replace(self, tools: SortedTools) -> ToolsChanged | None:
-        """Take over a listing. Returns what changed, if anything."""
+        """Take over a listing. Returns the changes, if any."""
         with self._lock:
             before, self._by_name = self._by_name, tools.offered
             self.listed = True
@@ -107,7 +104,7 @@ class ToolCatalog:
         return self._change(before, tools.offered)
 
     def clear(self) -> ToolsChanged | None:
-        """Forget everything. Returns what changed, if anything."""
+        """Forget everything. Returns the changes, if any."""
         with self._lock:
             before, self._by_name = self._by_name, {}
             self.listed = False
@@ -116,7 +113,7 @@ class ToolCatalog:
         return self._change(before, {})
 
     def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
-        """The tools that are what they should be, up to the limits above."""
+        """The well-formed tools, up to the limits above."""
         room = MAX_LISTING
         for number, definition in enumerate(definitions):
             if number >= MAX_TOOLS or room < 0:
@@ -147,11 +144,11 @@ class ToolCatalog:
 def size_within_limits(definition: object) -> int:
     """The size of a definition in characters, roughly.
 
-    Raises InvalidResponse if it is too long or nested too deep, or has a number that cannot be written as JSON.
+    Raises InvalidResponse if it is too long, nested too deep, or has a number that JSON cannot hold.
     """
     size = 0
     level = [definition]
-    # Level by level, because recursion is what a nested value is made to exhaust.
+    # Level by level: recursion could exhaust the stack.
     for _ in range(_MAX_DEPTH):
         below: list[object] = []
         for value in level:

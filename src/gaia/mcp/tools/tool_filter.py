@@ -1,4 +1,4 @@
-"""Allow and deny lists of tools: what is denied does not exist for agents."""
+"""Allow and deny lists of tools. A denied tool does not exist for agents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gaia.mcp.tools.naming import PREFIX, disambiguated, namespaced
 
 _MAX_DECISIONS = 4096
 _MAX_REMEMBERED = 256
-"""Characters of a name: those that no listing has, such as URIs of a gateway's clients, can be of any length."""
+"""Characters of a remembered name. Names that no listing has, such as URIs of a gateway's clients, may be longer."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class ToolFilter:
     """
 
     allow: Sequence[str] | None = None
-    """Patterns of the tools that there are; None for all."""
+    """Patterns of the permitted tools; None permits all."""
     deny: Sequence[str] = ()
-    """Patterns of the tools that there are not, whatever `allow` says."""
+    """Patterns of denied tools; overrides `allow`."""
     short_names: bool = field(default=False, kw_only=True)
     """Whether ``<server>_<tool>`` names a tool, as for the clients of a gateway."""
     keys: tuple[str, str] = field(default=("allow", "deny"), kw_only=True, repr=False, compare=False)
-    """What the two lists are called where they come from."""
+    """The names of the two lists in their source, for messages."""
     _decisions: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -48,8 +48,9 @@ class ToolFilter:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decide(server, tool)
-            # Forgetting everything is enough of a bound: names come from listings, which are far shorter than this. A
-            # lock is not needed: what two threads may do at once is to decide the same twice.
+            # Forgetting everything is enough of a bound, because names come from listings, which are far shorter. No
+            # lock is needed:
+            # at worst two threads decide the same twice.
             if len(self._decisions) >= _MAX_DECISIONS:
                 self._decisions.clear()
             if len(tool) <= _MAX_REMEMBERED:
@@ -57,7 +58,7 @@ class ToolFilter:
         return decision
 
     def denial(self, server: str, tool: str) -> str | None:
-        """By which list the tool is denied, as the end of a sentence; None if it is not."""
+        """Which list denies the tool, as the end of a sentence; None if it is allowed."""
         if self.allows(server, tool):
             return None
         allow, deny = self.keys
@@ -66,7 +67,7 @@ class ToolFilter:
         return f'is not in "{allow}"' if pattern is None else f'is denied by "{pattern}" in "{deny}"'
 
     def unmatched(self, server: str, tools: Iterable[str]) -> list[str]:
-        """The patterns that match none of `tools` (own names) of `server`: most likely they are misspelt."""
+        """The patterns that match none of `tools` (own names) of `server`; most likely they are misspelt."""
         names = [name for tool in tools for name in self._names(server, tool)]
         patterns = dict.fromkeys((*(self.allow or ()), *self.deny))
         return [pattern for pattern in patterns if not _matches(pattern, names)]
@@ -87,7 +88,7 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def _patterns(which: str, patterns: object) -> tuple[str, ...]:
-    # A lone string is a sequence of strings too: of one-letter patterns, which is never what was meant.
+    # A lone string is also a sequence of strings: of one-letter patterns, which is never intended.
     if isinstance(patterns, str) or not isinstance(patterns, Iterable):
         raise ConfigError(f'tool filter: {which}: expected a list of patterns like ["get_*"], got {patterns!r}')
     found = tuple(patterns)

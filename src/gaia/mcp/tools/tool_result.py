@@ -1,4 +1,4 @@
-"""What a tool call returns: a dict with typed access to its members."""
+"""`ToolResult`: the dict that a tool call returns, with typed access to its members."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AudioContent(TypedDict):
 
 
 class ResourceLink(TypedDict):
-    """The address of something that `MCPClient.read_resource` may read.
+    """The address of a resource that `MCPClient.read_resource` may read.
 
     ``{"type": "resource_link", "uri": …, "name": …}``, and perhaps ``title``, ``description``, ``mimeType``, ``size``
     in bytes, and ``annotations``.
@@ -59,7 +59,7 @@ class ResourceLink(TypedDict):
 
 
 class ResourceContents(TypedDict):
-    """What a resource contains: ``{"uri": …}``, with ``text``, or with ``blob`` in Base64, and perhaps ``mimeType``."""
+    """The contents of a resource: ``{"uri": …}`` with ``text``, or ``blob`` in Base64, and perhaps ``mimeType``."""
 
     uri: str
     mimeType: NotRequired[str]
@@ -69,7 +69,7 @@ class ResourceContents(TypedDict):
 
 
 class EmbeddedResource(TypedDict):
-    """A resource with what it contains: ``{"type": "resource", "resource": …}``, and perhaps ``annotations``.
+    """A resource with its contents: ``{"type": "resource", "resource": …}``, and perhaps ``annotations``.
 
     ``resource`` is a `ResourceContents`.
     """
@@ -84,11 +84,11 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 """A block of a result's content. Its ``type`` says which one it is."""
 
 _OF_THE_CLIENT = frozenset(("error_type", "delivery"))
-"""Members in which the client says how a call failed."""
+"""Members that only the client sets, about a failed call."""
 
 
 class ToolResult(dict[str, Any]):
-    """The result of a tool call. It is a dict: with JSON, `==`, `copy` and `pickle` it works like any other.
+    """The result of a tool call. It is a dict: JSON, `==`, `copy` and `pickle` work as with any other.
 
     There are two kinds of failure. Both have an ``error``, a message for people and models, and `is_error` finds both:
 
@@ -98,16 +98,17 @@ class ToolResult(dict[str, Any]):
       `gaia.mcp.errors`) and a ``delivery`` (``"not_sent"`` or ``"unknown"``: whether the server may have acted). An
       answer with a JSON-RPC error also has its ``code``, and ``data`` if there is any.
 
-    ``content``, a list of blocks, and ``isError``, a bool, are always there. If the server or the failure left them
-    out, they are added: an empty list, or a block with the text of the error; and whether there is an ``error``. What
-    was added, the ``error`` of a tool included, does not matter to `==`: a result still equals the dict that the server
-    sent.
+    ``content``, a list of blocks, and ``isError``, a bool, are always present. A missing ``content`` is added as an
+    empty
+    list, or as a block with the text of the error. A missing ``isError`` says whether there is an ``error``. `==`
+    ignores
+    the added members, including the ``error`` of a tool, so a result still equals the dict that the server sent.
     """
 
     __slots__ = ("_added",)
 
     def __init__(self, members: Mapping[str, Any] | None = None, /) -> None:
-        """`members` are those of the server's result, or of a failed call. They are not changed."""
+        """`members` come from the server's result, or from a failed call. They are not changed."""
         dict.__init__(self, members or ())
         self._added: tuple[str, ...] = ()
         for name in ("isError", "content", "error"):
@@ -119,13 +120,14 @@ class ToolResult(dict[str, Any]):
     def from_server(cls, answer: dict[str, Any]) -> ToolResult:
         """The result for an answer of a server.
 
-        ``error_type`` and ``delivery`` are left out: only the client knows whether a call was delivered, and what the
-        server says of it must not be mistaken for that.
+        ``error_type`` and ``delivery`` are dropped: only the client knows whether a call was delivered, so the server
+        must not
+        be able to claim it.
         """
         if "error_type" in answer or "delivery" in answer:
             answer = {name: value for name, value in answer.items() if name not in _OF_THE_CLIENT}
         if answer.get("isError") is False and "content" in answer:
-            # Nothing is added. Every tool call passes here, and the constructor would take twice the time.
+            # Every tool call passes here, and the constructor would take twice the time. It would add nothing here.
             result = cls.__new__(cls)
             result.update(answer)
             result._added = ()
@@ -148,7 +150,7 @@ class ToolResult(dict[str, Any]):
 
     @property
     def content(self) -> list[ContentBlock]:
-        """The blocks of content. What a server sent that is no block is left out; a bare string is taken as a text."""
+        """The blocks of content. Items that are not blocks are left out; a bare string counts as a text block."""
         content: object = self.get("content")
         if isinstance(content, str):
             return [{"type": "text", "text": content}]
@@ -161,7 +163,7 @@ class ToolResult(dict[str, Any]):
 
     @property
     def structured(self) -> JsonValue:
-        """The ``structuredContent``, which is what the tool's output schema describes; None if there is none."""
+        """The ``structuredContent``, which the tool's output schema describes; None if there is none."""
         value: JsonValue = self.get("structuredContent")
         return value
 
@@ -172,17 +174,17 @@ class ToolResult(dict[str, Any]):
 
     @property
     def error(self) -> str | None:
-        """What went wrong, in words, for both kinds of failure; None if nothing did."""
+        """The error message, for both kinds of failure; None if nothing failed."""
         if "error" in self:
             return _as_text(self["error"])
-        # The application may have taken it out.
+        # The application may have removed the member.
         return self._default_of("error") if self.is_error else None
 
     def raise_for_error(self) -> Self:
-        """Return this result if it is none of the two failures, so that the call can be chained.
+        """Return this result if nothing failed, so that the call can be chained.
 
-        Raises the exception of `gaia.mcp.errors` that belongs to ``error_type``, with the same ``delivery`` and
-        ``code``, if the call failed; and `ToolFailed` if the tool reports an error.
+        If the call failed, raises the exception of `gaia.mcp.errors` for ``error_type``, with the same ``delivery`` and
+        ``code``. If the tool reports an error, raises `ToolFailed`.
         """
         error = self._exception()
         if error is not None:
@@ -204,11 +206,11 @@ class ToolResult(dict[str, Any]):
         return error
 
     def without_defaults(self) -> dict[str, Any]:
-        """A plain dict of the members, without those that were added and not changed."""
+        """A plain dict of the members, without added ones that were not changed."""
         return {name: value for name, value in self.items() if not self._is_as_added(name)}
 
     def _is_as_added(self, name: str) -> bool:
-        # The application may have put a value of its own there, or into the list.
+        # The application may have replaced the value, or changed the list.
         return name in self._added and self[name] == self._default_of(name)
 
     def _default_of(self, name: str) -> Any:
@@ -220,7 +222,7 @@ class ToolResult(dict[str, Any]):
         return [{"type": "text", "text": _as_text(self["error"])}] if has_error else []
 
     def __eq__(self, other: object) -> bool:
-        """Whether the members are the same; those that were added here count only if `other` has them too."""
+        """Whether the members are the same; added members count only if `other` has them too."""
         if not isinstance(other, dict):
             return NotImplemented
         return {name: self[name] for name in self if name in other or not self._is_as_added(name)} == dict(other)
@@ -231,7 +233,6 @@ class ToolResult(dict[str, Any]):
     __hash__ = None
 
     def copy(self) -> ToolResult:
-        """Another result with the same members."""
         result = ToolResult(self)
         result._added = self._added
         return result

@@ -1,7 +1,7 @@
-"""The transport interface that users implement, the wider one that a supervisor needs, and what both are built from.
+"""The transport interface for users, the wider one for supervision, and base classes for both.
 
 `StandaloneTransport` gives a transport with channels the four methods for use without a client. `InProcessServer` is a
-server that lives in this program and brings its own transport.
+server in this program with its own transport.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gaia.runtime.log import get_logger
 class MCPTransport(ABC):
     """How requests reach a server. A subclass with these four methods works with `MCPClient`.
 
-    Calls then run in the caller's thread, one `send_request` each; what happens when several threads call at once is
-    for the subclass to say.
+    Each call then runs in the caller's thread, as one `send_request`. The subclass decides what happens when several
+    threads call at once.
     """
 
     @abstractmethod
@@ -42,7 +42,7 @@ class MCPTransport(ABC):
 
     @abstractmethod
     def disconnect(self) -> None:
-        """Close the connection; harmless when there is none."""
+        """Close the connection; does nothing when there is none."""
 
     @abstractmethod
     def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class MCPTransport(ABC):
 
 @runtime_checkable
 class Authorization(Protocol):
-    """The login at one server. The transport puts it on requests, in a way of its own. Thread-safe."""
+    """The login at one server. The transport adds it to requests in its own way. Thread-safe."""
 
     @property
     def interactive(self) -> bool:
@@ -67,13 +67,13 @@ class Authorization(Protocol):
 
     @property
     def secrets(self) -> Iterable[str]:
-        """The tokens that must not be shown."""
+        """The tokens, which must not be shown."""
 
     def changed(self) -> bool:
         """Whether there is a login that the server has not refused yet. Quick enough for each call."""
 
     def log_in(self) -> None:
-        """Have a person log in. Raises MCPError; may take minutes."""
+        """Ask a person to log in. Raises MCPError; may take minutes."""
 
     def abort(self) -> None:
         """End `log_in`, and refuse it from now on."""
@@ -84,16 +84,16 @@ class Authorization(Protocol):
 
 @runtime_checkable
 class RequestAuthorization(Protocol):
-    """What a login means for each request over HTTP. Thread-safe."""
+    """The login of one server, for each request over HTTP. Thread-safe."""
 
     def ready_login(self) -> tuple[bool, str | None]:
-        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs."""
+        """Whether a request can be sent without waiting, and the header ``Authorization`` for it, if it needs one."""
 
     def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
-        """Yields the header ``Authorization`` to send the request with, if it needs one, as often as it is to be sent.
+        """Yields the header ``Authorization`` for each sending of the request; None if it needs none.
 
-        It is sent the status and the header ``WWW-Authenticate`` of each response. It may wait, for a person too, and
-        raises MCPError. `revision` is that of the protocol of the request.
+        After each response, the caller sends its status and its header ``WWW-Authenticate`` into the generator. It may
+        wait, even for a person, and raises MCPError. `revision` is the protocol revision of the request.
         """
 
 
@@ -101,38 +101,38 @@ class ChannelTransport(MCPTransport):
     """A transport that can open one channel after another: supervision needs one for each start of the server."""
 
     network_transport: str
-    """What OpenTelemetry calls it: "pipe" or "tcp"."""
+    """The name of the transport in OpenTelemetry: "pipe" or "tcp"."""
 
     @property
     def network(self) -> dict[str, str | int]:
-        """The attributes `network.*` and `server.*` of the OpenTelemetry conventions that hold for all requests."""
+        """The attributes `network.*` and `server.*` of the OpenTelemetry conventions, for all requests."""
         return {"network.transport": self.network_transport}
 
     authorization: Authorization | None = None
-    """The login at the server; None if there is no way to log in."""
+    """The login at the server; None if it has no login."""
 
     timeout: float
-    """Seconds that a request may take, and that a server has to get ready."""
+    """Seconds for a request, and for a server to get ready."""
 
     def prepare(self, owner: object) -> None:
-        """Keep what a start needs besides the server, so that the next `open` is fast, until `release(owner)`.
+        """Prepare for starts, so that the next `open` is fast, until `release(owner)`.
 
-        A supervisor, which is the owner, does so for as long as it may start the server.
+        The owner is a supervisor, for as long as it may start the server.
         """
 
     def release(self, owner: object) -> None:
-        """`owner` needs it no more. May be called again, and without `prepare`: an exception may have come between."""
+        """`owner` starts no more servers. May be called again, and without `prepare`, after an exception."""
 
     @abstractmethod
     def open(self, listener: ChannelListener, name: str) -> Channel:
-        """Start the server and a channel to it. Everything that comes from the server goes to `listener`.
+        """Start the server and open a channel to it. All messages of the server go to `listener`.
 
-        `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`; then it leaves
+        `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`, and then leaves
         nothing behind.
         """
 
     def present(self, channel: Channel) -> None:
-        """Of the channels that are open, this is the one that calls go to."""
+        """`channel` is the open channel that gets the calls from now on."""
 
 
 open_channels: WeakObjects[Channel] = WeakObjects()
@@ -149,21 +149,21 @@ if hasattr(os, "register_at_fork"):
 
 
 class InProcessServer(Mapping[str, Any]):
-    """A server that brings its own transport. It is its own entry: ``{"inProcess": server}``.
+    """A server with its own transport. It is its own configuration entry: ``{"inProcess": server}``.
 
-    So it is given to a manager, a client or an agent as the entry of its name, and ``{**server, "timeout": 5}`` is the
+    So it can be given to a manager, a client or an agent as the entry of its name. ``{**server, "timeout": 5}`` is the
     same server with further keys. Such entries exist in memory only: no file can hold them.
     """
 
     KEY: ClassVar[str] = "inProcess"
-    """The key of an entry under which the server stands."""
+    """The key of the entry that holds the server."""
 
     clock: Clock | None = None
-    """What its clients take the time from; None is the system's clock."""
+    """The clock of its clients; None is the system's clock."""
 
     @abstractmethod
     def transport(self, timeout: float) -> ChannelTransport:
-        """A transport for one client that is not open yet; `timeout` is in seconds."""
+        """A new transport for one client; `timeout` is in seconds."""
 
     def __getitem__(self, key: str) -> Any:
         if key != self.KEY:
@@ -176,7 +176,7 @@ class InProcessServer(Mapping[str, Any]):
     def __len__(self) -> int:
         return 1
 
-    # What two entries with one server have in common is the server: neither its copies nor its equals exist.
+    # Two entries are equal only if they hold the same server object, which is never copied.
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, dict) and len(other) == 1 and other.get(self.KEY) is self)
@@ -190,13 +190,13 @@ class InProcessServer(Mapping[str, Any]):
 logger = get_logger(__name__)
 
 _CAUSE_SECONDS = 0.5
-"""How long to wait for the exit status of a server whose connection is over; it usually is there at once."""
+"""How long to wait for the exit status of a server whose connection is over; usually it is there at once."""
 _DEFAULT_GRACE = 2.0
-"""Seconds that a server gets to leave after the end of its input, before it is sent SIGTERM."""
+"""Seconds for a server to exit after the end of its input, before SIGTERM."""
 
 
 class StandaloneChannel(Channel, Protocol):
-    """A channel that knows whether its server is there."""
+    """A channel that knows whether its server still runs."""
 
     is_forked: bool
 
@@ -207,9 +207,9 @@ class StandaloneTransport(ChannelTransport):
     """The four methods of `MCPTransport` for transports that have channels. Several threads may send requests."""
 
     def __init__(self, timeout: float, max_pending: int) -> None:
-        """`timeout` is in seconds; `max_pending` bounds the requests that may be under way at once.
+        """`timeout` is in seconds; `max_pending` limits the requests in flight.
 
-        Raises ValueError for a `timeout` that is no duration (`require_seconds`).
+        Raises ValueError for an invalid `timeout` (`require_seconds`).
         """
         require_seconds("timeout", timeout)
         self.timeout = timeout
@@ -222,7 +222,7 @@ class StandaloneTransport(ChannelTransport):
         """Owns `_channel` and `_connection` in `connect` and `disconnect`, and the two below."""
         self._connecting_in: int | None = None
         self._cut_short = False
-        """A signal handler or a finalizer has disconnected in the middle of `connect`, in the same thread."""
+        """Whether a signal handler or a finalizer has disconnected in the middle of `connect`, in the same thread."""
 
     @property
     @abstractmethod
@@ -230,12 +230,12 @@ class StandaloneTransport(ChannelTransport):
         """The server's name in threads and log lines."""
 
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
-        """A request was answered; for transports that have to know what was agreed on."""
+        """Called for each answer, for transports that must know what was negotiated."""
 
     def connect(self) -> bool:
         """Start the server, unless it is running. False if it cannot be started; the log says why.
 
-        Raises RuntimeError if it is called by a signal handler or a finalizer that interrupted it.
+        Raises RuntimeError if a signal handler or a finalizer calls it while it interrupts `connect`.
         """
         with self._lifecycle:
             if self._connecting_in == threading.get_ident():
@@ -271,7 +271,7 @@ class StandaloneTransport(ChannelTransport):
         return True
 
     def disconnect(self) -> None:
-        """Stop the server and all it started; harmless when it is not running."""
+        """Stop the server and everything it started; does nothing when it is not running."""
         with self._lifecycle:
             self._cut_short = True
             self._close()
@@ -319,7 +319,7 @@ def _fail_all(connection: Connection) -> None:
 
 
 def _cause(connection: Connection) -> Ending:
-    """How the server of a connection that is over ended."""
+    """How the server ended, for a connection that is over."""
     ending = None if connection.channel is None else connection.channel.ending(_CAUSE_SECONDS)
     return ending or Ending()
 

@@ -1,4 +1,4 @@
-"""From a configured command to what is executed: the argument vector and the environment. No shell is ever involved."""
+"""Turns a configured command into an argument vector and an environment. No shell is ever used."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _OPERATOR = re.compile(r"\$\(|`|[();<>|&]+")
 def split_command(command: str) -> list[str]:
     """The words of a command line such as ``"npx -y some-server /tmp"``.
 
-    Raises ConfigError (a ValueError) for an empty or unbalanced line, and for shell operators: they would silently be
-    passed to the server as arguments.
+    Raises ConfigError (a ValueError) for an empty or unbalanced line, and for shell operators: the server would get
+    them as arguments.
     """
     try:
         words = shlex.split(command, posix=os.name != "nt")
@@ -44,12 +44,12 @@ def split_command(command: str) -> list[str]:
 
 
 def _json(text: str) -> str:
-    """`text` as it is written in a configuration file, for messages from which it is copied."""
+    """`text` as in a configuration file, for messages from which people copy it."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _shell_operator(command: str) -> str | None:
-    """The first thing in it that a shell would act upon, apart from quotes and escapes."""
+    """The first operator in it that a shell would act on; quoted and escaped text does not count."""
 
     def active(literal: re.Match[str]) -> str:
         unescaped = re.sub(r"\\.", " ", literal[1] or "", flags=re.DOTALL)
@@ -60,10 +60,9 @@ def _shell_operator(command: str) -> str | None:
 
 
 def find_executable(command: str, environment: Mapping[str, str], cwd: str | None) -> str:
-    """The absolute path of `command`, looked up on the PATH the server will have; ``~`` is expanded.
+    """The absolute path of `command`, looked up on the server's PATH; ``~`` is expanded.
 
-    A path that is not absolute starts at `cwd`. On Windows ``npx`` also finds ``npx.cmd``. Raises StartFailed with what
-    to do about it.
+    A relative path starts at `cwd`. On Windows ``npx`` also finds ``npx.cmd``. Raises StartFailed with advice.
     """
     expanded = os.path.expanduser(command)
     if os.path.dirname(expanded):
@@ -71,7 +70,7 @@ def find_executable(command: str, environment: Mapping[str, str], cwd: str | Non
     search_path = environment.get("PATH", os.defpath)
     found = shutil.which(expanded, path=search_path)
     if found is not None:
-        # A relative entry of PATH starts here, not in the directory where the server is about to be started.
+        # A relative entry of PATH starts at the present directory, not at the server's.
         return os.path.abspath(found)
     if os.path.dirname(expanded):
         state = "is not executable" if os.path.exists(expanded) else "does not exist"
@@ -101,7 +100,7 @@ INHERITED = (
     "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME",
     "USERPROFILE", "WINDIR",
 )  # fmt: skip
-"""What programs need to run, by names."""
+"""Variables that programs need to run."""
 
 _INSTALL_SETTING = re.compile(
     r"""
@@ -120,20 +119,20 @@ _INSTALL_SETTING = re.compile(
     re.VERBOSE,
 )
 _NO_SECRETS = frozenset(("UV_KEYRING_PROVIDER", "PIP_KEYRING_PROVIDER"))
-"""They sound like secrets, and say where such are kept."""
+"""These sound like secrets, but only say where secrets are kept."""
 
 _ANY_SPELLING = os.name == "nt"
-"""Whether the system's own variables have no case."""
+"""Whether the system ignores the case of variable names."""
 
 _INSTALLERS = ("UV_", "PIP_", "NPM_", "NODE_")
 _OF_SHELLS = frozenset(("_", "OLDPWD", "PWD", "SHLVL"))
 
 
 def is_install_setting(name: str) -> bool:
-    """Whether a variable says how to reach the network and package indexes, and is no secret by its name.
+    """Whether a variable says how to reach the network and package indexes, and its name is not that of a secret.
 
-    Programs such as ``uvx``, ``npx`` and ``pip`` read these. Proxies are spelt in capitals or not, and npm ignores
-    case. A value may still have a URL with a password: see `url_credentials`.
+    Programs such as ``uvx``, ``npx`` and ``pip`` read these. Proxies are read in both cases, and npm ignores case. A
+    value may still contain a URL with a password: see `url_credentials`.
     """
     capitals = name.upper()
     if capitals in _NO_SECRETS:
@@ -144,7 +143,7 @@ def is_install_setting(name: str) -> bool:
 def server_environment(extra: Mapping[str, str] | None, *, inherit_all: bool) -> dict[str, str]:
     """The environment for a server: the inherited part, overlaid with `extra`.
 
-    Of a name that programs read in several spellings, only those in `extra` are there if it has one.
+    If `extra` has a variable that programs read in several spellings, other spellings are not inherited.
     """
     configured = extra or {}
     replaced = {_key(name) for name in configured}
@@ -157,7 +156,7 @@ def server_environment(extra: Mapping[str, str] | None, *, inherit_all: bool) ->
 
 
 def withheld(extra: Mapping[str, str] | None) -> list[str]:
-    """The names of our variables that a server does not inherit, those of package managers first."""
+    """The names of this program's variables that a server does not inherit, those of package managers first."""
     got = {_key(name) for name in server_environment(extra, inherit_all=False)}
     names = [name for name in os.environ if _key(name) not in got and name not in _OF_SHELLS]
     return sorted(names, key=lambda name: (not name.upper().startswith(_INSTALLERS), name))
@@ -169,7 +168,7 @@ def _inherits(name: str, value: str) -> bool:
 
 
 def _key(name: str) -> str:
-    """The same for all spellings that mean one variable: of any on Windows, elsewhere of those read in both cases."""
+    """The same for all spellings of one variable: on Windows of any, elsewhere of those that are read in both cases."""
     capitals = name.upper()
     in_any_case = _ANY_SPELLING or capitals.endswith("_PROXY") or capitals.startswith("NPM_CONFIG_")
     return capitals if in_any_case else name

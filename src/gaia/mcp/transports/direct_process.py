@@ -1,7 +1,7 @@
-"""A server process that is a child of this one, where there is no fork server, and the guard that ends it with us.
+"""A server process that is a child of this one, for systems without a fork server, and its guard.
 
-The guard is one process per host, started with the first such server and ended with the last. It ends the servers also
-when the host is killed and they ignore the end of their input; `guard_process` is its program.
+Each host has one guard process, started with the first such server and ended with the last. It ends the servers even if
+the host is killed and they ignore the end of their input. `guard_process` is its program.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DirectProcess(ServerProcess):
         name: str,
         on_exit: Callable[[], None],
     ) -> None:
-        """Start it. `on_exit` is called once, from a thread of ours. Raises StartFailed, and leaves nothing then."""
+        """Start it. `on_exit` is called once, from an internal thread. Raises StartFailed, and then leaves nothing."""
         super().__init__(on_exit)
         self._mark = uuid.uuid4().hex
         try:
@@ -81,7 +81,7 @@ class DirectProcess(ServerProcess):
     def _watch(self) -> None:
         ending = Ending()
         if hasattr(os, "waitid"):
-            # WNOWAIT leaves the zombie: see `_end_rest`. ECHILD: the application reaps all children by itself.
+            # WNOWAIT keeps the zombie: see `_end_rest`. ECHILD: the application reaps all children itself.
             with contextlib.suppress(ChildProcessError):
                 result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
                 if result is not None:
@@ -101,11 +101,11 @@ class DirectProcess(ServerProcess):
                 os.killpg(self.pid, signal.SIGCONT)
 
     def _end_rest(self) -> None:
-        # The leader is dead but not reaped yet, so its group id cannot belong to strangers.
+        # The leader is dead but not reaped, so no stranger can have its group id.
         try:
             end_strays(self.pid, self._mark)
         except (OSError, ImportError) as error:
-            # No descriptor is left to look for processes with. Those of the group are known all the same.
+            # There is no descriptor left for the search. The processes of the group can still be killed.
             logger.error("strays_not_found", pid=self.pid, error=str(error))
             self._signal_group(KILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,16 +130,15 @@ _EXIT_SECONDS = 5.0
 
 
 class HostGuard:
-    """Tells the guard process which servers to take along. Thread-safe."""
+    """Tells the guard process which servers to end with this host. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns everything below."""
         self._protected: dict[int, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def protect(self, pid: int, mark: str) -> None:
-        """From now on the process group `pid`, and processes with `mark` in their environment, die with this host."""
+        """Let the process group `pid`, and processes with `mark` in their environment, die with this host."""
         with self._lock:
             self._protected[pid] = mark
             self._tell(f"+ {pid} {mark}\n")
@@ -151,17 +150,17 @@ class HostGuard:
             if self._protected:
                 self._tell(f"- {pid}\n")
             elif self._process is not None:
-                # Otherwise it would take the end of its input for the end of the host, and kill the process that has
-                # the id by then.
+                # Without this message the guard would take the end of its input for the end of the host, and kill the
+                # process that has the id by then.
                 self._write(f"- {pid}\n")
                 self._stop()
 
     def after_fork(self) -> None:
-        """In a forked child: the servers and the guard belong to the parent. Only our copy of the pipe is closed."""
+        """In a forked child: close only the child's copy of the pipe. Servers and guard belong to the parent."""
         self._lock = reentrant_lock()
         self._protected = {}
         if self._process is not None and self._process.stdin is not None:
-            # Otherwise the guard would wait for this child too before it notices that the parent is gone.
+            # If this copy stayed open, the guard would not notice the parent's end before this child's.
             self._process.stdin.close()
             self._process.returncode = 0
         self._process = None
@@ -170,7 +169,7 @@ class HostGuard:
         if self._process is not None:
             if self._write(message):
                 return
-            # The guard was killed or stopped from outside. A new one is told of all servers.
+            # The guard was killed or stopped from outside. A new one gets the list of all servers.
             logger.warning("guard_lost", pid=self._process.pid)
             self._process.kill()
             self._stop()
@@ -190,7 +189,7 @@ class HostGuard:
             return False
 
     def _start(self) -> None:
-        # A frozen application is its own sys.executable, and starting it again would not run our script.
+        # In a frozen application sys.executable is the application, which would not run the script.
         if not sys.executable or getattr(sys, "frozen", False):
             logger.debug("guard_unavailable")
             return
@@ -203,7 +202,7 @@ class HostGuard:
                     stderr=subprocess.DEVNULL,
                     bufsize=0,
                     start_new_session=True,
-                    # When this host is itself a server under supervision, its guard must outlive it, not be its stray.
+                    # If this host is itself a supervised server, its guard must outlive it and not count as its stray.
                     env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
                 )
         except OSError as error:

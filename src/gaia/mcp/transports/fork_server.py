@@ -1,6 +1,6 @@
 """The host's side of the fork server, which starts servers on Linux (see `fork_server_process`).
 
-There is one for each host, started with the first server and ended when no server runs or may be started again.
+Each host has one. It starts with the first server and ends when no server runs or may be started again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 MARK_VARIABLE = "GAIA_MCP_SERVER_MARK"
-"""Set in each server's environment to a value of its own, by which stray descendants are recognised."""
+"""A unique value in each server's environment, by which its stray descendants are found."""
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from fork_server_process import main; main(int(sys.argv[2]))"
-"""As a module it is compiled once, and not at each start, which would also take a megabyte."""
+"""As a module the code is compiled once; as a script it would be compiled at each start, which takes a megabyte."""
 
 _ARGUMENTS = ["-I", "-S", "-c", _CODE, str(Path(__file__).parent)]
 _UNSUPPORTED = 3
@@ -32,20 +32,20 @@ _UNSUPPORTED = 3
 _SEND_SECONDS = 5.0
 _EXIT_SECONDS = 5.0
 _LOST_SECONDS = 1.0
-"""For one that has ended, or is about to, so that its exit status is known. Another is killed after that."""
+"""How long to wait for the exit status of a process that has ended, or is about to. Any other is killed then."""
 
 _INHERITED_STATUS = (b"Umask", b"Uid", b"Gid", b"Groups", b"Cap", b"NoNewPrivs", b"Seccomp")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "user", "uts")
 
 
 class ForkServerProcess:
-    """One running fork server. Owned by `ForkServer`."""
+    """One running fork server. `ForkServer` owns it."""
 
     def __init__(self, inherited: bytes) -> None:
         """Raises OSError."""
         self.inherited = inherited
         self.servers = 0
-        """How many it has been given that have not been released."""
+        """The number of servers that it was given and that are not released."""
         self.socket, other = socket.socketpair()
         with other:
             try:
@@ -56,7 +56,7 @@ class ForkServerProcess:
         self.socket.settimeout(_SEND_SECONDS)
 
     def stop(self) -> None:
-        """Returns when it has ended. It ends by itself when it has no servers, and is killed otherwise."""
+        """Block until it has ended. It ends by itself when it has no servers; otherwise it is killed."""
         self.socket.close()
         try:
             self.popen.wait(_LOST_SECONDS if self.servers else _EXIT_SECONDS)
@@ -73,43 +73,41 @@ class ForkServer:
         """Owns everything below, and the processes."""
         self._current: ForkServerProcess | None = None
         self._processes: set[ForkServerProcess] = set()
-        """The current one, and those before it that still have servers."""
+        """The current process, and earlier ones that still have servers."""
         self._holders: set[object] = set()
-        """One for each `hold` that goes on."""
+        """The owners that have called `hold` and not yet `let_go`."""
         self._is_supported = sys.platform == "linux"
 
     @property
     def pid(self) -> int | None:
-        """The process that starts servers at present."""
         current = self._current
         return None if current is None else current.popen.pid
 
     def give(self, descriptors: Sequence[int]) -> ForkServerProcess | None:
-        """Have a reaper forked for a server, and `release` the result in the end.
+        """Let the process fork a reaper for a server. Call `release` with the result in the end.
 
-        `descriptors` are described in `fork_server_process`, and remain the caller's. None if no fork server can run
-        here.
+        `fork_server_process` describes the `descriptors`, which stay the caller's. None if no fork server can run here.
         """
         with self._lock:
             process = self._ready()
             if process is None:
                 return None
-            # Counted before it is written to: it has to be released, whether that succeeds or not.
+            # Counted before the write, because it must be released whether the write succeeds or not.
             process.servers += 1
             with contextlib.suppress(OSError):
-                # If this fails, the reaper's socket is closed, and that is where the caller waits for the answer.
+                # If this fails, the reaper's socket is closed, and the caller, who waits on that socket, notices.
                 socket.send_fds(process.socket, [b"+"], descriptors)
             return process
 
     def prepare(self, holder: object) -> None:
-        """Start the process now, for servers that are about to come, and `hold` it. Does not wait until it runs."""
+        """Start the process now, for servers that come soon, and `hold` it. Does not wait until it runs."""
         self.hold(holder)
         with self._lock:
             self._ready()
 
     def _ready(self) -> ForkServerProcess | None:
-        """The process for the next server, started if there is none; None if none can run here."""
-        # A frozen application is its own sys.executable, and starting it again would not run our script.
+        """The process for the next server, started if necessary; None if no fork server can run here."""
+        # In a frozen application sys.executable is the application, which would not run the script.
         if not self._is_supported or not sys.executable or getattr(sys, "frozen", False):
             return None
         try:
@@ -125,7 +123,6 @@ class ForkServer:
         return self._current
 
     def release(self, process: ForkServerProcess) -> None:
-        """The server is gone."""
         with self._lock:
             process.servers -= 1
             is_held = process is self._current and bool(self._holders)
@@ -133,22 +130,22 @@ class ForkServer:
                 self._retire(process)
 
     def hold(self, holder: object) -> None:
-        """Keep the process also while it has no servers, until `let_go(holder)`.
+        """Keep the process even while it has no servers, until `let_go(holder)`.
 
-        The start of another one would take longer than that of many servers.
+        To start another fork server takes longer than to start many servers.
         """
         with self._lock:
             self._holders.add(holder)
 
     def let_go(self, holder: object) -> None:
-        """See `hold`. Does nothing for what holds it no more."""
+        """See `hold`. Does nothing if `holder` does not hold it."""
         with self._lock:
             self._holders.discard(holder)
             if not self._holders and self._current is not None and not self._current.servers:
                 self._retire(self._current)
 
     def lose(self, process: ForkServerProcess) -> None:
-        """It has not started a server that it was given: the next server gets another one. Also releases it."""
+        """The process did not start a server that it was given: release it, and use another one for the next server."""
         with self._lock:
             if process in self._processes:
                 self._processes.discard(process)
@@ -163,7 +160,7 @@ class ForkServer:
             process.servers -= 1
 
     def _retire(self, process: ForkServerProcess) -> None:
-        """Give it no more servers, and stop it once it has none."""
+        """Give the process no more servers, and stop it once it has none."""
         if self._current is process:
             self._current = None
         if not process.servers:
@@ -171,10 +168,10 @@ class ForkServer:
             process.stop()
 
     def after_fork(self) -> None:
-        """In a forked child: the servers belong to the parent. Only our copies of the sockets are closed."""
+        """In a forked child: close only the child's copies of the sockets. The servers belong to the parent."""
         self._lock = reentrant_lock()
         for process in self._processes:
-            # Otherwise the fork server would wait for this child too before it notices that the parent is gone.
+            # If this copy stayed open, the fork server would not notice the parent's end before this child's.
             process.socket.close()
             process.popen.returncode = 0
         self._processes, self._holders, self._current = set(), set(), None
@@ -182,7 +179,7 @@ class ForkServer:
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """The guard inherits the mask, so a signal cannot end it before it has begun to ignore signals."""
+    """Block signals: the guard inherits the mask, so none can end it before it ignores them."""
     if sys.platform == "win32":
         yield
         return
@@ -201,15 +198,15 @@ def _popen(stdin: socket.socket) -> subprocess.Popen[bytes]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            # When this host is itself a server under supervision, its fork server must outlive it, not be its stray.
+            # If this host is itself a supervised server, its fork server must outlive it and not count as its stray.
             env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
         )
 
 
 def _inherited() -> bytes:
-    """What a server gets from its parent process besides what it is told: privileges, limits, namespaces, the root.
+    """The properties that a server inherits from its parent process: privileges, limits, namespaces, the root.
 
-    A host that has given up privileges since it started its fork server must not get servers that still have them.
+    If the host has given up privileges since it started its fork server, its servers must not get them.
     """
     status = Path("/proc/thread-self/status").read_bytes().splitlines()
     return b"\n".join(

@@ -1,16 +1,16 @@
 """The fork server: starts a host's servers on Linux, each below a reaper, so that nothing they start outlives them.
 
-The processes are: host → fork server → reaper (one for each server) → server → what the server starts. A reaper is a
-"child subreaper" (prctl(2)): a descendant of the server whose parent ends becomes the reaper's child, whatever its
-session, its group and its environment are. So a reaper without children knows that nothing of its server is left. It is
-forked from the fork server without a new interpreter, which takes a millisecond and shares its memory.
+The processes are: host → fork server → reaper (one for each server) → server → the server's own children. A reaper is a
+"child subreaper" (prctl(2)): when the parent of any descendant of the server ends, the descendant becomes the reaper's
+child, whatever its session, group and environment are. So when a reaper has no children, nothing of its server is left.
+The fork server forks a reaper without a new interpreter, which takes a millisecond and shares its memory.
 
-Run as a module of no package by an isolated interpreter, so it imports the standard library only. Standard input is a
+It is run as a top-level module by an isolated interpreter, so it imports the standard library only. Standard input is a
 socket of the host; each message on it is a byte with five descriptors: the reaper's socket, the server's standard
 input, output and error output, and its working directory. On its socket a reaper reads a request (see `read_request`),
-and then commands of one byte each: ``T`` and ``K`` send SIGTERM and SIGKILL to the server's process group, ``E`` ends
-all that is left. It writes lines: ``started PID REAPER`` or ``failed WHY``; ``exited STATUS``; ``ended`` and the ids of
-what is left.
+then commands of one byte: ``T`` and ``K`` send SIGTERM and SIGKILL to the server's process group, ``E`` ends everything
+that is left. It writes lines: ``started PID REAPER`` or ``failed WHY``; ``exited STATUS``; ``ended`` and the ids of the
+processes that are left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import select
 import time
 
-# The first server waits for these imports. The parts in Python of `signal`, `socket` and `ctypes` would take as long as
+# The first server waits for these imports. The Python parts of `signal`, `socket` and `ctypes` would take as long as
 # the start of the interpreter.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ else:
     import _socket as socket
 
 UNSUPPORTED = 3
-"""Exit status where the system has no subreapers, or where /proc does not show their children."""
+"""Exit status if the system has no subreapers, or /proc does not show their children."""
 
 _HOST_CHECK_SECONDS = 1.0
 _TERMINATE_SECONDS = 2.0
-"""What a server gets between SIGTERM and SIGKILL when its host was killed."""
+"""Between SIGTERM and SIGKILL for a server whose host was killed."""
 
 _STRAY_SECONDS = 1.0
-"""The same for what is left of a server when it has ended."""
+"""The same for the processes that a server leaves behind when it has ended."""
 
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.01
@@ -53,20 +53,20 @@ _DEFAULTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, sign
 
 
 class Children:
-    """The children of this process: waits for them, and ends them. A new one is needed after a fork."""
+    """The children of this process: waits for them, and ends them. Make a new one after a fork."""
 
     def __init__(self) -> None:
         self.is_host_gone = False
-        """The fork server has said so."""
+        """Whether the fork server has reported it."""
         self.are_any = True
-        """Whether there were any, ended or not, after the last `reap`."""
+        """Whether there were any children, ended or not, at the last `reap`."""
         self._wakeup, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, _HOST_IS_GONE):
             signal.signal(number, lambda *_: None)
 
     def wait(self, descriptor: int | None, timeout: float | None) -> bool:
-        """Until a signal arrives, or `descriptor` can be read (then True), at most `timeout` seconds."""
+        """Wait at most `timeout` seconds for a signal or for `descriptor`. True if `descriptor` can be read."""
         watched = [self._wakeup] if descriptor is None else [self._wakeup, descriptor]
         readable, _, _ = select.select(watched, (), (), timeout)
         if self._wakeup in readable and bytes([_HOST_IS_GONE]) in os.read(self._wakeup, 65536):
@@ -85,15 +85,15 @@ class Children:
         return ended
 
     def end(self, reap: Callable[[], object], spare: Container[int] = ()) -> list[int]:
-        """End all descendants but those in `spare` and theirs; returns the ids of the ones that are left."""
+        """End all descendants except those in `spare` and below; returns the ids of those that are left."""
         deadline = time.monotonic() + _KILL_SECONDS
         while True:
             reap()
             found = descendants(spare) if self.are_any else set()
             if not found or time.monotonic() >= deadline:
                 return sorted(found)
-            # All are stopped before the first is killed. Otherwise processes that start others could go on to do so in
-            # the room that the killed ones leave.
+            # All are stopped before the first is killed. Otherwise a process that starts others could use the room
+            # that the killed ones leave.
             stopped: set[int] = set()
             while (new := found - stopped) and time.monotonic() < deadline:
                 send(new, signal.SIGSTOP)
@@ -104,7 +104,7 @@ class Children:
 
 
 def main(host: int) -> None:
-    # A signal that ends the host must not end the fork server first. The host starts it with these blocked.
+    # A signal that ends the host must not end the fork server first. The host starts it with these signals blocked.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     children = Children()
@@ -116,12 +116,12 @@ def main(host: int) -> None:
 
 
 def serve(host: int, children: Children) -> None:
-    """Start reapers until the host closes its socket or is gone, and stay until all of them have ended."""
+    """Start reapers until the host closes its socket or is gone; return when all reapers have ended."""
     requests = socket.socket(fileno=0)
     reapers: set[int] = set()
 
     def reap() -> bool:
-        """True if a reaper was killed: its server's processes are children of the fork server now."""
+        """True if a reaper was killed: the processes of its server are now children of the fork server."""
         ended = children.reap()
         lost = any(os.WIFSIGNALED(status) for pid, status in ended.items() if pid in reapers)
         reapers.difference_update(ended)
@@ -142,7 +142,7 @@ def serve(host: int, children: Children) -> None:
 
 
 def start_reaper(requests: socket.socket, reapers: set[int]) -> bool:
-    """Fork a reaper for the next message; False if there will be none."""
+    """Fork a reaper for the next message; False if there will be no more."""
     try:
         data, ancillary, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC)
     except OSError:
@@ -151,7 +151,7 @@ def start_reaper(requests: socket.socket, reapers: set[int]) -> bool:
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(content)
-    # There are fewer if this process has no room for more. Closing the reaper's socket tells the host.
+    # There are fewer if this process has no room for more descriptors. The host notices that the socket is closed.
     if len(descriptors) == _DESCRIPTORS:
         try:
             pid = os.fork()
@@ -180,10 +180,10 @@ class Reaper:
         self._directory = directory
         self._children = Children()
         self._server: int | None = None
-        """None when it has been waited for: its id may soon be another process's."""
+        """The server's process id. None when it has been waited for: another process may then get the id."""
 
     def run(self) -> int:
-        """Start the server, and stay until the host says so or is gone. Returns the exit status: 1 if any is left."""
+        """Start the server, and stay until the host ends it or is gone. Returns 1 if any process is left, else 0."""
         become_subreaper("gaia-reaper")
         if not self._start():
             return 0
@@ -264,9 +264,10 @@ class Reaper:
 
 
 def read_request(control: int) -> tuple[list[bytes], dict[bytes, bytes]] | None:
-    """Eight bytes with the length of the rest; the number of arguments, the arguments, ``NAME=value``: all behind NUL.
+    """Read the arguments and the environment of a server; None if the host has closed the socket.
 
-    None if the host has closed the socket.
+    The format is eight bytes with the length of the rest; then, each after a NUL: the number of arguments, the
+    arguments, and ``NAME=value`` for each variable.
     """
     length, content = 8, b""
     while len(content) < length:
@@ -283,19 +284,19 @@ def read_request(control: int) -> tuple[list[bytes], dict[bytes, bytes]] | None:
 
 
 def become_subreaper(name: str) -> bool:
-    """Also take `name`, which `ps` shows. False where the system has no subreapers, or Python no way to them."""
+    """Also set `name`, which `ps` shows. False if the system has no subreapers, or Python cannot call prctl."""
     try:
         import _ctypes
     except ImportError:
         return False
-    # None is the program itself, which has the C library.
+    # None stands for the program itself, which contains the C library.
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
     _ctypes.call_function(prctl, (_PR_SET_NAME, name.encode(), 0, 0, 0))
     return bool(_ctypes.call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
 
 
 def is_proc_ours() -> bool:
-    """Whether the numbers in /proc are those that this process knows; not so where it shows another PID namespace."""
+    """Whether /proc shows the PID namespace of this process."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
@@ -303,13 +304,13 @@ def is_proc_ours() -> bool:
 
 
 def descendants(spare: Container[int] = ()) -> set[int]:
-    """The descendants of this process, also those that wait to be reaped, without those in `spare` and theirs."""
+    """The descendants of this process, including zombies, without those in `spare` and below."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
                 with open(f"/proc/{name}/stat", "rb", 0) as file:
-                    # The name of the program, in brackets, may hold spaces and brackets.
+                    # The name of the program, in brackets, may contain spaces and brackets.
                     parent = int(file.read().rpartition(b")")[2].split(None, 2)[1])
             except OSError:
                 continue  # It ended meanwhile.
@@ -324,7 +325,7 @@ def descendants(spare: Container[int] = ()) -> set[int]:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Also continue it: a stopped process receives no signal but SIGKILL."""
+    """Also continue the group: a stopped process receives no signal but SIGKILL."""
     for each in (number, signal.SIGCONT):
         try:
             os.killpg(group, each)

@@ -1,13 +1,13 @@
-"""The guard: a small process that outlives a killed host just long enough to take the host's servers with it.
+"""The guard: a small process that ends the servers of a host that was killed.
 
-Run by path with an isolated interpreter, so it imports the standard library only. Its standard input is a pipe from the
-host: ``+ PID MARK`` protects the process group PID, ``- PID`` releases it. When the pipe ends, or the host is no longer
-its parent, all process groups that are still protected are terminated, then killed.
+It is run by path with an isolated interpreter, so it imports the standard library only. Its standard input is a pipe
+from the host: ``+ PID MARK`` protects the process group PID, ``- PID`` releases it. When the pipe ends, or the host is
+no longer its parent, the guard terminates all process groups that are still protected, then kills them.
 """
 
 from __future__ import annotations
 
-# Few imports, because this starts whenever a first server starts.
+# Few imports, because the guard starts together with the first server.
 import os
 import select
 import signal
@@ -28,7 +28,7 @@ def main(host: int) -> None:
 
 
 def watch(host: int) -> dict[int, str]:
-    """Follow the host's messages until it is gone; returns the groups still protected, with their marks."""
+    """Follow the host's messages until the host is gone; returns the groups still protected, with their marks."""
     protected: dict[int, str] = {}
     pending = b""
     while True:
@@ -49,7 +49,7 @@ def watch(host: int) -> dict[int, str]:
 
 
 def _input_ready() -> bool:
-    # Windows cannot wait for pipes; there the end of the pipe alone has to do.
+    # Windows cannot wait for pipes; there only the end of the pipe counts.
     return os.name == "nt" or bool(select.select([0], [], [], _HOST_CHECK_SECONDS)[0])
 
 
@@ -86,7 +86,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def marked_processes(marks: set[bytes]) -> list[int]:
-    """Processes that left their group but carry a server's mark in their environment (where /proc shows it)."""
+    """Processes with one of the marks in their environment that have left their group (only with /proc)."""
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdecimal():

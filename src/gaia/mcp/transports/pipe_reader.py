@@ -1,12 +1,12 @@
 """`PipeReader`: reads a server's output, on a thread of its own or on the event loop whose tasks wait for the answers.
 
-A task goes on sooner if its own loop reads, because no other thread has to be scheduled for that.
+A task continues sooner if its own loop reads, because no other thread has to be scheduled for that.
 
 1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
-2. Meanwhile the thread watches. It takes the reading back as soon as a request comes from a thread or another loop,
-   which must not wait for this loop, and when the loop leaves output unread: it is blocked, or it has ended. While no
-   answer is awaited the thread sleeps. (Until then, a loop that is blocked delays what a server says by itself.)
-3. The thread then reads for a second before a loop does so again; each time that this happens, for twice as long.
+2. Meanwhile the thread watches. It takes the reading back when a request comes from a thread or another loop, which
+   must not wait for this loop, and when the loop leaves output unread because it is blocked or has ended. While no
+   answer is awaited, the thread sleeps. (Until then, a blocked loop delays messages that the server sends by itself.)
+3. The thread then reads for a second before a loop reads again; each time that this happens, for twice as long.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from gaia.runtime.locks import TimedQueue, get_within
 from gaia.runtime.threads import with_pauses
 
 if TYPE_CHECKING:
-    # It imports asyncio, which only programs need that use it.
+    # It imports asyncio, which programs without it should not load.
     from gaia.runtime.loop_work import LoopWork
 
 SLICE_SECONDS = 0.0005
-"""How long one turn of a loop may be busy with the lines of one server, but for one line that takes longer."""
+"""The time that one turn of a loop may spend on the lines of one server. A single line may take longer."""
 
 SLICE_LINES = 32
-"""The same, in lines: so many tasks are released in one turn."""
+"""The number of lines, and so of released tasks, in one turn."""
 
 _UNREAD_SECONDS = 0.1
-"""Between two looks of the thread; a loop that does nothing from one look to the next but one, although there is
-output, is blocked."""
+"""Between two checks of the thread. A loop that does nothing between two successive checks, although there is output,
+is blocked."""
 
 _MIN_AWAY_SECONDS = 1.0
 _MAX_AWAY_SECONDS = 60.0
@@ -48,7 +48,7 @@ Line = bytes | OversizedLine
 
 
 class PipeReader:
-    """Reads one pipe to its end. `run` is for its thread, `requested` for any thread."""
+    """Reads one pipe to its end. `run` is for its thread; `requested` and `look` are for any thread."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class PipeReader:
         awaits_answers: Callable[[], bool],
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``read()`` returns what is there, and nothing at the end; ``lines(chunk)`` are the lines that this completes.
+        """``read()`` returns the next chunk, empty at the end; ``lines(chunk)`` are the lines that the chunk completes.
 
-        `on_failure` is called at once if `on_line` raises on a loop; `run` raises the error then. `awaits_answers` says
-        whether a request was sent whose answer may still come.
+        If `on_line` raises on a loop, `on_failure` is called at once and `run` raises the error. `awaits_answers` says
+        whether an answer may still come to a request that was sent.
         """
         self._pipe = pipe
         self._descriptor = pipe.fileno()
@@ -74,44 +74,43 @@ class PipeReader:
         self._awaits_answers = awaits_answers
         self._now = now
         self.expected: LoopWork | None = None
-        """The loop whose task has made the last request; None: a thread has. Any thread sets it."""
+        """The loop whose task has made the last request; None: a thread has made it. Any thread sets it."""
         self._loop: LoopWork | None = None
-        """The loop that reads; None while the thread does. Only the thread changes it, with the turn."""
+        """The loop that reads; None while the thread reads. Only the thread changes it, while it holds the turn."""
         self._turn = threading.Lock()
-        """Held while the loop reads and takes lines. Whoever reads owns what follows."""
+        """Held while the loop reads and takes lines. The reading thread or loop owns the members below."""
         self._rest: Iterator[Line] = iter(())
-        """Of the last chunk."""
         self._is_over = False
         self._is_paused = False
-        """Whether the rest is taken in later turns of the loop, before it reads on."""
+        """Whether later turns of the loop take the rest before the loop reads on."""
         self._steps = 0
         """How often a loop has read or taken lines."""
         self._failure: BaseException | None = None
         self._is_shared = False
-        """Whether a request came that must not wait for the loop that reads."""
+        """Whether a request came that must not wait for the reading loop."""
         self._wake: TimedQueue[None] = TimedQueue()
-        """Ends a wait of the thread while it watches."""
+        """Ends a wait of the watching thread."""
         self.sleeps = False
-        """Whether the thread has to be told when it is to look again. It sets this and then reads whether answers are
-        awaited; a thread that sends a request notes that an answer is awaited and then reads this. One of the two sees
-        the other."""
+        """Whether the thread must be woken for its next check. The thread sets this and then reads whether answers are
+        awaited. A thread that sends a request notes that an answer is awaited and then reads this. At least one of the
+        two sees the other."""
         self._away_seconds = _MIN_AWAY_SECONDS
-        """How long the thread reads the next time that it takes over. Only the thread uses this and the next two."""
+        """How long the thread reads after its next take-over. Only the thread uses this and the next two."""
         self._away_until = 0.0
         self._given_at = 0.0
         self._loops_can_read = hasattr(select, "poll")
-        """Not on Windows, nor loops that have no `add_reader`."""
+        """False on Windows, and for loops without `add_reader`."""
 
     def look(self) -> None:
-        """Have the thread look whether the loop reads. For any thread."""
+        """Let the thread check whether the loop reads. For any thread."""
         if self.sleeps:
             self._wake.put(None)
 
     def requested(self, item: Outgoing) -> None:
-        """`item` is about to be written. To be told if the thread sleeps, or ``item.loop`` is not the expected one."""
+        """`item` is about to be written. Call this if the thread sleeps, or ``item.loop`` is not the expected one."""
         self.look()
         if item.id is None or item.bound:
-            # Requests of a server's supervisor do not count.
+            # The supervisor's own requests do not count.
             return
         self.expected = item.loop
         if self._loop is not None and self._loop is not item.loop:
@@ -121,7 +120,7 @@ class PipeReader:
     # The thread.
 
     def run(self) -> None:
-        """Return at the end of the pipe, which is closed then."""
+        """Read until the end of the pipe, and close it."""
         with self._pipe:
             while not self._is_over:
                 if self._loop is None:
@@ -132,7 +131,7 @@ class PipeReader:
             raise self._failure
 
     def _read_here(self) -> None:
-        """Read to the end, or until a loop is to read."""
+        """Read on this thread, to the end or until a loop takes over."""
         chunk_lines = self._rest
         while True:
             for line in with_pauses(chunk_lines):
@@ -154,7 +153,6 @@ class PipeReader:
         loop.post(lambda: self._begin(loop))
 
     def _watch(self, loop: LoopWork) -> None:
-        """Return when the loop has read to the end, or the thread has taken over."""
         poller = select.poll()
         poller.register(self._descriptor, select.POLLIN)
         unread, seen = 0, self._steps
@@ -173,7 +171,7 @@ class PipeReader:
         self._take_over(loop)
 
     def _sleep(self) -> None:
-        """Wait until a request is sent, or the loop has more to do than fits into a turn, or it is over."""
+        """Sleep until a request is sent, the loop needs several turns, or the reading is over."""
         self.sleeps = True
         if not self._awaits_answers():
             self._wake.get()
@@ -189,16 +187,16 @@ class PipeReader:
         self._away_until = now + self._away_seconds
         self._away_seconds = min(2 * self._away_seconds, _MAX_AWAY_SECONDS)
 
-    # The loop. If it is closed, the first two run on another thread, and have nothing to do.
+    # The loop. If the loop is closed, the first two run on another thread, and do nothing.
 
     def _begin(self, loop: LoopWork) -> None:
         if self._loop is not loop or not loop.is_current() or self._is_over:
             return
         try:
-            # What comes of an answer belongs to no task.
+            # In an empty context, because the answers belong to no single task.
             contextvars.Context().run(self._add_reader, loop)
         except NotImplementedError:
-            # The thread notices that nothing is read.
+            # The thread will notice that nothing is read.
             self._loops_can_read = False
 
     def _leave(self, loop: LoopWork) -> None:
@@ -214,7 +212,7 @@ class PipeReader:
             running.remove_reader(self._descriptor)
 
     def _step(self, loop: LoopWork, step: Callable[[LoopWork], None]) -> None:
-        # No code of the application runs here, and what is logged must not wait for it.
+        # No code of the application runs here, and logging must not wait for the application.
         was_engine = on_engine_thread()
         mark_engine_thread()
         try:
@@ -227,7 +225,7 @@ class PipeReader:
             self._end(loop)
             self._on_failure()
             if isinstance(error, KeyboardInterrupt | SystemExit):
-                # A signal handler of the application has raised it, on the application's own loop.
+                # A signal handler of the application has raised it on the application's loop.
                 raise
         finally:
             mark_engine_thread(was_engine)

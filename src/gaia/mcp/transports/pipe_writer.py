@@ -1,13 +1,13 @@
 """Writes to a server's standard input without ever blocking a caller.
 
-A thread that has something to write appends it to the outbox. If no other thread is writing, it writes at once, which
-saves a thread switch for a lone call; otherwise the writing thread finds the new item when it is done. What does not
-fit into the pipe is left to the writer thread, which waits for the server to read on.
+A thread appends its message to the outbox. If no other thread is writing, it writes at once, which saves a thread
+switch for a single call; otherwise the writing thread finds the new message when it is done. If the pipe is full, the
+writer thread waits for the server to read and writes the rest.
 
-Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
-sent, and its caller can still take it back.
+Waiting messages are written together, about 256 KiB at a time. Messages that such a write did not begin go back into
+the outbox: they were not sent, and their callers can still take them back.
 
-An event loop whose tasks make several calls in one turn has them written together at the end of the turn, which wakes
+If tasks of an event loop make several calls in one turn, these are written together at the end of the turn, which wakes
 up the server once. A call that comes alone is written at once.
 """
 
@@ -45,7 +45,7 @@ _POLL_MILLISECONDS = 100
 _JOIN_SECONDS = 2.0
 
 _ALONE_SECONDS = 100e-6
-"""A call that comes so long after the last one is taken to be alone in its turn: reading one takes half as long."""
+"""A call this long after the one before counts as the only one in its turn. Reading an answer takes half as long."""
 
 
 class PipeWriter:
@@ -63,31 +63,31 @@ class PipeWriter:
     ) -> None:
         """`on_broken` is called, from any thread, when the server has closed its end.
 
-        `reader` reads the answers, and is told when another thread or loop than before makes requests.
+        `reader` reads the answers. It is told when requests come from another thread or loop than before.
         """
         self._pipe = pipe
         self._reader = reader
         self._now = now
         self._sent_at = 0.0
-        """When a loop sent something the last time; approximate."""
+        """When a loop last sent something; approximate."""
         self._turn_of: LoopWork | None = None
-        """The loop at the end of whose turn the outbox is written."""
+        """The loop that writes the outbox at the end of its turn."""
         self._descriptor = pipe.fileno()
         self._max_pending = max_pending
         self._on_broken = on_broken
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
-        """Owns the pipe, `_rest` and taking from the outbox. No thread waits for anything while holding it."""
+        """Owns the pipe, `_rest` and taking from the outbox. A thread that holds it waits for nothing."""
         self._writing_in: int | None = None
-        """The thread of a caller that has the turn; None while the writer thread has it."""
+        """The caller's thread that has the turn; None while the writer thread has it."""
         self._rest: memoryview | None = None
-        """Of a frame that has left in part."""
+        """The rest of a frame that was written in part."""
         self._broken = False
         """Nothing will be written any more."""
         self._closed = False
         self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # Windows has no non-blocking pipes: there all writing is the thread's.
+        # Windows has no non-blocking pipes: there the writer thread does all writing.
         self._write_inline = os.name != "nt"
         if self._write_inline:
             os.set_blocking(self._descriptor, False)
@@ -97,8 +97,8 @@ class PipeWriter:
     def send(self, item: Outgoing) -> bool:
         """Write `item` now, or as soon as the server reads again. False if too much is already waiting.
 
-        Also false for a call by a signal handler that interrupted this thread in the middle of a write: it could be
-        written only when the handler has returned.
+        Also False if a signal handler calls it that has interrupted this thread in the middle of a write: the call
+        could be written only after the handler has returned.
         """
         outbox = self._outbox
         if len(outbox) >= self._max_pending:
@@ -122,13 +122,13 @@ class PipeWriter:
                     self._flush()
                     self._writing_in = None
             finally:
-                # The rest is the thread's, and so is what others appended while they still saw the turn taken.
+                # The writer thread does the rest, and items that others appended while they saw the turn taken.
                 if outbox or self._rest is not None or self._broken:
                     self._wake.put(None)
         return True
 
     def _joins_turn(self, loop: LoopWork) -> bool:
-        """Whether what the loop sends is written at the end of its turn. On the loop's thread."""
+        """Whether the items of the loop wait for the end of its turn. On the loop's thread."""
         now = self._now()
         is_alone = now - self._sent_at > _ALONE_SECONDS
         self._sent_at = now
@@ -141,7 +141,7 @@ class PipeWriter:
         return True
 
     def _end_turn(self) -> None:
-        """Write what waits, unless a thread is writing now, which does so instead."""
+        """Write the outbox, unless another thread is writing, which does it then."""
         self._turn_of = None
         try:
             if self._outbox and not self._turn.locked():
@@ -154,7 +154,7 @@ class PipeWriter:
                 self._wake.put(None)
 
     def close(self) -> bool:
-        """Close the pipe. What was not written by now never will be. False if a thread is still writing."""
+        """Close the pipe; unwritten items are never written. False if the writer thread has not ended in time."""
         self._closed = self._broken = True
         self._wake.put(None)
         if self._thread is not threading.current_thread():
@@ -162,7 +162,7 @@ class PipeWriter:
         return not self._thread.is_alive()
 
     def after_fork(self) -> None:
-        """In a forked child, which has no writer thread: close our copy of the pipe."""
+        """In a forked child, which has no writer thread: close the child's copy of the pipe."""
         self._closed = self._broken = True
         self._pipe.close()
 
@@ -210,7 +210,7 @@ class PipeWriter:
                 elif len(outbox) > 1:
                     batch, data = self._next_batch()
                 else:
-                    # A lone call, with which nothing has to be put together.
+                    # A single call needs no joining.
                     item = outbox.popleft()
                     if not item.begin_write():
                         continue
@@ -229,8 +229,8 @@ class PipeWriter:
                 if not (self._broken or self._enlarge_once()):
                     return False
         except BaseException:
-            # An interrupt between a write and its bookkeeping: how much was written is unknown, so nothing may ever
-            # follow it.
+            # An interrupt came between a write and its bookkeeping: it is unknown how much was written, so nothing
+            # may ever follow it.
             self._broken = True
             raise
         if self._broken:
@@ -238,7 +238,7 @@ class PipeWriter:
         return True
 
     def _next_batch(self) -> tuple[list[tuple[Outgoing, int]], bytes]:
-        """What waits, as much as one write should take: each item with its size, and the bytes of all."""
+        """Take items for one write out of the outbox: each item with its size, and the bytes of all."""
         batch: list[tuple[Outgoing, int]] = []
         frames: list[bytes] = []
         size = 0
@@ -253,7 +253,7 @@ class PipeWriter:
         return batch, b"".join(frames)
 
     def _keep_unsent(self, batch: list[tuple[Outgoing, int]], data: bytes | memoryview, sent: int) -> None:
-        """Keep the rest of the frame that left in part; what did not begin to leave goes back into the outbox."""
+        """Keep the rest of the frame that was sent in part; items that were not begun go back into the outbox."""
         begun, end = 0, 0 if batch else len(data)
         while end < sent:
             end += batch[begun][1]
@@ -265,7 +265,7 @@ class PipeWriter:
         self._outbox.extendleft(reversed(unsent))
 
     def _enlarge_once(self) -> bool:
-        """Make a full pipe larger; False if that has been done before."""
+        """Make a full pipe larger; False if that was done before."""
         if self._enlarged:
             return False
         self._enlarged = True
@@ -280,15 +280,15 @@ class PipeWriter:
 
 
 _LARGE_BYTES = 1024 * 1024
-"""The largest pipe that an ordinary user may have (Linux: fs.pipe-max-size)."""
+"""The largest pipe that Linux allows an ordinary user (fs.pipe-max-size)."""
 
 
 def enlarge(descriptor: int) -> None:
-    """Make a pipe larger where the system allows it, so that a large message needs fewer turns of the two processes.
+    """Make a pipe larger where the system allows it, so that a large message needs fewer switches between processes.
 
-    For pipes that have been full: all pipes of a user share one allowance.
+    Only for pipes that have been full: all pipes of a user share one allowance.
     """
     if hasattr(fcntl, "F_SETPIPE_SZ"):
-        # Not allowed any more once the allowance is used up; the pipe works as it is.
+        # Fails when the allowance is used up; the pipe then keeps its size.
         with contextlib.suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _LARGE_BYTES)

@@ -1,7 +1,7 @@
-"""One server process and everything it starts: how it is ended, its memory, and what it leaves behind.
+"""One server process and everything it starts: ends them, and measures their memory.
 
-Each server has a mark in its environment. Where a server has no reaper, descendants that left its process group are
-found by that mark; a process that also cleared its environment is not found.
+Each server has a mark in its environment. If a server has no reaper, the mark is used to find descendants that have
+left its process group; a process that also cleared its environment is not found.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ logger = get_logger(__name__)
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 _TERMINATE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL, as the specification's shutdown sequence wants."""
+"""Between SIGTERM and SIGKILL, as in the specification's shutdown sequence."""
 
 _KILL_SECONDS = 5.0
 
 
 class ServerProcess(ABC):
-    """A running server. `wait` may be called from any thread; `stop` from one.
+    """A running server. `wait` is for any thread; `stop` for one.
 
-    The server leads a session and process group of its own, so a Ctrl-C in the terminal does not reach it, and one
-    signal reaches all of its children that did not leave the group.
+    The server leads its own session and process group. So a Ctrl-C in the terminal does not reach it, and one signal
+    reaches all of its children that did not leave the group.
     """
 
     popen: subprocess.Popen[bytes]
@@ -51,7 +51,7 @@ class ServerProcess(ABC):
         self._on_exit = on_exit
         self._exited = Latch()
         self._ending = Ending()
-        """Written by the watcher before it sets `_exited`."""
+        """The watcher writes it before it opens `_exited`."""
 
     @property
     def pid(self) -> int:
@@ -62,7 +62,7 @@ class ServerProcess(ABC):
         return self._ending if self._exited.wait(timeout) else None
 
     def stop(self, grace: float) -> Ending:
-        """End the process and all it started; its stdin has been closed. `grace` is the time to leave by itself."""
+        """End the process and everything it started, after the end of its stdin. It gets `grace` seconds to exit."""
         if self.wait(grace) is None:
             self._signal_group(signal.SIGTERM)
             if self.wait(_TERMINATE_SECONDS) is None:
@@ -73,22 +73,22 @@ class ServerProcess(ABC):
         return self._ending
 
     def after_fork(self) -> None:
-        """In a forked child: the server belongs to the parent. Only our copies of the descriptors are closed."""
+        """In a forked child: close only the child's copies of the descriptors. The server belongs to the parent."""
         self.popen.returncode = 0
         for pipe in (self.stdin, self.stdout, self.stderr):
             pipe.close()
 
     def memory(self) -> int:
-        """Bytes of main memory of the server and of what it has started."""
+        """Bytes of main memory of the server and everything it has started."""
         return tree_memory(self.pid)
 
     @abstractmethod
     def _signal_group(self, number: int) -> None:
-        """Send a signal to the server and its process group, and continue them if they have been stopped."""
+        """Send a signal to the server and its process group; continue stopped processes."""
 
     @abstractmethod
     def _end_rest(self) -> None:
-        """End what the server has left behind, and let go of everything but the pipes."""
+        """End the processes that the server has left behind, and release everything except the pipes."""
 
     def _has_ended(self, ending: Ending) -> None:
         self._ending = ending
@@ -97,12 +97,12 @@ class ServerProcess(ABC):
 
 
 def lineage(mark: str) -> str:
-    """`mark`, behind the marks of the servers that this host itself runs under: ending those ends this one too."""
+    """`mark`, after the marks of the servers that this host runs under: if those are ended, this one is too."""
     return f"{os.environ.get(MARK_VARIABLE, '')}.{mark}".lstrip(".")
 
 
 def ending_of(exit_code: int) -> Ending:
-    """The ending for an exit code as `subprocess` has it: a signal is a negative number."""
+    """The ending for an exit code of `subprocess`, where a negative number is a signal."""
     if exit_code >= 0:
         return Ending(exit_code=exit_code)
     try:
@@ -112,20 +112,19 @@ def ending_of(exit_code: int) -> Ending:
 
 
 _FRESH_SECONDS = 2.0
-"""Many servers are looked at by one walk over the processes of the system, which takes milliseconds."""
+"""One walk over the system's processes takes milliseconds, so its result serves many servers for this long."""
 
 
 class _ProcessTable:
-    """Which process started which. Thread-safe."""
+    """The children of each process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the two below."""
         self._children: dict[int, list[int]] = {}
         self._as_of = float("-inf")
 
     def children(self) -> dict[int, list[int]]:
-        """By the process id of the parent; some seconds old at most."""
+        """By the parent's process id; at most some seconds old."""
         import psutil
 
         with self._lock:
@@ -143,7 +142,7 @@ _table = _ProcessTable()
 def tree_memory(pid: int, *, with_root: bool = True) -> int:
     """The resident memory in bytes of a process and its descendants, or of the descendants alone.
 
-    Pages that several of them share count for each of them. A process that ended meanwhile has none.
+    Shared pages count for each process. A process that has ended meanwhile counts as 0.
     """
     import psutil
 
@@ -165,8 +164,8 @@ _POLL_SECONDS = 0.01
 
 
 def end_strays(group: int | None, mark: str) -> None:
-    """End the processes of `group`, but for its leader, and those with `mark`. Raises OSError or ImportError."""
-    # Until none is found, because one may have started another while it was looked for.
+    """End the processes of `group`, except its leader, and those with `mark`. Raises OSError or ImportError."""
+    # Repeated until none is found, because a process may start another one during the search.
     for _ in range(_ROUNDS):
         strays = find_strays(group, mark)
         if not strays:
@@ -181,11 +180,11 @@ def end_strays(group: int | None, mark: str) -> None:
 
 
 def find_strays(group: int | None, mark: str) -> list[psutil.Process]:
-    """Living processes of the group, or with the mark, other than the group's leader."""
+    """Living processes of the group, or with the mark, except the group's leader."""
     import psutil
 
     if sys.platform == "linux" and os.readlink("/proc/self") != str(os.getpid()):
-        # It shows another PID namespace: here its numbers belong to other processes.
+        # /proc shows another PID namespace: its numbers mean other processes here.
         raise OSError("/proc does not show the processes of this PID namespace")
     strays = []
     for process in psutil.process_iter():
@@ -195,7 +194,7 @@ def find_strays(group: int | None, mark: str) -> list[psutil.Process]:
             if _belongs(process, group, mark) and _is_alive(process):
                 strays.append(process)
         except (psutil.Error, OSError):
-            # Gone in the meantime, or another user's: not one of ours.
+            # The process has ended, or belongs to another user: not one of this program's.
             continue
     return strays
 
@@ -215,10 +214,10 @@ def _belongs(process: psutil.Process, group: int | None, mark: str) -> bool:
 
 
 def _wait_for_end(processes: list[psutil.Process], timeout: float) -> list[psutil.Process]:
-    """Those that still live after `timeout` seconds at most.
+    """Wait at most `timeout` seconds; returns the processes that still live.
 
-    Unlike `psutil.wait_procs` it does not wait until they are reaped: they are not our children, and the first process
-    of a container may reap them late or never.
+    Unlike `psutil.wait_procs` it does not wait until they are reaped: they are not children of this process, and the
+    first process of a container may reap them late or never.
     """
     deadline = time.monotonic() + timeout
     while True:

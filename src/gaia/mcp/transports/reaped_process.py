@@ -1,7 +1,7 @@
 """A server process below a reaper, on Linux.
 
-The reaper is the server's parent, and keeps all of its descendants in reach. It is asked by commands on a socket, and
-ends the server by itself when this process is gone. See `fork_server_process`.
+The reaper is the server's parent, and can end all of its descendants. It gets commands over a socket, and ends the
+server by itself when this process is gone. See `fork_server_process`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gaia.runtime.threads import EngineThread
 logger = get_logger(__name__)
 
 _START_SECONDS = 10.0
-"""Until the reaper has answered. It takes milliseconds, and the start of a small program for the first server."""
+"""How long to wait for a reaper's answer, which takes milliseconds; for the first server, a small program starts."""
 
 _ATTEMPTS = 2
 _END_SECONDS = 10.0
-"""What a reaper gets to end what is left of a server; it gives up earlier itself, unless it has been stopped."""
+"""How long a reaper may take to end the rest of a server. It gives up earlier itself, unless it has been stopped."""
 
 _COMMANDS = {signal.SIGTERM: b"T", KILL: b"K"}
 _END_REST = b"E"
@@ -45,7 +45,7 @@ class ReapedPopen(subprocess.Popen[bytes]):
         self.pid, self.args = pid, args
         self.stdin, self.stdout, self.stderr = pipes
         self.returncode: int | None = None
-        """Set by the process's watcher, before it sets `exited`."""
+        """The watcher sets it before it opens `exited`."""
         self.exited = Latch()
 
     def poll(self) -> int | None:
@@ -58,7 +58,7 @@ class ReapedPopen(subprocess.Popen[bytes]):
 
 
 class _Started(NamedTuple):
-    """What there is when a reaper has answered."""
+    """The objects of a server that a reaper has started."""
 
     pid: int
     reaper: int
@@ -76,16 +76,16 @@ class ReapedProcess(ServerProcess):
     def __init__(
         self, argv: Sequence[str], mark: str, started: _Started, name: str, on_exit: Callable[[], None]
     ) -> None:
-        """See `start`. Raises RuntimeError if there is no thread for it."""
+        """See `start`. Raises RuntimeError if no thread can be started."""
         super().__init__(on_exit)
         self.popen = ReapedPopen(started.pid, argv, started.pipes)
         self.stdin, self.stdout, self.stderr = started.pipes
         self._mark = mark
         self._started = started
         self._forked_by: ForkServerProcess | None = started.forked_by
-        """None when it has been told that the server is gone."""
+        """None once it was told that the server is gone."""
         self._is_rest_ended = False
-        """Whether the reaper has said that nothing is left, or what. Written by the watcher."""
+        """Whether the reaper has reported the end of the rest. The watcher writes it."""
         self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
         self._watcher.start()
 
@@ -98,9 +98,9 @@ class ReapedProcess(ServerProcess):
         name: str,
         on_exit: Callable[[], None],
     ) -> ReapedProcess | None:
-        """Start a server; None if there are no reapers here. `on_exit` is called once, from a thread of ours.
+        """Start a server; None if there are no reapers here. `on_exit` is called once, from an internal thread.
 
-        Raises StartFailed, and leaves nothing then.
+        Raises StartFailed, and then leaves nothing behind.
         """
         mark = uuid.uuid4().hex
         try:
@@ -121,12 +121,12 @@ class ReapedProcess(ServerProcess):
             raise
 
     def memory(self) -> int:
-        # Also of what has left the server, and is the reaper's child now.
+        # Including processes that have left the server and are the reaper's children now.
         return tree_memory(self._started.reaper, with_root=False)
 
     def after_fork(self) -> None:
         super().after_fork()
-        # Otherwise the reaper would wait for this child too before it notices that the parent is gone.
+        # If this copy stayed open, the reaper would not notice the parent's end before this child's.
         self._started.control.close()
 
     def _watch(self) -> None:
@@ -137,7 +137,7 @@ class ReapedProcess(ServerProcess):
                 self._is_rest_ended = True
                 if values:
                     logger.error("strays_survive", pid=self.pid)
-        # Unless the reaper was killed, it has been told before. The fork server ends the server then.
+        # `exited` was reported, unless the reaper was killed. In that case the fork server ends the server.
         if not self._exited.is_open:
             self._has_ended(Ending())
 
@@ -153,12 +153,12 @@ class ReapedProcess(ServerProcess):
         self._command(_END_REST)
         self._watcher.join(_END_SECONDS)
         if self._watcher.is_alive():
-            # The server, or something else, has stopped the reaper. What it leaves goes to the fork server.
+            # The server, or another process, has stopped the reaper. The fork server gets the reaper's children.
             with contextlib.suppress(OSError):
                 os.kill(self._started.reaper, KILL)
             self._watcher.join(_END_SECONDS)
         self._started.control.close()
-        # A stop that was ended by an exception is repeated, and the server must not be counted twice.
+        # A stop that an exception has interrupted is repeated, and must not release the server twice.
         forked_by, self._forked_by = self._forked_by, None
         if forked_by is not None:
             fork_server.release(forked_by)
@@ -175,7 +175,6 @@ class ReapedProcess(ServerProcess):
 
 
 def _request(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """See `fork_server_process.read_request`."""
     arguments = [os.fsencode(argument) for argument in argv]
     names = [os.fsencode(name) for name in environment]
     values = [os.fsencode(value) for value in environment.values()]
@@ -196,7 +195,7 @@ def _start(request: bytes, cwd: str | None) -> _Started | None:
             ours.enter_context(control)
             theirs.enter_context(remote)
             pipes = [_pipe(ours, theirs, mode) for mode in ("wb", "rb", "rb")]
-            # This one is also what a server without a working directory of its own gets: the host's, as it is now.
+            # A server without a working directory of its own gets the present one of the host.
             directory = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             theirs.callback(os.close, directory)
             forked_by = fork_server.give([remote.fileno(), *(other for _, other in pipes), directory])
@@ -227,7 +226,7 @@ def _start(request: bytes, cwd: str | None) -> _Started | None:
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -> tuple[IO[bytes], int]:
-    """Our end of a new pipe, and the server's."""
+    """Open a pipe: the end of this process, and the server's."""
     reading, writing = os.pipe()
     our_end, their_end = (writing, reading) if mode == "wb" else (reading, writing)
     theirs.callback(os.close, their_end)
@@ -237,7 +236,7 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -
 
 def _replies(control: socket.socket) -> Iterator[list[bytes]]:
     """The words of each line. Ends when the reaper has ended."""
-    # Not a file object: closing one in a forked child would wait for the lock that a thread of the parent held.
+    # Not a file object: to close one in a forked child could wait for a lock that a thread of the parent held.
     pending = b""
     while True:
         *lines, pending = pending.split(b"\n")

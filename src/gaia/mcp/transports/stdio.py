@@ -33,7 +33,7 @@ class StdioTransport(StandaloneTransport):
     network_transport = "pipe"
 
     tracer: Sequence[str] = ()
-    """A command that starts a sandbox and watches what happens in it; it ends as the sandbox does. For the doctor."""
+    """For the doctor: a command that starts a sandbox, watches what happens in it, and ends with its exit status."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class StdioTransport(StandaloneTransport):
         sandbox: Callable[[], Sandbox | None] | None = None,
         expand: Callable[[], tuple[Sequence[str] | None, Mapping[str, str] | None, Sequence[str]]] | None = None,
     ) -> None:
-        """`command` is a program, or without `args` a whole command line (split as a shell would, run without one).
+        """`command` is a program; without `args` it is a command line, split as a shell would, but run without one.
 
-        `env` is added to a small inherited environment (all of ours with `inherit_env`). `timeout` is in seconds.
-        `expand`, if given, is asked at each start for the `args` and `env` to use instead, with variables filled in,
-        and for all values that must not be shown; `sandbox` is asked for the sandbox to start it in (Linux).
+        `env` is added to a small inherited environment (with `inherit_env`, to the whole one). `timeout` is in seconds.
+        `expand`, if given, is called at each start. It returns the `args` and `env` to use instead, with variables
+        filled in, and all values that must not be shown. `sandbox` returns the sandbox for each start (Linux).
         Raises ValueError for a command line with shell operators.
         """
         if debug:
@@ -72,12 +72,12 @@ class StdioTransport(StandaloneTransport):
         self._argv = argument_vector(command, args)
 
     def __repr__(self) -> str:
-        # Arguments and environment may hold secrets.
+        # Arguments and environment may contain secrets.
         return f"StdioTransport({self._argv[0]!r}, connected={self.is_connected()})"
 
     @property
     def _process(self) -> subprocess.Popen[bytes] | None:
-        """The server's process, for those who need to look; None before the first start."""
+        """The server's process, for inspection; None before the first start."""
         return self._channel.popen if isinstance(self._channel, StdioChannel) else None
 
     @property
@@ -85,7 +85,7 @@ class StdioTransport(StandaloneTransport):
         return os.path.basename(self._argv[0])
 
     def stderr_tail(self) -> str:
-        """The last lines that the present server, or the last one, wrote on its standard error; secrets are masked."""
+        """The last lines that the latest server wrote on its standard error, with secrets masked."""
         return self._channel.stderr_tail() if isinstance(self._channel, StdioChannel) else ""
 
     def prepare(self, owner: object) -> None:
@@ -108,7 +108,7 @@ class StdioTransport(StandaloneTransport):
                 raise StartFailed(f"the working directory {cwd} does not exist")
             argv = [find_executable(command, complete, cwd), *args]
         except OSError as error:
-            # A relative path leads nowhere from a directory that has been deleted.
+            # A relative path has no meaning in a directory that has been deleted.
             raise StartFailed(f"the working directory of this program does not exist: {error}") from error
         caged = self._caged(argv, complete, cwd, environment)
         try:
@@ -133,13 +133,13 @@ class StdioTransport(StandaloneTransport):
     def _caged(
         self, argv: list[str], complete: Mapping[str, str], cwd: str | None, environment: Mapping[str, str] | None
     ) -> Cage | None:
-        """How the server is started in its sandbox; None if it has none. Raises StartFailed."""
+        """How to start the server in its sandbox; None if it has none. Raises StartFailed."""
         settings = self._sandbox()
         if settings is None:
             return None
         if not sys.platform.startswith("linux"):
             raise StartFailed('a sandbox needs Linux; remove "sandbox" to start the server without one')
-        # It imports modules that other systems do not have.
+        # Imported here, because it imports modules that other systems do not have.
         from gaia.mcp.transports.sandbox.cage import cage
 
         return cage(settings, argv, complete, cwd, environment)

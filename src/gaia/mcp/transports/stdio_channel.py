@@ -1,4 +1,4 @@
-"""One running server behind pipes: its process, and the threads that serve its input, output and error output."""
+"""One running server behind pipes: its process, and the threads for its input, output and error output."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ _LARGE_READ_BYTES = 1024 * 1024
 _FEW_LINES = 64
 _JOIN_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
-"""What a server wrote before it ended is still in the pipes, and read at once if no other process holds them open."""
+"""How long to wait for the rest of a server's output after its end. It is read at once, unless another process holds
+the pipes open."""
 _LOOK_SECONDS = 0.01
-"""Between two looks whether that is read."""
+"""Between two checks whether the rest is read."""
 
 
 class StdioChannel:
-    """One running server: its process, its three pipes and the threads that serve them."""
+    """One running server: its process, its three pipes and their threads. See `Channel`."""
 
     def __init__(
         self,
@@ -62,9 +63,9 @@ class StdioChannel:
         max_pending: int,
         cage: Cage | None = None,
     ) -> None:
-        """Start the server and the threads; `argv` and `environment` are those of its `cage`, if it has one.
+        """Start the server and the threads; `argv` and `environment` come from its `cage`, if it has one.
 
-        Raises StartFailed; nothing is left behind then.
+        Raises StartFailed, and then leaves nothing behind.
         """
         thread_name = f"mcp-{name}"
         self.redact = redact
@@ -76,8 +77,8 @@ class StdioChannel:
         self._readers: list[threading.Thread] = []
         self._reader: PipeReader | None = None
         self._drained_by: float | None = None
-        """When no more is waited for that the server wrote before it ended; None until it has. Of two threads that set
-        it, both are right."""
+        """When to stop waiting for the rest of the output; None before the server's end. If two threads set it, either
+        value is right."""
         self._writer: PipeWriter | None = None
         self.is_forked = False
         how = (argv, environment, cwd, thread_name, self._server_exited)
@@ -85,7 +86,7 @@ class StdioChannel:
         self.pid, self.popen = self._process.pid, self._process.popen
         open_channels.add(self)
         try:
-            # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
+            # stderr is read before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
             reader = self._reader = self._new_reader()
             self._start(f"{thread_name}-reader", lambda: self._read_stdout(reader))
@@ -93,7 +94,7 @@ class StdioChannel:
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed, reader=reader
             )
             self.send = self._writer.send
-            """See `Channel.send`. Every call passes here, so there is no method in between."""
+            """See `Channel.send`. It is the writer's method itself, because every call passes here."""
         except BaseException as error:
             self.close(0.0)
             if isinstance(error, RuntimeError):
@@ -107,7 +108,7 @@ class StdioChannel:
         self.send(notice)
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """The bytes on the pipe are the same in all revisions."""
+        """Does nothing: the bytes on the pipe are the same in all revisions."""
 
     def ending(self, wait: float) -> Ending | None:
         ending = self._process.wait(wait)
@@ -137,34 +138,34 @@ class StdioChannel:
             for pipe in (self._process.stdout, self._process.stderr):
                 pipe.close()
         else:
-            # A reader in the middle of a read would go on with the next file that gets the number of a closed
-            # descriptor. So it closes its pipe itself, when the process that we could not end closes the other side.
+            # If this thread closed the descriptor, a reader in the middle of a read could read another file that gets
+            # the same number. So the reader closes its pipe when the surviving process closes the other side.
             logger.error("output_still_open", pid=self.pid)
         open_channels.discard(self)
         return self._with_stderr(ending)
 
     def after_fork(self) -> None:
-        """Close our copies of the pipes, so that the parent alone decides when the server's input ends."""
+        """Close the child's copies of the pipes, so that only the parent decides when the server's input ends."""
         self.is_forked = True
         if self._writer is not None:
             self._writer.after_fork()
         self._process.after_fork()
 
     def _server_exited(self) -> None:
-        """Runs on the thread that waits for the process."""
+        """On the thread that waits for the process."""
         self._drain_last_words()
         self._listener.channel_ended()
 
     def _input_closed(self) -> None:
-        """The server has closed its input, most likely because it is about to exit. Runs on the writer thread."""
+        """The server has closed its input, most likely because it is about to exit. On the writer thread."""
         self._process.wait(_DRAIN_SECONDS)
         self._server_exited()
 
     def _drain_last_words(self) -> None:
-        """Wait for what the server wrote before it ended, once.
+        """Wait until the output that the server wrote before its end is read. Later calls do not wait again.
 
-        A process that it left, such as that behind ``npx``, may hold its output open. It is waited for only as long as
-        it may answer a request.
+        A process that the server left behind, such as the one behind ``npx``, may hold the output open. This waits for
+        it only as long as it may answer a request.
         """
         if self._drained_by is None:
             self._drained_by = time.monotonic() + _DRAIN_SECONDS
@@ -175,21 +176,21 @@ class StdioChannel:
                 self._drained_by = time.monotonic()
 
     def _is_all_read(self) -> bool:
-        """Whether the pipes are empty, and held open by another process. One that is not will be at its end soon."""
+        """Whether the pipes are empty, but another process holds them open. If none does, they will end soon."""
         if not hasattr(select, "poll"):
             return False
         events = select.poll()
         for pipe in (self._process.stdout, self._process.stderr):
-            # The thread that reads it closes it at its end.
+            # The thread that reads a pipe closes it at its end, which raises ValueError here.
             with contextlib.suppress(ValueError):
                 events.register(pipe, select.POLLIN)
         return not events.poll(0)
 
     def _drain(self, timeout: float) -> bool:
-        """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""
+        """Wait until all output is read; False if it is still open after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         if self._reader is not None:
-            # A loop that is blocked or closed does not read to the end.
+            # A loop that is blocked or closed does not read to the end: let the thread check that.
             self._reader.look()
         for thread in self._readers:
             if thread is not threading.current_thread():
@@ -202,7 +203,7 @@ class StdioChannel:
         return msgspec.structs.replace(ending, stderr_tail=self._stderr.text())
 
     def _start(self, name: str, target: Callable[[], None]) -> None:
-        # What it logs belongs to the trace of this start.
+        # The log events of the thread belong to the trace of this start.
         context = contextvars.copy_context()
         thread = EngineThread(lambda: context.run(target), name, self._listener.channel_ended)
         thread.start()
@@ -243,7 +244,7 @@ def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
 
 
 class _Chunks:
-    """Reads a pipe. Belongs to the thread that does so."""
+    """Reads a pipe, on one thread."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -251,14 +252,14 @@ class _Chunks:
         self._enlarged = False
 
     def read(self) -> bytes:
-        """What the pipe has, once it has something; nothing at its end."""
+        """Wait for output and return it; empty at the end of the pipe."""
         try:
             chunk = os.read(self._descriptor, self._size)
         except OSError as error:
             logger.warning("pipe_read_failed", error=str(error))
             return b""
-        # A full read of few lines means that a large message is under way. Buffers that large cost too much to be the
-        # rule, and a flood of short lines is better left in the pipe.
+        # A full read with few lines is part of a large message. Large buffers cost too much for normal reads, and a
+        # flood of short lines is better left in the pipe.
         is_large = len(chunk) >= _READ_BYTES and chunk.count(b"\n") <= _FEW_LINES
         self._size = _LARGE_READ_BYTES if is_large else _READ_BYTES
         if self._size == _LARGE_READ_BYTES and not self._enlarged:
@@ -272,7 +273,7 @@ _SHOWN_LINES = 20
 
 
 class StderrTail:
-    """The last 16 KiB of a stream. Fed by the thread that reads the pipe, read by any thread."""
+    """Keeps the last 16 KiB of a stream. The thread that reads the pipe feeds it; any thread may read it."""
 
     def __init__(self, server: str, redact: Redactor) -> None:
         self._server = server
@@ -283,9 +284,8 @@ class StderrTail:
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._cut = False
-        """Something came before what is kept."""
         self._line = b""
-        """The line that is not complete yet, for the log. Belongs to the thread that reads."""
+        """The last, incomplete line, for the log. Belongs to the thread that reads."""
 
     def feed(self, chunk: bytes) -> None:
         with self._lock:
@@ -296,14 +296,13 @@ class StderrTail:
                 self._size -= len(self._chunks.popleft())
                 self._cut = True
         if logger.is_enabled_for(logging.DEBUG):
-            # Whole lines, because a secret that was cut in two would not be recognised.
+            # Whole lines, because a secret that is cut in two is not recognised.
             lines, _, self._line = (self._line + chunk).rpartition(b"\n")
             self._log(lines)
             if len(self._line) > self._kept_bytes:
                 self.finish()
 
     def finish(self) -> None:
-        """The stream has ended."""
         self._log(self._line)
         self._line = b""
 
@@ -311,10 +310,10 @@ class StderrTail:
         """The last lines, with secrets masked and control characters removed."""
         with self._lock:
             kept, cut = b"".join(self._chunks), self._cut
-        # Once more after cleaning, which joins what terminal sequences kept apart.
+        # Masked again after cleaning, which joins text that terminal sequences kept apart.
         text = self._redact(clean(self._redact(kept.decode("utf-8", "replace"))))
         if cut:
-            # The end of a secret whose beginning is gone.
+            # Drop what may be the end of a secret whose beginning is lost.
             text = text[self._redact.longest :]
         return "\n".join(text.splitlines()[-_SHOWN_LINES:]).strip()
 

@@ -6,13 +6,17 @@ import gc
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from opentelemetry import trace
 
 from gaia.mcp.aio import AsyncMCPClient
+from gaia.mcp.aio import calls as aio_calls
 from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
+from gaia.mcp.rpc.call import Call
 from gaia.mcp.transports.base import MCPTransport
 from gaia.runtime.cancellation import CancelScope
 from tests.fake_transport import stateless_answers
@@ -457,3 +461,32 @@ def test_calls_of_other_threads_go_on_beside_those_of_a_loop(faked: Faked) -> No
     run(main())
     thread.join(PATIENCE)
     assert errors == [False] * 200
+
+
+def test_a_task_that_is_cancelled_while_its_result_is_checked_ends_the_observation() -> None:
+    calls: list[Call] = []
+    checks: list[Callable[[], object]] = []
+    route = Mock(submit=lambda call: bool(calls.append(call)) or True)
+    new_call = functools.partial(Call, 1, "tools/call", None, 0.0, 30.0, route=route)
+    session = Mock(new_call=lambda _exchange, on_done, on_progress: new_call(on_done=on_done, on_progress=on_progress))
+    client = Mock(session=session, is_stateless=False)
+    observation = Mock()
+    exchange = RequestExchange(
+        "tools/call",
+        options=CallOptions(on_progress=lambda *_: None),
+        observation=observation,
+        check=Mock(fails_call=True, submit=checks.append, problem=lambda _: None),
+    )
+
+    async def main() -> None:
+        task = asyncio.create_task(aio_calls.request(client, exchange))
+        await until(lambda: calls, 1)
+        calls[0].finish({"content": []})
+        await until(lambda: checks, 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        checks[0]()
+
+    asyncio.run(main())
+    observation.ended.assert_called_once()

@@ -4,11 +4,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gaia.mcp.errors import CallCancelled, InvalidResponse, NotConnected, Overloaded
+from gaia.mcp.errors import InvalidResponse, Overloaded
 from gaia.mcp.protocol.rounds import (
     InputRequest,
     InputRequired,
-    RequestRounds,
     check_result_type,
     delivery_of,
     needs_input,
@@ -108,36 +107,7 @@ class TestResultType:
         assert len(problem.message) < 200
 
 
-class TestOneRequest:
-    def test_each_round_has_only_its_own_answers_and_state(self) -> None:
-        rounds = RequestRounds("tools/call", {"name": "a"})
-        rounds.next_params(rounds.required({"requestState": "one"}), {})
-        second = rounds.required({"inputRequests": {"where": ROOTS}})
-        assert rounds.next_params(second, {"where": {}}) == {"name": "a", "inputResponses": {"where": {}}}
-
-    def test_the_tenth_answer_must_be_the_result(self) -> None:
-        rounds = RequestRounds("tools/call", None)
-        for _ in range(9):
-            rounds.required({"requestState": "again"})
-        with pytest.raises(InvalidResponse, match="tools/call: the server still requires input after 10 rounds"):
-            rounds.required({"requestState": "again"})
-
-    def test_an_error_says_what_became_of_the_whole_request(self) -> None:
-        rounds, error = RequestRounds("tools/call", {}), Overloaded("full")
-        assert rounds.failed(error) is error
-        assert error.delivery == "not_sent"
-        rounds.required({"requestState": "s"})
-        assert rounds.failed(error) is error
-        assert error.delivery == "unknown"
-
-    def test_a_client_that_was_disconnected_meanwhile_is_not_misused(self) -> None:
-        rounds, error = RequestRounds("tools/call", {}), NotConnected("Not connected to server 'a'")
-        assert rounds.failed(error) is error
-        rounds.required({"requestState": "s"})
-        failure = rounds.failed(error)
-        assert isinstance(failure, CallCancelled)
-        assert failure.delivery == "unknown"
-
+class TestDelivery:
     @pytest.mark.parametrize("member", ["requestState", "inputResponses"])
     def test_params_of_a_further_round_say_that_there_was_one_before(self, member: str) -> None:
         assert delivery_of({"name": "a"}, Overloaded("full")) == "not_sent"

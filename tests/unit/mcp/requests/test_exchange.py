@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from gaia.mcp.requests.exchange import CallOptions, RequestExchange
+from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, UrlElicitationRequired
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange, Step
+from gaia.mcp.requests.response_cache import ResponseCache
+from gaia.mcp.rpc.call import Call
+from gaia.testing import FakeClock
+
+
+class Peer:
+    is_stateless = True
+    cache = ResponseCache(FakeClock())
+
+    def note_urls(self, error: UrlElicitationRequired) -> None:
+        """No server reports that a person is done."""
+
+
+STATELESS = Peer()
 
 
 def test_a_request_leaves_to_the_client_what_it_does_not_say() -> None:
@@ -23,3 +40,50 @@ def test_a_request_is_not_written_twice_unless_that_is_said_to_be_harmless() -> 
 def test_nothing_changes_on_the_way_to_the_server(shared: msgspec.Struct, field: str) -> None:
     with pytest.raises(AttributeError, match="immutable"):
         setattr(shared, field, None)
+
+
+class TestRounds:
+    def request(self) -> RequestExchange:
+        return RequestExchange("tools/call", {"name": "a"})
+
+    def answered(self, exchange: RequestExchange, result: dict[str, Any] | None, error: MCPError | None = None) -> Step:
+        call = Call(1, exchange.method, exchange.params, 0.0, 30.0)
+        call.finish(result, error)
+        return exchange.answered(STATELESS, call)
+
+    def required(self, exchange: RequestExchange, **members: Any) -> Step:
+        return self.answered(exchange, {"resultType": "input_required", **members})
+
+    def test_each_round_has_only_its_own_answers_and_state(self) -> None:
+        exchange = self.request()
+        assert self.required(exchange, requestState="one") is Step.ASK
+        assert exchange.input_arrived({}) is Step.SEND
+        assert exchange.params == {"name": "a", "requestState": "one"}
+        self.required(exchange, inputRequests={"where": {"method": "roots/list"}})
+        exchange.input_arrived({"where": {}})
+        assert exchange.params == {"name": "a", "inputResponses": {"where": {}}}
+
+    def test_the_tenth_answer_must_be_the_result(self) -> None:
+        exchange = self.request()
+        for _ in range(9):
+            assert self.required(exchange, requestState="again") is Step.ASK
+        assert self.required(exchange, requestState="again") is Step.DONE
+        assert str(exchange.error) == "tools/call: the server still requires input after 10 rounds"
+        assert exchange.error is not None
+        assert exchange.error.delivery == "unknown"
+
+    @pytest.mark.parametrize(("rounds", "delivery"), [(0, "not_sent"), (1, "unknown")])
+    def test_an_error_says_what_became_of_the_whole_request(self, rounds: int, delivery: str) -> None:
+        exchange, error = self.request(), Overloaded("full")
+        for _ in range(rounds):
+            self.required(exchange, requestState="s")
+        assert self.answered(exchange, None, error) is Step.DONE
+        assert exchange.error is error
+        assert error.delivery == delivery
+
+    def test_a_client_that_was_disconnected_meanwhile_is_not_misused(self) -> None:
+        exchange = self.request()
+        self.required(exchange, requestState="s")
+        exchange.fail(NotConnected("Not connected to server 'a'"))
+        assert isinstance(exchange.error, CallCancelled)
+        assert exchange.error.delivery == "unknown"

@@ -191,3 +191,12 @@ def test_an_answer_that_is_lost_by_a_mistake_ends_its_call(monkeypatch: pytest.M
         connection.message_received(b'{"jsonrpc":"2.0","id":1,"result":{}}')
     assert isinstance(call.error, ServerCrashed)
     assert call.error.delivery == "unknown"
+
+
+def test_the_result_of_any_other_server_tells_none() -> None:
+    connection = new_connection()
+    call = submitted(connection, request())
+    result = failed_result("log in at my page", details_of("a", CallTimeout("late"), "not_sent"))
+    answer(connection, {"jsonrpc": "2.0", "id": 1, "result": result})
+    assert call.error is None
+    assert json.loads(call.take_raw()) == result

@@ -144,6 +144,14 @@ class TestSubmitting:
         desk.submit()
         assert desk.wanted == 1
 
+    @pytest.mark.parametrize("state", WANTED)
+    def test_a_call_that_was_given_up_before_starts_no_server(self, desk: Desk, state: ServerState) -> None:
+        desk.call_queue.move_to(state, None)
+        call = desk.call()
+        call.finish(error=CallCancelled("not wanted"))
+        desk.call_queue.submit(call)
+        assert (desk.wanted, len(desk.call_queue)) == (0, 0)
+
     @pytest.mark.parametrize("state", [state for state in WAITING if state not in WANTED])
     def test_other_calls_are_not(self, desk: Desk, state: ServerState) -> None:
         desk.call_queue.move_to(state, None)

@@ -34,6 +34,6 @@ def test_what_cannot_be_used_is_refused(limits: dict[str, Any], said: str) -> No
 
 def test_a_client_takes_them() -> None:
     client = MCPClient("fake", FakeTransport(), recycling=RecyclingLimits(max_calls=5), drain_timeout=2.0)
-    assert client._options.recycling.max_calls == 5
+    assert client._engine.options.recycling.max_calls == 5
     with pytest.raises(ValueError, match="drain_timeout"):
         MCPClient("fake", FakeTransport(), drain_timeout=0.0)

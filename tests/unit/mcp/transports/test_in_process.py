@@ -66,8 +66,12 @@ def test_the_checked_entry_says_how_it_is_reached() -> None:
         ("command", "uvx", "inProcess: the server lives in this program; remove command, url and type"),
         ("url", "https://example.com", "inProcess: the server lives in this program; remove command, url and type"),
         ("type", "http", "inProcess: the server lives in this program; remove command, url and type"),
-        ("sandbox", True, "sandbox: only a server with a command can be started in one; this one has no process"),
-        ("maxMemory", "1G", "maxMemory: only for a server with a command; this one has no process"),
+        (
+            "sandbox",
+            True,
+            "sandbox: only a server with a command can be started in one; this one lives in this program",
+        ),
+        ("maxMemory", "1G", "maxMemory: only for a server with a command; this one lives in this program"),
     ],
 )
 def test_what_belongs_to_other_servers_is_refused(key: str, value: object, problem: str) -> None:

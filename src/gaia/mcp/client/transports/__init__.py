@@ -1,4 +1,4 @@
-"""The public path of the transports; they are in `gaia.mcp.transports`."""
+"""The public path of the transports; the code is in `gaia.mcp.transports`."""
 
 from gaia.mcp.transports import ChannelTransport, MCPTransport, StdioTransport
 

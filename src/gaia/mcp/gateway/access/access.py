@@ -1,4 +1,4 @@
-"""`Access`: which client a request comes from, by its bearer token, and what it is answered if it may not pass."""
+"""`Access`: finds the client of a request by its bearer token, or refuses the request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
 
 _MAX_TOKEN = 16 * 1024
-"""Bytes; longer ones are refused before anything is made of them."""
+"""Bytes. Longer tokens are refused without hashing them."""
 
 
 class Access:
@@ -27,7 +27,7 @@ class Access:
     def __init__(
         self, clients: ClientsFile, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.time
     ) -> None:
-        """`now` is the time of day, by which tokens expire."""
+        """`now` is the time of day in seconds since the epoch, by which tokens expire."""
         self._loop = loop
         self._now = now
         self._issuers: Issuers | None = None
@@ -40,7 +40,7 @@ class Access:
         return self._clients.profiles.get(name)
 
     def profile_names(self) -> dict[str, str]:
-        """The clients of the file, and the profile of each."""
+        """The name of each client of the file, and of its profile."""
         return {name: entry.profile for name, entry in self._clients.clients.items()}
 
     def metadata(self, path: str) -> bytes | None:
@@ -48,9 +48,9 @@ class Access:
         return None if self._issuers is None else self._issuers.resource.document(path)
 
     def authenticate(self, headers: Mapping[bytes, bytes], path: str) -> Principal | Refused | Pending:
-        """The client that a request to the endpoint at `path` comes from. Names of `headers` are in lower case.
+        """The client of a request to the endpoint at `path`. Names of `headers` are in lower case.
 
-        `Pending` comes only with access tokens whose issuer's keys are not there yet.
+        `Pending` comes only for an access token whose issuer's keys are being fetched.
         """
         given = headers.get(b"authorization")
         if given is None:
@@ -63,7 +63,7 @@ class Access:
             return self._unauthorized(path, "invalid_request", "The header Authorization has to be: Bearer <token>")
         digest = hash_of(token)
         found = self._by_hash.get(digest)
-        # The lookup takes longer or shorter by the hash of the token, from which nothing of a token follows.
+        # The time of the lookup depends on the hash of the token, which reveals nothing of a token.
         if found is not None and hmac.compare_digest(found[1].token, digest):
             principal, entry = found
             if entry.expires is not None and self._now() >= entry.expires.timestamp():
@@ -74,14 +74,14 @@ class Access:
         return self._unauthorized(path, "invalid_token", "The token is not known here")
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether there still is such a client, and it may see the same, after `change`; its sessions end otherwise.
+        """Whether the client still exists and may see the same, after `change`. Otherwise its sessions end.
 
-        A rule for an issuer's claims that gives another profile counts from the next request on.
+        If a rule for an issuer's claims gives another profile, that counts from the next request on.
         """
         return self._profile_of(principal) == principal.profile
 
     def admits(self, principal: Principal) -> bool:
-        """Whether the token of this client would still be accepted, and with the same profile."""
+        """Whether the token of this client would still be accepted, with the same profile."""
         issuer, _, subject = principal.name.partition("/")
         if not self.is_current(principal):
             return False
@@ -96,7 +96,7 @@ class Access:
         return is_accepted and (expires is None or self._now() < expires)
 
     def _profile_of(self, principal: Principal) -> Profile | None:
-        """The profile of a client as it is now; None if there is no such client."""
+        """The current profile of a client; None if there is no such client."""
         clients = self._clients
         issuer, _, subject = principal.name.partition("/")
         if principal == ANONYMOUS:
@@ -107,17 +107,17 @@ class Access:
         return None if entry is None else clients.profiles[entry.profile]
 
     def _renewed(self, principal: Principal) -> Principal | None:
-        """The client with the limits that it has now; None if there is no such client, or it may see other things."""
+        """The client with its current limits; None if it no longer exists, or may see other things."""
         profile = self._profile_of(principal)
         return None if profile != principal.profile else dataclasses.replace(principal, profile=profile)
 
     def change(self, clients: ClientsFile) -> None:
-        """Continue with other clients, profiles and limits. Keys of issuers that stay the same are kept."""
+        """Use other clients, profiles and limits. Issuers with the same settings keep their keys."""
         self._set(clients)
         self.limits.change(clients.limits, self._renewed)
 
     def close(self) -> None:
-        """End the threads that fetch keys. Requests that wait for keys get no answer any more."""
+        """End the threads that fetch keys. Requests that wait for keys get no answer."""
         if self._fetcher is not None:
             self._fetcher.close()
 
@@ -131,8 +131,7 @@ class Access:
         if not clients.issuers:
             self._issuers = None
             return
-        # Imported here because most gateways have no issuers, and verifying signatures takes a library that is slow to
-        # import.
+        # Imported late: most gateways have no issuers, and the library for signatures is slow to import.
         from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
 
         if self._fetcher is None:

@@ -1,9 +1,9 @@
 """`Audit`: one line of JSON for each call, written before its answer leaves.
 
-The event loop itself writes a line, which takes some microseconds, because it goes to the memory of the operating
-system. If that was slow once, a thread writes until it is fast again, and answers wait for their lines meanwhile. If it
-fails, as on a full disk, the calls that were under way are answered, their lines wait in memory, and new calls are
-refused until all lines have been written.
+The event loop itself writes a line. That takes some microseconds, because the line goes to the memory of the operating
+system. After a slow write, a thread writes until it is fast again, and answers wait for their lines. After a failed
+write, for example on a full disk, open calls are answered, their lines wait in memory, and new calls are refused until
+all lines are written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from gaia.runtime.threads import DaemonPool
 logger = get_logger(__name__)
 
 SLOW_SECONDS = 0.05
-"""A line that took longer to write has held up every client: the next ones are for a thread."""
+"""Seconds. A slower write has delayed every client, so a thread writes the next lines."""
 STALLED_SECONDS = 10.0
-"""So long answers wait for a disk; after that it counts as failed."""
+"""Seconds that answers wait for the disk. After that, it counts as failed."""
 RETRY_SECONDS = 1.0
-"""From one attempt to write what could not be written to the next."""
+"""Seconds between attempts to write kept lines."""
 MAX_KEPT = 10_000
-"""Lines in memory that could not be written; of more, only the number is kept."""
+"""Most lines that are kept in memory. Further ones are only counted."""
 _MAX_TEXT = 256
 
 Then = Callable[[], None]
@@ -55,74 +55,74 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One call. Keys that do not apply are left out. Durations in seconds, sizes in bytes."""
 
     time: datetime
-    """When the call came."""
+    """Arrival of the call."""
     gateway: str = ""
-    """The name of the gateway; without one, that of its machine. `Audit` adds it."""
+    """The name of the gateway, or else of its machine. `Audit` adds it."""
     client: str
     address: str | None = None
-    """The IP address that it came from, behind proxies that are trusted."""
+    """The IP address of the client, behind trusted proxies."""
     session: str | None = None
-    """Which session of a client of the handshake era, see `Session.mark`."""
+    """The session of a client of the handshake era, see `Session.mark`."""
     request: int | str | None = None
-    """The id that the client has given the request."""
+    """The client's id of the request."""
     method: str
     server: str | None = None
-    """None if there is no such thing as the client asked for, or if it may not see it."""
+    """None if the requested thing does not exist, or the client may not see it."""
     target: str | None = None
     """The tool's own name, the prompt, or the resource without its query."""
     arguments: str | None = None
     """The digest, see `digest_of`."""
     arguments_bytes: int = 0
     outcome: str
-    """``ok``; ``tool_error`` for a result that says so (``isError``); else the `error_type` of the failure, or the
-    `Reason` of a refused attempt."""
+    """``ok``; ``tool_error`` for a result with `isError`; the `error_type` of a failure; or the `Reason` of a refused
+    request."""
     delivery: Literal["answered", "not_sent", "unknown"]
-    """Whether the server may have acted."""
+    """Whether the server has answered, has not received the call, or may have acted."""
     waited: float = 0.0
-    """Of `seconds`, for limits."""
+    """The part of `seconds` that the call waited for limits."""
     seconds: float
-    """From the arrival of the call until its answer was about to leave."""
+    """From the arrival of the call until its answer is ready to leave."""
     answer_bytes: int = 0
-    """Of the result; left out if the answer is an error."""
+    """Size of the result; left out if the answer is an error."""
     suppressed: int = 0
-    """How many refused attempts of the same kind came since the line before this one. They have no lines."""
+    """Number of refused requests of the same kind since the line before. They have no lines of their own."""
     trace: str | None = None
-    """The id of the trace that the call belongs to: the client's, or the gateway's; without tracing a random one."""
+    """The id of the call's trace: the client's or the gateway's; without tracing a random one."""
 
 
 class Audit:
-    """For one event loop."""
+    """Writes the lines of a gateway. For one event loop."""
 
     def __init__(self, file: AuditFile, loop: AuditLoop, gateway: str = "") -> None:
-        """Takes over `file`, and closes it in the end. `gateway` is its name."""
+        """Takes over `file`, and closes it in `close`. `gateway` is the gateway's name."""
         self._gateway = gateway
         self._file = file
-        """Owned by the loop; by the thread while `_writing` is not None."""
+        """Owned by the loop, and by the thread while `_writing` is not None."""
         self._loop = loop
         self._pool = DaemonPool("mcp-gateway-audit", 1)
         self._is_slow = False
-        """Whether lines are for the thread."""
+        """Whether the thread writes the next lines."""
         self._writing: list[Then] | None = None
-        """What follows the lines that the thread writes now."""
+        """Callbacks of the lines that the thread is writing; None if it is idle."""
         self._next: list[tuple[bytes, Then]] = []
-        """The lines for the thread after these."""
+        """Lines, with their callbacks, for the thread's next write."""
         self._stalled: Timer | None = None
         self._failure: str | None = None
-        """Why lines cannot be written, while that is so."""
+        """The reason why lines cannot be written; None if they can."""
         self._next_try = 0.0
         self._kept: list[bytes] = []
-        """Lines that could not be written."""
+        """Lines that could not be written yet."""
         self._lost = 0
-        """How many could not even be kept."""
+        """Number of lines that were not kept because there were too many."""
         self.failures = 0
-        """How often writing has failed, attempts to write what was kept included."""
+        """Number of failed writes, retries included."""
         self.lost_lines = 0
-        """How many lines will never be written, since the start."""
+        """Number of lines since the start that will never be written."""
 
     def record(self, entry: AuditEntry, then: Then) -> None:
-        """Write the line of a call that is over, and call `then`, which lets its answer leave.
+        """Write the line of an ended call, and call `then`, which lets its answer leave.
 
-        That is usually at once; it is called in any case, after `STALLED_SECONDS` at the latest.
+        `then` is usually called at once, and after `STALLED_SECONDS` at the latest.
         """
         entry.gateway = self._gateway
         line = _encoded(entry)
@@ -139,15 +139,15 @@ class Audit:
             then()
 
     def failure(self) -> str | None:
-        """Why lines cannot be written now; None if all is well. Tries again first, if it is time to."""
+        """The reason why lines cannot be written now; None if they can. Retries first, if it is time."""
         if self._failure is not None and self._writing is None and self._loop.time() >= self._next_try:
             self._write_kept()
         return self._failure
 
     def refusal(self) -> MCPError | None:
-        """The error for a new call, because lines cannot be written; None if all is well.
+        """The error for a new call if lines cannot be written; None if they can.
 
-        To be asked before a call goes to its server.
+        Ask before a call goes to its server.
         """
         failure = self.failure()
         if failure is None:
@@ -157,7 +157,7 @@ class Audit:
         )
 
     def reopen(self) -> None:
-        """Go on in a new file, if another program has moved the old one away."""
+        """Continue in a new file if another program has moved the old one."""
         if self._writing is None:
             try:
                 self._file.reopen()
@@ -165,7 +165,7 @@ class Audit:
                 self._fail(error)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write what can be written, and wait up to `timeout` seconds for the thread. Answers that waited leave."""
+        """Write the remaining lines, and wait up to `timeout` seconds for the thread. Then waiting answers leave."""
         is_free = self._pool.drain(timeout)
         waiting, self._next = self._next, []
         for then in [*(self._writing or ()), *(then for _, then in waiting)]:
@@ -218,7 +218,7 @@ class Audit:
     # With the thread.
 
     def _hand_over(self) -> None:
-        """Have the thread write the lines that wait for it."""
+        """Let the thread write the waiting lines."""
         batch, self._next = self._next, []
         lines = b"".join(line for line, _ in batch)
         self._writing = [then for _, then in batch]
@@ -231,7 +231,7 @@ class Audit:
             self._file.write(lines)
         except OSError as problem:
             error = problem
-        # The loop is closed if the gateway has ended meanwhile.
+        # The loop is closed if the gateway has stopped meanwhile.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_written, lines, error, self._loop.time() - begun)
 
@@ -254,7 +254,7 @@ class Audit:
             self._hand_over()
 
     def _on_stalled(self) -> None:
-        """The disk does not answer: so that answers leave all the same, it counts as failed."""
+        """The disk does not respond. Treat this as a failure, so that answers are no longer held back."""
         self._fail(TimeoutError(0, f"the disk has not answered for {STALLED_SECONDS:g} s"))
         released, self._writing = self._writing or [], []
         for then in released:
@@ -269,10 +269,9 @@ class Audit:
 
 
 def _encoded(entry: AuditEntry) -> bytes:
-    """The line of an entry. Characters beyond ASCII are escaped.
+    """One line of the file. Characters beyond ASCII are escaped.
 
-    Clients choose names. A character that ends a line for some programs, or that turns the direction of text, would
-    have a person see another line than the one that is there.
+    Clients choose names. Unescaped, some characters would end the line or change the direction of text in a viewer.
     """
     line = msgspec.json.encode(entry)
     if not line.isascii() or b"\x7f" in line:
@@ -281,20 +280,20 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 
 def digest_of(arguments: bytes) -> str | None:
-    """What is recorded of a call's arguments: the SHA-256 of their JSON as the client sent it; None for none.
+    """The SHA-256 of a call's arguments, of the JSON bytes that the client sent; None for none.
 
-    It tells whether two calls had the same arguments, and whether arguments that are known are those of a call.
+    It shows whether two calls had equal arguments, and whether given arguments are those of a call.
     """
     return "sha256:" + hashlib.sha256(arguments).hexdigest() if arguments else None
 
 
 def shown_text(text: str) -> str:
-    """What is recorded of a name that a client has sent: its beginning."""
+    """A name from a client, cut to `_MAX_TEXT` characters."""
     return text[:_MAX_TEXT]
 
 
 def shown_uri(uri: str) -> str:
-    """A resource's URI without what may be secret: user, password, query and fragment."""
+    """A resource's URI without the parts that may be secret: user, password, query and fragment."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`AuditFile`: lines in a file of bounded size, behind which a bounded number of full ones is kept."""
+"""`AuditFile`: a file of lines with bounded size, and a bounded number of older files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ _PRIVATE = 0o600
 
 
 class AuditFile:
-    """``audit.jsonl``, then ``audit.jsonl.1``, the last full one, to ``audit.jsonl.<keep>``. For one thread at a time.
+    """Writes ``audit.jsonl``. Older files are ``audit.jsonl.1``, the newest, to ``audit.jsonl.<keep>``.
 
-    Readable for its owner only. One program writes to it, which holds ``.audit.jsonl.lock`` beside it. Nothing is
-    synchronised to the disk: a line outlives the program, but not a failure of the power.
+    One thread at a time.
+
+    The files are readable for their owner only. One program writes to them: it holds ``.audit.jsonl.lock``. Nothing is
+    synced to the disk: a line survives the program, but not a power failure.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = 64 * 1024 * 1024, keep: int = 9) -> None:
-        """Opens the file. Raises ConfigError if that is not possible, or if another program writes to it."""
+        """Open the file. Raises ConfigError if it cannot be opened, or if another program writes to it."""
         self.path = path
         self._max_bytes = max_bytes
         self._keep = keep
         self._descriptor = -1
         self._size = 0
         self._is_torn = False
-        """Whether half a line is at the end, which could not be taken back."""
+        """Whether the file ends with part of a line that could not be removed."""
         if not path.name:
             raise ConfigError(f"{path}: the audit cannot be written: it is a folder")
         keep_private(path)
@@ -44,7 +46,7 @@ class AuditFile:
             raise ConfigError(f"{path}: the audit cannot be written: {error.strerror or error}") from error
 
     def write(self, lines: bytes) -> None:
-        """Append whole lines: all of them, or none. Raises OSError, for example because the disk is full."""
+        """Append whole lines: all of them, or none. Raises OSError, for example if the disk is full."""
         if self._descriptor < 0:
             self._open()
         if self._size and self._size + len(lines) > self._max_bytes:
@@ -62,7 +64,7 @@ class AuditFile:
         self._size += written
 
     def reopen(self) -> None:
-        """Go on in a new file, if another program has moved this one away. Raises OSError."""
+        """Open the path again, for example after another program has moved the file. Raises OSError."""
         self.close_descriptor()
         self._open()
 
@@ -78,7 +80,7 @@ class AuditFile:
     def _open(self) -> None:
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE)
         self._size = os.fstat(self._descriptor).st_size
-        # A program that was killed in the middle of a line leaves a half of it.
+        # A program that was killed while it wrote leaves part of a line.
         self._is_torn = self._size > 0 and not _ends_with_line(self.path)
 
     def _rotate(self) -> None:

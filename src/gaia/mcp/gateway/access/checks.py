@@ -1,4 +1,4 @@
-"""`Checks`: the limits, the audit and the counts of a gateway, and how much of it one client may use."""
+"""`Checks`: limits, shares, audit and counts of a gateway in one object."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from gaia.runtime.rates import EventRate
 logger = get_logger(__name__)
 
 _USUAL = frozenset({"no_token", "unknown_session"})
-"""Reasons that are only counted, because they are no attack: the first request of a client that has yet to log in, and
-a session that has ended."""
+"""Reasons that are counted, but not logged: the first request of a client before its login, and a session that has
+ended, are no attacks."""
 
 _SECONDS = 60.0
 
 
 class Refusals:
-    """Belongs to the gateway's event loop."""
+    """Counts refused requests, and reports them to the log and the audit. Belongs to the gateway's event loop."""
 
     def __init__(self) -> None:
         self.counts: Counter[Reason] = Counter()
         self.audit: Audit | None = None
-        """None: there is none."""
+        """None if there is no audit."""
         self._rate = EventRate(_SECONDS)
 
     def note(self, reason: Reason, error: str, method: str, address: str | None, client: str | None = None) -> None:
-        """A request was refused. `error` is what its client is told, and `method` that of HTTP or of the protocol.
+        """Record a refused request. `error` is the message to the client; `method` is of HTTP or of the protocol.
 
-        `client` is the one that it came from; None if that is not known. No argument may have a secret in it.
+        `client` is the name of the client; None if it is not known. No argument may contain a secret.
         """
         self.counts[reason] += 1
         if reason in _USUAL:
@@ -65,34 +65,34 @@ class Refusals:
 
 
 RETRY_SECONDS = 1
-"""When a client that has its share may try again."""
+"""Seconds after which a client that has used its share may try again."""
 
 
 class OverShare(Exception):
-    """The client has as much as it may have. The message says of what, and which key allows more."""
+    """The client has used its share. The message names the share, and the key that raises it."""
 
 
 class LargerThanShare(OverShare):
-    """The client could not have this at any time: it is larger than its whole share."""
+    """The request alone is larger than the client's share, so trying again does not help."""
 
 
 class Shares:
-    """Those of all clients, by name. Belongs to the gateway's event loop."""
+    """What each client uses now: streams, bytes of bodies and unread bytes. Belongs to the gateway's event loop."""
 
     def __init__(self, refusals: Refusals) -> None:
-        """What is refused is noted in `refusals`."""
+        """Refusals are recorded in `refusals`."""
         self.settings = GatewayLimits()
         self._refusals = refusals
         self._used: Counter[tuple[str, str]] = Counter()
 
     def take_stream(self, client: str, address: str | None) -> Callable[[], None]:
-        """Count a stream until the function returned is called. Raises `OverShare`."""
+        """Count a stream until the returned function is called. Raises `OverShare`."""
         return self._take(client, "streams", 1, self.settings.streams_per_client, "streamsPerClient", address)
 
     def take_body(self, client: str, size: int, address: str | None) -> Callable[[], None]:
-        """Count the bytes of a request's body until the function returned is called.
+        """Count the bytes of a request's body until the returned function is called.
 
-        Raises `OverShare`; of this `LargerThanShare` if trying again would not help.
+        Raises `OverShare`, or `LargerThanShare` if trying again would not help.
         """
         most = self.settings.body_bytes_per_client
         if size > most:
@@ -105,7 +105,7 @@ class Shares:
         return self._take(client, "bytes of open requests", size, most, "bodyBytesPerClient", address)
 
     def check_unread(self, client: str, unread: int, address: str | None) -> None:
-        """Raise `OverShare` if a client has left too many bytes unread to be given more."""
+        """Raise `OverShare` if a client has left too many bytes of responses unread."""
         most = self.settings.unread_bytes_per_client
         if unread > most:
             raise self.over(
@@ -113,7 +113,7 @@ class Shares:
             )
 
     def over(self, client: str, what: str, key: str, address: str | None) -> OverShare:
-        """The error for a client that has `what`, and may have more only with a higher `key`. It leaves a trace."""
+        """Record a refusal, and return its error. `what` is the amount in words, `key` the setting that allows more."""
         message = (
             f'client {client!r} has {what}, and limits allow no more; raise {key!r} of "limits" in the clients file'
         )
@@ -121,7 +121,7 @@ class Shares:
         return OverShare(message)
 
     def used(self, client: str, what: str) -> int:
-        """How much a client has now."""
+        """How much of `what` a client uses now."""
         return self._used[client, what]
 
     def _take(
@@ -145,7 +145,7 @@ class Shares:
 
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-"""Seconds."""
+"""Upper bounds of the buckets of durations, in seconds."""
 
 
 class _Durations:
@@ -153,24 +153,24 @@ class _Durations:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
-        """The last one is for what took longer than any bound."""
+        """The last bucket counts calls that took longer than the last bound."""
         self.seconds = 0.0
 
 
 class CallCounts:
-    """Belongs to the gateway's event loop. Every call comes here, so nothing is done that can be done when it is read.
+    """Counts ended calls. Belongs to the gateway's event loop.
 
-    The clients of an issuer are counted as one, so there are as many counts as the configuration has clients, servers
-    and issuers, and no more.
+    `add` runs for every call, so sums are computed when they are read. Clients of an issuer count as one, so the number
+    of counts is bounded by the clients, issuers and servers of the configuration.
     """
 
     def __init__(self) -> None:
         self.ended: dict[tuple[str, str, str], int] = {}
-        """By client (empty if clients have no names), server and outcome."""
+        """By client (empty without client names), server and outcome."""
         self._durations: dict[tuple[str, str], _Durations] = {}
 
     def add(self, client: Principal | None, server: str, outcome: str, seconds: float) -> None:
-        """A call has ended; `outcome` is ``ok``, ``tool_error``, or an error type."""
+        """Count an ended call; `outcome` is ``ok``, ``tool_error``, or an error type."""
         name = metric_name(None if client is None else client.name)
         key = (name, server, outcome)
         self.ended[key] = self.ended.get(key, 0) + 1
@@ -181,23 +181,23 @@ class CallCounts:
         durations.seconds += seconds
 
     def durations(self) -> dict[tuple[str, str], tuple[list[int], float]]:
-        """By client and server: how many calls took no longer than each bound, then all; and their seconds in all."""
+        """By client and server: calls that took at most each bound, then all calls; and the sum of seconds."""
         return {key: (list(accumulate(one.counts)), one.seconds) for key, one in self._durations.items()}
 
 
 @dataclass
 class Checks:
-    """What calls pass on their way to servers and back. Belongs to the gateway's event loop."""
+    """The checks that every call passes. Belongs to the gateway's event loop."""
 
     limits: Limits | None = None
-    """None: there are none."""
+    """None if there are no clients."""
     audit: Audit | None = None
-    """None: calls are not recorded."""
+    """None if calls are not recorded."""
     counts: CallCounts = field(default_factory=CallCounts)
     refusals: Refusals = field(default_factory=Refusals)
     shares: Shares = field(init=False)
     withheld: EventRate = field(default_factory=lambda: EventRate(10.0))
-    """Of log events about errors whose text a client is not shown."""
+    """Limits log events about errors whose text is withheld from a client."""
 
     def __post_init__(self) -> None:
         self.shares = Shares(self.refusals)

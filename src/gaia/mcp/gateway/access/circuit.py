@@ -1,4 +1,4 @@
-"""`Circuit`: leaves a tool alone that keeps failing."""
+"""`Circuit`: a circuit breaker for a tool that keeps failing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CircuitOpen(ServerUnavailable):
 
 
 class Circuit:
-    """Closed while calls succeed, open after too many failures, and then tried with one call. For one event loop.
+    """Closed while calls succeed, open after too many failures, then tried with one call. For one event loop.
 
     Times are readings of one monotonic clock, in seconds.
     """
@@ -22,14 +22,14 @@ class Circuit:
 
     def __init__(self, name: str, settings: CircuitSettings) -> None:
         self.name = name
-        """Of the tool, for messages."""
+        """The tool's name, for messages."""
         self._settings = settings
         self._failures: deque[float] = deque(maxlen=settings.failures)
-        """When the last calls failed that no good one has followed."""
+        """Times of the latest failures since the last success."""
         self._open_until: float | None = None
-        """When a trial may be made; None while the circuit is closed."""
+        """The time from which a trial may be made; None while the circuit is closed."""
         self._tried = False
-        """Whether a trial is under way."""
+        """Whether a trial call is in flight."""
 
     @property
     def settings(self) -> CircuitSettings:
@@ -40,18 +40,18 @@ class Circuit:
         return self._open_until is None
 
     def retry_in(self, now: float) -> float | None:
-        """Seconds until a call is let through again; None if one would be now."""
+        """Seconds until a call is let through; None if one may pass now."""
         if self._open_until is None or (now >= self._open_until and not self._tried):
             return None
         return max(self._open_until - now, 1.0)
 
     def enter(self) -> bool:
-        """A call is let through, as `retry_in` has just permitted. Whether it is the trial."""
+        """Record that a call is let through, right after `retry_in` permitted it. Returns whether it is the trial."""
         self._tried = self._open_until is not None
         return self._tried
 
     def note(self, failed: bool | None, *, trial: bool, now: float) -> None:
-        """A call that was let through is over. `failed` is None if that says nothing about the tool."""
+        """Record the end of a call that was let through. `failed` is None if the call says nothing about the tool."""
         if trial:
             self._tried = False
             if failed:

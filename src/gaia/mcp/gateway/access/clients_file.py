@@ -1,6 +1,6 @@
-"""The clients file: who may use a gateway, what each client may see and do, and how much.
+"""The clients file: the clients of a gateway, their profiles and their limits.
 
-Every key means something, so an unknown one is an error: a misspelt one could have been there to limit something.
+An unknown key is an error: it could be a misspelt restriction.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One client with a token of this gateway."""
+    """One client with a token that this gateway made."""
 
     token: str
-    """Its hash, see `hash_of`."""
+    """The hash of the token, see `hash_of`."""
     profile: str
     created: str | None = None
-    """When the token was made; for people."""
+    """Time when the token was made; for people."""
     expires: datetime | None = None
-    """From when on the token is refused; None for never."""
+    """Time from which the token is refused; None for never."""
 
     def __post_init__(self) -> None:
         if not is_hash(self.token):
@@ -51,8 +51,6 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
 
 class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A profile as it stands in the file."""
-
     servers: list[str] | None = None
     enabled_tools: list[str] | None = None
     disabled_tools: list[str] = msgspec.field(default_factory=list)
@@ -76,7 +74,7 @@ class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file; what is in the objects is looked at one by one, so that a message can say where."""
+    """The whole file. The entries are decoded one by one, so that error messages can name them."""
 
     version: int = _VERSION
     clients: dict[str, msgspec.Raw] | None = None
@@ -89,21 +87,21 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True)
 class ClientsFile:
-    """What a clients file says, checked. Immutable."""
+    """The checked contents of a clients file. Immutable."""
 
     clients: Mapping[str, ClientEntry] = field(default_factory=dict)
     issuers: Mapping[str, IssuerSettings] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=lambda: {EVERYTHING.name: EVERYTHING})
-    """With the one that is always there, `EVERYTHING`."""
+    """Includes `EVERYTHING`, which always exists."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     resource: str | None = None
-    """The URL of the gateway's ``/mcp`` as clients know it; there is one if there are issuers."""
+    """The URL of the gateway's ``/mcp`` as clients know it. Required if there are issuers."""
     anonymous: Profile | None = None
-    """What a request without a token may see; None refuses it."""
+    """The profile of requests without a token; None refuses them."""
 
 
 def read_clients_file(file: Path) -> ClientsFile:
-    """What `file` says. Raises ConfigError, which says what is wrong and where, also if there is no such file."""
+    """Read and check `file`. Raises ConfigError with the problem and its place, also if there is no such file."""
     if (others := json_file.who_else_writes(file)) is not None:
         raise ConfigError(f"{file}: {others}")
     data = json_file.read_bytes(file)
@@ -116,10 +114,10 @@ def read_clients_file(file: Path) -> ClientsFile:
 
 
 def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace: bool = False) -> str:
-    """Add a client to `file`, which is made if there is none, and return its token, which is kept nowhere else.
+    """Add a client to `file`, creating it if needed. Returns the client's token, which is stored nowhere.
 
-    With `replace`, a client of this name gets a new token, and its old one is refused from then on. Raises ConfigError,
-    and changes nothing: the name is taken or cannot be used, there is no such profile, or the file is not usable.
+    With `replace`, a client of this name gets a new token, and its old one is refused from then on. Raises ConfigError
+    and changes nothing if the name is taken or unusable, the profile does not exist, or the file is unusable.
     """
     _require_name(file, "client", name)
     token = new_token()
@@ -169,7 +167,7 @@ def _checked(file: Path, data: bytes) -> ClientsFile:
         )
     anonymous = None if document.anonymous is None else profiles[document.anonymous]
     if document.clients is None and document.issuers is None and anonymous is None:
-        # A file with profiles and limits only. One whose last client was removed is another matter: it lets in none.
+        # A file with profiles and limits only: everybody may do everything. An empty `clients` lets nobody in.
         anonymous = EVERYTHING
     return ClientsFile(
         clients=clients,
@@ -182,7 +180,7 @@ def _checked(file: Path, data: bytes) -> ClientsFile:
 
 
 def _read_document(file: Path, data: bytes) -> _Document:
-    # For its messages with line and column.
+    # Decoded first for the error messages with line and column.
     text = json_file.decode(file, data, _EXAMPLE)
     try:
         json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
@@ -196,7 +194,7 @@ def _read_document(file: Path, data: bytes) -> _Document:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # JSON leaves open which of two equal keys counts: one client would silently have another one's rights.
+    # JSON does not define which of two equal keys counts: one client could silently get another one's rights.
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -226,7 +224,7 @@ def _convert(file: Path, place: str, raw: msgspec.Raw, of: type[StructT]) -> Str
 
 
 def _with_name(where: str, raw: msgspec.Raw, of: type[msgspec.Struct], error: str) -> str:
-    """The path with the name in place of its ``[...]``: msgspec does not tell which value of a mapping is wrong."""
+    """The path with the name in place of ``[...]``: msgspec does not say which value of a mapping is wrong."""
     before, dots, after = where.partition("[...]")
     if not dots:
         return where
@@ -273,20 +271,20 @@ def _with_hint(name: str, known: Iterable[str]) -> str:
 
 
 _PREFIX = "gaia_"
-"""So that scanners for leaked secrets can find it."""
+"""The prefix lets scanners for leaked secrets find the token."""
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def new_token() -> str:
-    """A new token: 256 random bits, in letters, digits, ``_`` and ``-``."""
+    """A new token: 256 random bits in letters, digits, ``_`` and ``-``."""
     return _PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_of(token: str | bytes) -> str:
-    """What is kept of a token.
+    """The hash of a token that the file stores.
 
-    A plain hash is enough: nothing can be guessed of 256 random bits. A slow one, as for passwords, would cost each
+    A plain hash is enough, because 256 random bits cannot be guessed. A slow hash, as for passwords, would cost each
     request a tenth of a second.
     """
     return "sha256:" + hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()

@@ -1,4 +1,4 @@
-"""`Gate`: one limit that calls pass through, and the calls that wait for it, by turns of their clients."""
+"""`Gate`: one limit that calls pass, and the queue of waiting calls, in which clients take turns."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """The part of an asyncio event loop that sets timers; a test has one whose time it moves itself."""
+    """The part of an asyncio event loop that sets timers. A test passes one with a clock that it controls."""
 
     def time(self) -> float:
-        """Seconds of a monotonic clock."""
+        """A reading of a monotonic clock, in seconds."""
 
     def call_later(self, delay: float, callback: Callable[..., Any], *arguments: Any) -> Timer: ...
 
 
 class Lane(Protocol):
-    """Calls of one client that pass through the same gates, in the order of arrival."""
+    """A queue of calls of one client that pass the same gates."""
 
     @property
     def client(self) -> str: ...
 
     parked_at: Gate | None
-    """The gate that the first of its calls waits for."""
+    """The gate that the first call of the lane waits for."""
 
 
 class Gate:
-    """A bound on calls at once, a token bucket, or both. For one event loop."""
+    """A bound on concurrent calls, a token bucket, or both. For one event loop."""
 
     __slots__ = ("_bucket", "_limit", "group", "name", "running", "timer", "waiting")
 
     def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
-        """For messages: what is limited."""
+        """Names the limit in messages."""
         self.group = group or name
-        """What metrics call it: one name for the same limit of all clients of an issuer."""
+        """Names the limit in metrics: the same for all clients of an issuer."""
         self.running = 0
         self.waiting: OrderedDict[str, deque[Lane]] = OrderedDict()
-        """Clients in the order of their turns, and the lanes of each."""
+        """The lanes of each client that waits. The first client is the next one."""
         self.timer: Timer | None = None
-        """Until the next token, while lanes wait for it."""
+        """Fires when the next token is there, while lanes wait for it."""
         self._limit = limit
         self._bucket = _bucket_of(limit, now)
 
@@ -56,7 +56,7 @@ class Gate:
         return self._limit
 
     def change(self, limit: Limit, now: float) -> None:
-        """Continue with other figures. What runs, runs on; the bucket keeps what fits into it."""
+        """Use other figures. Running calls continue; the bucket keeps the tokens that fit into it."""
         self._limit = limit
         if self._bucket is not None and limit.per_second is not None:
             self._bucket.change(_burst(limit), limit.per_second, now)
@@ -64,28 +64,28 @@ class Gate:
             self._bucket = _bucket_of(limit, now)
 
     def delay(self, now: float) -> float | None:
-        """Seconds until a call may pass: 0 for now, None if that depends on the end of another call."""
+        """Seconds until a call may pass: 0 for now, None if another call has to end first."""
         limit = self._limit
         if limit.concurrent is not None and self.running >= limit.concurrent:
             return None
         return 0.0 if self._bucket is None else self._bucket.delay(now)
 
     def enter(self) -> None:
-        """A call passes; `delay` has just said that it may."""
+        """Let a call pass, right after `delay` was 0."""
         self.running += 1
         if self._bucket is not None:
             self._bucket.take()
 
     def leave(self) -> None:
-        """A call that has passed is over."""
+        """Record the end of a call that has passed."""
         self.running -= 1
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new gate would be the same: nothing runs or waits, and the bucket is full."""
+        """Whether a new gate would be equal: nothing runs or waits, and the bucket is full."""
         return not self.running and not self.waiting and (self._bucket is None or self._bucket.is_full(now))
 
     def park(self, lane: Lane) -> None:
-        """Have a lane wait: behind the other lanes of its client, which keeps its turn."""
+        """Queue a lane behind the other lanes of its client. The client keeps its turn."""
         self.waiting.setdefault(lane.client, deque()).append(lane)
         lane.parked_at = self
 
@@ -97,7 +97,7 @@ class Gate:
         lane.parked_at = None
 
     def next_lane(self) -> Lane:
-        """Take out the lane whose turn it is; the next turn is another client's."""
+        """Remove and return the next lane. The client then goes to the end of the queue."""
         client, lanes = next(iter(self.waiting.items()))
         lane = lanes.popleft()
         if lanes:
@@ -108,7 +108,7 @@ class Gate:
         return lane
 
     def describe(self) -> str:
-        """The limit in words."""
+        """The limit in words, for messages."""
         limit = self._limit
         figures = [] if limit.concurrent is None else [f"{limit.concurrent} at once"]
         if limit.per_second is not None:

@@ -1,4 +1,4 @@
-"""`IssuerKeys`: the keys of one issuer, fetched in a thread, kept, and fetched again when they have changed."""
+"""`IssuerKeys`: the public keys of one issuer, fetched in a thread, cached, and fetched again when they are old."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from gaia.mcp.gateway.access.limit_settings import IssuerSettings, require_secur
 from gaia.runtime.log import get_logger
 
 FETCH_SECONDS = 10.0
-"""For all requests of one fetch together."""
+"""Seconds for all HTTP requests of one fetch together."""
 
 _MAX_BYTES = 512 * 1024
 
 
 class KeysUnavailable(Exception):
-    """The keys could not be fetched; the message says from where, and why."""
+    """The keys could not be fetched. The message has the address and the reason."""
 
 
 def fetch_keys(issuer: IssuerSettings) -> list[dict[str, Any]]:
-    """The public keys of an issuer as JSON objects. Blocks for `FETCH_SECONDS` at most. Raises `KeysUnavailable`.
+    """Fetch the public keys of an issuer as JSON objects. Raises `KeysUnavailable`.
 
-    No redirect is followed: what is configured says whose keys count. Names are looked up without a deadline, which
-    the operating system has; so this is for a thread that nothing waits for.
+    Blocks up to `FETCH_SECONDS`, and longer if a name is looked up slowly: the operating system sets that limit. Call
+    it in a thread that nothing waits for. Redirects are not followed, because the configured address decides whose keys
+    count.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     connection = _connection(issuer)
@@ -56,7 +57,7 @@ def _connection(issuer: IssuerSettings) -> HttpConnection:
 
 
 def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: float) -> str:
-    """Where the issuer's metadata says that its keys are."""
+    """The address of the keys, from the issuer's metadata."""
     problems: list[str] = []
     for address in _metadata_addresses(issuer.issuer):
         try:
@@ -65,7 +66,7 @@ def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: fl
             problems.append(str(error))
             continue
         if metadata.get("issuer") != issuer.issuer:
-            # RFC 8414, section 3.3: otherwise one issuer of a host could speak for another.
+            # RFC 8414, section 3.3. Otherwise one issuer of a host could speak for another one.
             problems.append(f"{address}: it is the metadata of another issuer")
             continue
         keys = metadata.get("jwks_uri")
@@ -79,7 +80,7 @@ def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: fl
 
 
 def _metadata_addresses(issuer: str) -> Iterator[str]:
-    """By RFC 8414, and by OpenID Connect Discovery."""
+    """The addresses of the metadata according to RFC 8414 and to OpenID Connect Discovery."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     yield parts._replace(path=f"/.well-known/oauth-authorization-server{path}").geturl()
@@ -87,8 +88,6 @@ def _metadata_addresses(issuer: str) -> Iterator[str]:
 
 
 def _object(connection: HttpConnection, address: str, deadline: float) -> dict[str, Any]:
-    """The JSON object at an address."""
-
     async def fetch() -> tuple[int, bytes]:
         headers = {"Accept": "application/json"}
         with await connection.request("GET", Url.parse(address), headers, deadline=deadline) as response:
@@ -109,23 +108,23 @@ def _object(connection: HttpConnection, address: str, deadline: float) -> dict[s
 logger = get_logger(__name__)
 
 REFRESH_SECONDS = 600.0
-"""Keys of this age are fetched again, while they go on being used."""
+"""Age after which keys are fetched again. They stay in use meanwhile."""
 MAX_AGE_SECONDS = 3600.0
-"""Keys of this age are not used any more: the issuer may have withdrawn them, and cannot be reached."""
+"""Age after which keys are not used: the issuer cannot be reached, and may have withdrawn them."""
 RETRY_SECONDS = 30.0
-"""From one fetch to the next, at least, however many tokens name keys that there are not."""
+"""Shortest time between two fetches, however many tokens name unknown keys."""
 RETRY_FAILED_SECONDS = 5.0
-"""The same after a fetch that failed."""
+"""Shortest time between a failed fetch and the next one."""
 GIVE_UP_SECONDS = FETCH_SECONDS + 5.0
-"""A fetch that takes longer, such as one that looks up a name, has failed; what it brings later is left aside."""
+"""Time after which a fetch has failed, for example because a name is looked up slowly. Its late result is ignored."""
 MAX_WAITING = 256
-"""Requests that may wait for one fetch."""
+"""Most requests that wait for one fetch."""
 
 Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
 
 
 class NoKey(Exception):
-    """There is no such key. `is_outage` says whether that is because the keys could not be fetched."""
+    """There is no such key. `is_outage` says that the keys could not be fetched."""
 
     def __init__(self, message: str, *, is_outage: bool) -> None:
         super().__init__(message)
@@ -133,27 +132,27 @@ class NoKey(Exception):
 
 
 class IssuerKeys:
-    """For one event loop. Times are readings of its clock."""
+    """The cached keys of one issuer. For one event loop. Times are readings of its clock, in seconds."""
 
     def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
-        """`fetch` fetches the keys without holding up the loop, and calls the function that it is given on the loop."""
+        """`fetch` fetches the keys without blocking the loop, and calls its argument with the result, on the loop."""
         self._issuer = issuer
-        """Its name, for messages."""
+        """The issuer's name, for messages."""
         self._fetch = fetch
         self._scheduler = scheduler
         self._keys: dict[str | None, list[Mapping[str, Any]]] = {}
-        """By ``kid``; those without one under None."""
+        """Keys by ``kid``; keys without one are under None."""
         self._fetched_at: float | None = None
         self._problem = "they have not been fetched yet"
         self._next_try = -math.inf
         self._under_way: Timer | None = None
-        """The end of the time that the fetch under way has."""
+        """The timeout of the running fetch; None if none runs."""
         self._waiting: list[Callable[[], None]] = []
         self.generation = 0
-        """Rises whenever other keys have come: what was verified with the old ones has to be verified again."""
+        """Rises when the keys have changed. Tokens that were verified with older keys are verified again."""
 
     def candidates(self, kid: str | None) -> list[Mapping[str, Any]] | None:
-        """The keys that a token may have been signed with. None: they are being fetched, see `when_fetched`.
+        """The keys that a token may have been signed with. None if they are being fetched, see `when_fetched`.
 
         Raises `NoKey`.
         """
@@ -162,7 +161,7 @@ class IssuerKeys:
         if age is not None and age >= REFRESH_SECONDS:
             self._refresh(now)
         if age is not None and age < MAX_AGE_SECONDS:
-            # A token without a ``kid`` may be of any key; a set with one key may have none in it.
+            # A token without a ``kid`` may be signed with any key. A key without a ``kid`` may have signed any token.
             found = self._keys.get(kid) or self._keys.get(None) if kid is not None else self._all()
             if found:
                 return found
@@ -174,7 +173,7 @@ class IssuerKeys:
         raise NoKey(f"{self._issuer} has no such key", is_outage=False)
 
     def when_fetched(self, callback: Callable[[], None]) -> bool:
-        """Have `callback` called after the fetch under way; False if too many wait for it."""
+        """Call `callback` after the running fetch. False if too many callbacks wait already."""
         if len(self._waiting) >= MAX_WAITING:
             return False
         self._waiting.append(callback)
@@ -189,7 +188,7 @@ class IssuerKeys:
         timer: Timer | None = None
 
         def done(result: list[dict[str, Any]] | KeysUnavailable) -> None:
-            # Of a fetch that was given up, nothing is taken.
+            # The result of a fetch that has timed out is ignored.
             if self._under_way is timer:
                 self._on_fetched(result)
 

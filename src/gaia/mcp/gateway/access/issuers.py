@@ -1,4 +1,4 @@
-"""`Issuers`: judges access tokens, which are JWTs (RFC 9068), by the issuers of the clients file. Imports PyJWT."""
+"""`Issuers`: verifies access tokens (JWTs, RFC 9068) by the issuers of the clients file. Imports PyJWT."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from gaia.mcp.gateway.access.profile import Profile
 from gaia.runtime.threads import DaemonPool
 
 LEEWAY_SECONDS = 30.0
-"""How far the clocks of issuer and gateway may differ."""
+"""Largest difference between the clocks of issuer and gateway."""
 
 _TYPES = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
-"""What the header ``typ`` may be: other types, such as logout tokens, are no access tokens."""
+"""Accepted values of the header ``typ``. Other types, such as logout tokens, are no access tokens."""
 
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
-"""The type of key (``kty``) that algorithms need, by their first letters."""
+"""Type of key (``kty``) of each algorithm, by the first letters of its name."""
 
 
 class BadToken(Exception):
-    """The token is not to be trusted; the message says why, and shows nothing of the token."""
+    """The token is not accepted. The message has the reason, and nothing of the token."""
 
 
 def claimed_issuer(token: str) -> str | None:
-    """The issuer that the token names. Nothing is verified: it says only whose keys are to be tried."""
+    """The issuer that the token claims. Nothing is verified: it only selects the keys to try."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.InvalidTokenError, RecursionError):
@@ -46,7 +46,7 @@ def claimed_issuer(token: str) -> str | None:
 
 
 def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
-    """The ``kid`` of the key that the token names as its own. Raises `BadToken` for other headers than allowed."""
+    """The ``kid`` in the token's header, if any. Raises `BadToken` for a type or algorithm that is not accepted."""
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.InvalidTokenError, RecursionError):
@@ -63,7 +63,7 @@ def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
 def verified_claims(
     token: str, settings: IssuerSettings, keys: Iterable[Mapping[str, Any]], audiences: list[str]
 ) -> dict[str, Any]:
-    """The claims of a token of this issuer for one of `audiences`. Raises `BadToken`."""
+    """Verify a token of this issuer for one of `audiences`, and return its claims. Raises `BadToken`."""
     algorithm = jwt.get_unverified_header(token)["alg"]
     problem = "it is signed with another key"
     for key in keys:
@@ -81,7 +81,7 @@ def verified_claims(
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["iss", "aud", "exp"]},
             )
-            # Times may be numbers that no clock has.
+            # The number may be too large for a float.
             float(claims["exp"])
         except jwt.InvalidSignatureError:
             continue
@@ -103,25 +103,25 @@ _MAX_NAME = 256
 
 
 class KeysNeeded(Exception):
-    """The token can be judged when the issuer's keys have been fetched, which is under way."""
+    """The issuer's keys are being fetched. The token can be verified afterwards."""
 
 
 class NoProfile(Exception):
-    """The token is good, and its claims give no right to anything here."""
+    """The token is valid, but its claims give no profile."""
 
 
 class _Verified(NamedTuple):
-    """A token that was found good."""
+    """A token that was verified."""
 
     principal: Principal
     expires: float
     generation: int
-    """Of the keys that it was verified with."""
+    """`IssuerKeys.generation` when the token was verified."""
     kid: str | None
 
 
 class Issuer:
-    """For one event loop."""
+    """Verifies the tokens of one issuer, and remembers those that are valid. For one event loop."""
 
     def __init__(
         self,
@@ -131,21 +131,21 @@ class Issuer:
         keys: IssuerKeys,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`now` is the time of day, by which tokens expire."""
+        """`now` is the time of day in seconds since the epoch, by which tokens expire."""
         self.name = name
         self.settings = settings
         self.keys = keys
         self._profiles = profiles
         self._now = now
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
-        """By the hash of token and audiences, those that were used last at the end. Verifying a signature takes longer
-        than relaying a call."""
+        """By the hash of token and audiences, least recently used first. Verifying a signature takes longer than
+        relaying a call."""
 
     def principal(self, token: str, audiences: list[str]) -> Principal:
-        """The client of a token. Raises `BadToken`, `NoProfile`, `NoKey` (no such key), and `KeysNeeded`."""
+        """The client of a token. Raises `BadToken`, `NoProfile`, `NoKey`, and `KeysNeeded`."""
         digest = hashlib.sha256("\n".join((token, *audiences)).encode()).digest()
         known = self._verified.get(digest)
-        # Asked also for a token that was verified: the issuer may have withdrawn its key.
+        # Check the key of a verified token, too: the issuer may have withdrawn it.
         kid = signing_key_id(token, self.settings) if known is None else known.kid
         candidates = self.keys.candidates(kid)
         if candidates is None:
@@ -172,7 +172,7 @@ class Issuer:
 
 
 class Issuers:
-    """Those of one clients file. For one event loop."""
+    """The issuers of one clients file. For one event loop."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Issuers:
     ) -> None:
         """`fetch` fetches an issuer's keys, see `KeyFetcher.fetch`. Nothing is fetched yet.
 
-        Keys of issuers that were the same in `before` are kept. `now` is the time of day, by which tokens expire.
+        Issuers with the same settings in `before` keep their keys. `now` is the time of day, by which tokens expire.
         """
         assert clients.resource is not None, "a file with issuers names the resource"
         scopes = [scope for settings in clients.issuers.values() for scope in settings.scopes]
@@ -192,7 +192,7 @@ class Issuers:
         self.resource = ProtectedResource(clients.resource, urls, scopes)
         known = {} if before is None else before._issuers
         self._issuers: dict[str, Issuer] = {}
-        """By the URL that tokens have in their claim ``iss``."""
+        """By the URL in the claim ``iss``."""
         for name, settings in clients.issuers.items():
             same = known.get(settings.issuer)
             if same is not None and same.settings == settings:
@@ -202,7 +202,7 @@ class Issuers:
             self._issuers[settings.issuer] = Issuer(name, settings, clients.profiles, keys, now)
 
     def judge(self, token: str, path: str) -> Principal | Refused | Pending:
-        """The client of a token that has the form of a JWT, for the endpoint at `path`."""
+        """Verify a token that has the form of a JWT, for the endpoint at `path`."""
         issuer = self._issuers.get(claimed_issuer(token) or "")
         if issuer is None:
             return self._invalid("it is of no issuer that is known here", path)
@@ -221,9 +221,8 @@ class Issuers:
             return _unavailable("The keys of the token's issuer cannot be had")
 
     def _client_of(self, token: str, issuer: Issuer, path: str) -> Principal | Refused:
-        """Raises `KeysNeeded`."""
         own = [] if issuer.settings.audience is None else [issuer.settings.audience]
-        # The gateway as a whole, or this endpoint of it.
+        # The audience may be the whole gateway or this endpoint.
         audiences = [*own, *dict.fromkeys((self.resource.identifier("/mcp"), self.resource.identifier(path)))]
         try:
             return issuer.principal(token, audiences)
@@ -244,19 +243,19 @@ class Issuers:
 
 
 class KeyFetcher:
-    """Fetches issuers' keys in threads of its own, which report to `loop`."""
+    """Fetches issuers' keys in its own threads, and passes the results to `loop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # A fetch that hangs must not keep another issuer's keys from being fetched.
+        # Several threads: one slow issuer must not delay the others.
         self._pool = DaemonPool("mcp-gateway-keys", 4)
 
     def fetch(self, settings: IssuerSettings, done: Done) -> None:
-        """Have the keys of an issuer fetched; `done` is called on the loop."""
+        """Fetch the keys of an issuer. The loop calls `done` with the result."""
         self._pool.submit(lambda: self._fetch(settings, done), keep=True)
 
     def close(self) -> None:
-        """Let the threads end, and wait for none of them."""
+        """Let the threads end, without waiting for them."""
         self._pool.close()
 
     def _fetch(self, settings: IssuerSettings, done: Done) -> None:
@@ -265,7 +264,7 @@ class KeyFetcher:
             result = fetch_keys(settings)
         except KeysUnavailable as error:
             result = error
-        # The loop is closed if the gateway has ended meanwhile.
+        # The loop is closed if the gateway has stopped meanwhile.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(done, result)
 

@@ -12,13 +12,13 @@ from gaia.runtime.clock import is_number, require_seconds
 
 
 class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """When a tool that keeps failing is left alone. Durations in seconds. Raises ValueError for unusable figures."""
+    """Settings of a tool's circuit breaker. Durations in seconds. Raises ValueError for unusable figures."""
 
     failures: int = 5
-    """So many failed calls within `window`, without a good one between them, open the circuit."""
+    """Number of failed calls within `window`, without a success between them, that opens the circuit."""
     window: float = 60.0
     cooldown: float = 30.0
-    """How long calls are refused before one of them is let through as a trial."""
+    """Time for which calls are refused before one is let through as a trial."""
 
     def __post_init__(self) -> None:
         _require_count("failures", self.failures)
@@ -27,18 +27,18 @@ class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What may be done at once, in a second, and with one answer. None: no limit. Raises ValueError."""
+    """Bounds on concurrent calls, calls per second and size of an answer. None: no bound. Raises ValueError."""
 
     concurrent: int | None = None
-    """Calls at once."""
+    """Most concurrent calls."""
     per_second: float | None = None
-    """Calls in a second on average: the rate at which a token bucket is filled."""
+    """Average calls per second: the rate at which the token bucket is filled."""
     burst: int | None = None
-    """Calls at once after a pause: the size of the bucket; None for what a second fills, and 1 at least."""
+    """Size of the token bucket; None for the tokens of one second, and at least 1."""
     answer_bytes: int | None = None
-    """Of the result of one call, as JSON."""
+    """Most bytes of one call's result, as JSON."""
     circuit: CircuitSettings | None = None
-    """For tools only."""
+    """Only in limits of tools."""
 
     def __post_init__(self) -> None:
         for name in ("concurrent", "burst", "answer_bytes"):
@@ -51,10 +51,10 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class ClientLimits(Limit, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The limits of one client: all its calls together, those to one server, those of one tool."""
+    """The limits of one client: for all its calls, for those to one server, and for those of one tool."""
 
     per_server: Mapping[str, Limit] = msgspec.field(default_factory=dict)
-    """By globs of the servers' names. Each glob that matches counts, and each server that it matches by itself."""
+    """By globs of server names. All globs that match apply, to each matching server separately."""
     per_tool: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     """By globs as in ``enabledTools``."""
 
@@ -64,7 +64,7 @@ class ClientLimits(Limit, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
 
 class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The limits of all clients together, and those of clients whose profile says nothing else."""
+    """The limits of all clients together, and the default limits of one client."""
 
     per_client: ClientLimits | None = None
     """For each client whose profile has no limits."""
@@ -72,21 +72,21 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     """As in `ClientLimits`, for all clients together."""
     per_tool: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     waiting: int = 1024
-    """Calls of all clients that may wait at once because of limits; more are refused."""
+    """Most calls that wait for limits at once, of all clients. Further calls are refused."""
     waiting_per_client: int = 256
     connections_per_client: int | None = None
-    """None: half of what the HTTP server takes."""
+    """None: half of the connections that the HTTP server accepts."""
     streams_per_client: int = 250
-    """Streams that a client has open: GET, and subscriptions/listen."""
+    """Most open streams of a client: GET and subscriptions/listen."""
     body_bytes_per_client: int = 128 * 1024 * 1024
-    """Of requests with large bodies, from their beginning to their answer."""
+    """Most bytes of a client's open requests with large bodies."""
     unread_bytes_per_client: int = 128 * 1024 * 1024
-    """Of responses that wait until the client reads them."""
+    """Most bytes of responses that wait for a client to read them."""
     instances_per_client: int | None = None
-    """Processes of one server for the sessions and handles of a client. None: half of the server's `maxInstances`."""
+    """Processes of one server for a client's sessions and handles. None: half of the server's `maxInstances`."""
     handles_per_client: int = 250
     max_wait: float = 10.0
-    """Seconds that a call waits because of limits, at most; the deadline of the call holds besides."""
+    """Most seconds that a call waits for limits. The deadline of the call applies too."""
 
     def __post_init__(self) -> None:
         _require_count("waiting", self.waiting)
@@ -115,19 +115,19 @@ def _camel(name: str) -> str:
 ASYMMETRIC_ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Of RFC 7518 and RFC 8037. Those with a shared secret are not permitted: what verifies a token could make it."""
+"""Algorithms of RFC 7518 and RFC 8037. None with a shared secret: the verifier could make tokens."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Tokens whose `claim` has `value` get `profile`; without `claim`, all tokens do. Raises ValueError."""
+    """Tokens whose `claim` contains `value` get `profile`; without `claim`, all tokens do. Raises ValueError."""
 
     profile: str
     claim: str | None = None
-    """The name of a claim such as ``groups``; for a claim within another one the names with dots between them."""
+    """The name of a claim such as ``groups``. Dots between names lead into nested claims."""
     value: str | None = None
-    """One of the strings in the claim: its words if it is ``scope``, the elements of a list, or all of it."""
+    """One of the strings in the claim: a word of ``scope``, an element of a list, or the whole string."""
 
     def __post_init__(self) -> None:
         if (self.claim is None) != (self.value is None):
@@ -138,21 +138,21 @@ class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An authorization server whose access tokens (JWT, RFC 9068) are taken. Raises ValueError for unusable values."""
+    """An authorization server whose access tokens (JWT, RFC 9068) are accepted. Raises ValueError."""
 
     issuer: str
-    """The claim ``iss`` of its tokens, and where its metadata is found."""
+    """The claim ``iss`` of its tokens, and the base of the address of its metadata."""
     profiles: list[ClaimRule]
-    """Which profile a token means; the first rule that matches counts, and a token without one is refused."""
+    """Rules that map a token to a profile. The first rule that matches counts; a token without a match is refused."""
     audience: str | None = None
-    """The claim ``aud`` of tokens for this gateway, beside the gateway's own URL (`resource`)."""
+    """Accepted as the claim ``aud``, beside the gateway's own URL (`resource`)."""
     jwks_uri: str | None = None
-    """Where its keys are; None to ask its metadata."""
+    """The address of its keys; None to read it from the metadata."""
     algorithms: list[str] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"])
     name_claim: str = "sub"
-    """What a client is called, behind the name of the issuer."""
+    """The claim with the client's name, which follows the name of the issuer."""
     scopes: list[str] = msgspec.field(default_factory=list)
-    """What clients are told to ask for."""
+    """Scopes that clients are told to request."""
 
     def __post_init__(self) -> None:
         require_secure_url("issuer", self.issuer)
@@ -167,7 +167,7 @@ class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             raise ValueError("algorithms: name at least one")
 
     def profile_of(self, claims: Mapping[str, Any]) -> str | None:
-        """The name of the profile that these claims mean; None for none."""
+        """The profile for these claims; None if no rule matches."""
         return next((rule.profile for rule in self.profiles if rule.matches(claims)), None)
 
 
@@ -176,7 +176,7 @@ def require_secure_url(name: str, url: str) -> None:
     try:
         parts = urlsplit(url)
         host = parts.hostname
-        # Read for its ValueError, which an invalid port raises.
+        # Reading it raises ValueError for an invalid port.
         _ = parts.port
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
@@ -186,7 +186,7 @@ def require_secure_url(name: str, url: str) -> None:
 
 
 def claim_values(claims: Mapping[str, Any], name: str) -> list[str]:
-    """The strings in a claim; empty if there is no such claim, or something else in it."""
+    """The strings in a claim; empty if it is missing or has another type."""
     value: Any = claims.get(name)
     if value is None:
         value = claims

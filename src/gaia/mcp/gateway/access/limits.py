@@ -1,9 +1,9 @@
-"""`Limits`: when a call of a client may go to a server, and what becomes of it until then.
+"""`Limits`: decides when a client's call may go to a server, and queues it until then.
 
-A call passes several gates at once: those of its client, of its server and of its tool. If one of them is shut, the
-call waits in the lane of its client, server and tool, and the lane at that gate. A gate that opens lets in one call of
-one lane, of each client by turns, so that a client with thousands of calls delays others by one call at a time. No
-thread and no task waits; what may wait is bounded in number and time.
+A call passes several gates together: those of its client, its server and its tool. If a gate is shut, the call waits in
+the lane of its client, server and tool, and the lane waits at that gate. An open gate takes one call of one lane, and
+clients take turns. So a client with thousands of calls delays another client by one call at a time. No thread or task
+waits. The number of waiting calls and their waiting time are bounded.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from gaia.mcp.gateway.access.principal import Principal, metric_name
 from gaia.mcp.tools.tool_filter import ToolFilter
 
 _MAX_PLANS = 4096
-"""More are forgotten and made again: clients that are known by the claims of tokens are without number."""
+"""Most plans that are kept. Idle ones are made again when needed: the number of clients is unbounded."""
 
 _MAX_GROUPS = 1_000
-"""Names of limits in metrics. Further limits are counted together."""
+"""Most names of limits in metrics. Further limits are counted as "others"."""
 
 _Key = tuple[str | None, ...]
 
 
 class _Plan:
-    """What calls of one client to one tool of a server have to pass; also the lane of those that wait."""
+    """The gates and circuits for calls of one client to one tool of a server, and the lane of its waiting calls."""
 
     __slots__ = ("answer_bytes", "calls", "circuits", "client", "gates", "limits", "parked_at")
 
     def __init__(self, client: str, limits: ClientLimits | None) -> None:
         self.client = client
         self.limits = limits
-        """Those of the profile that the plan was made for."""
+        """The limits of the profile for which the plan was made."""
         self.gates: list[Gate] = []
         self.circuits: list[Circuit] = []
         self.answer_bytes: int | None = None
@@ -76,16 +76,16 @@ class Admission:
         self._go = go
         self._refuse = refuse
         self._plan: _Plan | None = None
-        """None when the admission is over."""
+        """None once the admission has ended."""
         self._running = False
         self._since = now
         self._timer: Timer | None = None
-        """When it has waited for too long."""
+        """Fires when the call has waited too long."""
         self._trials: list[Circuit] = []
-        """Open circuits that this call is the trial of."""
+        """Open circuits whose trial is this call."""
 
     def check_answer(self, size: int) -> MCPError | None:
-        """The error that takes the place of a result of `size` bytes; None if the result is not too large."""
+        """The error that replaces a result of `size` bytes; None if the size is permitted."""
         allowed = None if self._plan is None else self._plan.answer_bytes
         if allowed is None or size <= allowed:
             return None
@@ -95,9 +95,9 @@ class Admission:
         )
 
     def end(self, *, failed: bool | None = None) -> None:
-        """The call is over, or its client no longer waits for it. Has to be called; harmless when it was.
+        """End the admission: the call has ended, or its client no longer waits. Required; may be repeated.
 
-        `failed` says whether the tool failed to do what it was asked to; None if the call says nothing about that.
+        `failed` says whether the tool failed; None if the call says nothing about that.
         """
         self._limits._end(self, failed)
 
@@ -112,10 +112,10 @@ class Limits:
         self._gates: dict[_Key, Gate] = {}
         self._circuits: dict[_Key, Circuit] = {}
         self._waiting: Counter[str] = Counter()
-        """How many calls of each client wait."""
+        """Number of waiting calls of each client."""
         self._all_waiting = 0
         self._moving: dict[Admission, None] = {}
-        """Calls that waited for the limits before, and that `change` has yet to look at."""
+        """Calls that were waiting when `change` was called, and that it has not handled yet."""
         self._to_open: deque[Gate] = deque()
         """Gates that may let in calls now."""
         self._is_opening = False
@@ -128,12 +128,12 @@ class Limits:
         go: Callable[[Admission], None],
         refuse: Callable[[MCPError], None],
     ) -> Admission:
-        """Have `go` or `refuse` called: one of them, once, now or later, unless the admission is ended before.
+        """Call `go` or `refuse` once, now or later, unless the admission is ended before.
 
-        `tool` is the tool's own name; None for requests that are no tool calls. `server` is None for those that no
-        server gets: only the limits of the client count. `refuse` gets an error with ``delivery: "not_sent"``. Neither
-        function may raise. After `go`, and also when the client goes away while the call waits, `Admission.end` has to
-        be called.
+        `tool` is the tool's own name; None for requests that are no tool calls. `server` is None for requests that no
+        server gets: only the client's limits apply. `refuse` gets an error with ``delivery: "not_sent"``. Neither
+        function may raise. `Admission.end` must be called after `go`, and also when the client goes away while the call
+        waits.
         """
         now = self._scheduler.time()
         admission = Admission(self, (principal, server, tool), go, refuse, now)
@@ -141,16 +141,16 @@ class Limits:
         return admission
 
     def concern(self, principal: Principal) -> bool:
-        """Whether any limit may hold for a call of this client."""
+        """Whether any limit may apply to a call of this client."""
         settings = self._settings
         return bool(principal.profile.limits or settings.per_client or settings.per_server or settings.per_tool)
 
     def change(
         self, settings: GatewayLimits, renewed: Callable[[Principal], Principal | None] = lambda principal: principal
     ) -> None:
-        """Continue with other limits, and with profiles that may have changed; calls that wait do so for these.
+        """Use other limits, and profiles that may have changed. Waiting calls then wait for the new limits.
 
-        `renewed` gives a client with its profile of now. Calls of one for which it gives None are refused.
+        `renewed` returns a client with its current profile. Calls of a client for which it returns None are refused.
         """
         waiting = [call for plan in self._plans.values() for call in plan.calls]
         for call in sorted(waiting, key=lambda each: each._since):
@@ -169,7 +169,7 @@ class Limits:
                 gate.timer = None
         now = self._scheduler.time()
         while self._moving:
-            # The end of one call may end others, as when its client has sent what ends its session after it.
+            # Ending a call may end others: its client may have sent a request that ends the session.
             call = next(iter(self._moving))
             del self._moving[call]
             principal, server, tool = call._route
@@ -180,7 +180,7 @@ class Limits:
             self._enter(call, now)
 
     def figures(self) -> list[tuple[Gate, int]]:
-        """The limits that calls have met so far, and how many calls each of them keeps waiting."""
+        """The gates that calls have met so far, each with the number of calls that wait there."""
         kept = Counter[Gate]()
         for plan in self._plans.values():
             if plan.parked_at is not None:
@@ -188,16 +188,16 @@ class Limits:
         return [(gate, kept[gate]) for gate in self._gates.values()]
 
     def figures_by_group(self) -> dict[str, tuple[int, int]]:
-        """For metrics: calls that have passed and calls that wait, by the groups of gates, of which there are few."""
+        """For metrics: running and waiting calls by the groups of gates. The number of groups is bounded."""
         found: dict[str, tuple[int, int]] = {}
         for gate, waits in self.figures():
-            # A server that has listed no tools yet may be asked for any name.
+            # Any tool name is possible at a server that has not listed its tools yet.
             group = gate.group if gate.group in found or len(found) < _MAX_GROUPS else "others"
             running, waiting = found.get(group, (0, 0))
             found[group] = (running + gate.running, waiting + waits)
         return found
 
-    # A call's way in.
+    # Admission of a call.
 
     def _enter(self, admission: Admission, now: float) -> None:
         principal, server, tool = admission._route
@@ -213,7 +213,7 @@ class Limits:
 
     def _start(self, admission: Admission, plan: _Plan, now: float) -> None:
         if plan.circuits:
-            # Looked at again: it may have opened while the call waited.
+            # Check again: the circuit may have opened while the call waited.
             if (error := _open_circuit(plan, now)) is not None:
                 self._refuse(admission, error)
                 return
@@ -224,7 +224,7 @@ class Limits:
         admission._go(admission)
 
     def _wait(self, admission: Admission, plan: _Plan, now: float, gate: Gate | None = None) -> None:
-        """Queue a call, and if it is the first of its lane, the lane at `gate`."""
+        """Queue a call. If it is the first of its lane, `gate` is where the lane waits."""
         settings, client = self._settings, plan.client
         where = gate or plan.parked_at
         assert where is not None, "a lane with calls waits at a gate"
@@ -243,7 +243,7 @@ class Limits:
             self._park(plan, gate, now)
 
     def _expire(self, admission: Admission) -> None:
-        """The call has waited for as long as it may."""
+        """Refuse a call that has waited too long."""
         plan, now = admission._plan, self._scheduler.time()
         assert plan is not None, "the timer of a call that is over was cancelled"
         assert plan.parked_at is not None, "a lane with calls waits at a gate"
@@ -257,7 +257,7 @@ class Limits:
         admission.waited = self._scheduler.time() - admission._since
         admission._refuse(error)
 
-    # A call's way out.
+    # End of a call.
 
     def _end(self, admission: Admission, failed: bool | None) -> None:
         plan = admission._plan
@@ -295,7 +295,7 @@ class Limits:
     # Gates.
 
     def _open(self) -> None:
-        """Let in what may pass. What that calls may end other calls: their gates come next, without recursion."""
+        """Let calls pass the gates in `_to_open`. Gates of calls that end meanwhile are appended: no recursion."""
         if self._is_opening:
             return
         self._is_opening = True
@@ -385,7 +385,7 @@ class Limits:
             plan.circuits.append(circuit)
 
     def _forget(self, now: float) -> None:
-        """Make room: plans without waiting calls, and of their gates and circuits those that remember nothing."""
+        """Drop plans without waiting calls, then the idle gates and closed circuits that no remaining plan uses."""
         self._plans = {key: plan for key, plan in self._plans.items() if plan.calls}
         used = {gate for plan in self._plans.values() for gate in plan.gates}
         self._gates = {key: gate for key, gate in self._gates.items() if gate in used or not gate.is_idle(now)}
@@ -393,7 +393,7 @@ class Limits:
 
 
 def _shut_gate(plan: _Plan, now: float, besides: Gate | None = None) -> Gate | None:
-    """The first gate that the next call of a lane cannot pass: it is shut, or others wait there already."""
+    """The first gate that the next call of a lane cannot pass: it is shut, or other lanes wait there."""
     for gate in plan.gates:
         if gate is not besides and (gate.waiting or gate.delay(now) != 0):
             return gate

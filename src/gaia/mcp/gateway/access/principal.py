@@ -1,4 +1,4 @@
-"""`Principal`: the client that a request comes from; and what a request without a good token is answered."""
+"""`Principal`: the client that sent a request; `Refused` and `Pending`: other results of checking its token."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 
 @dataclass(frozen=True)
 class Principal:
-    """A client of the gateway. Two are the same client if their names are equal, whatever the profile has become."""
+    """A client of the gateway. Two principals are equal if their names are, even with different profiles."""
 
     name: str
-    """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics,
-    which need few values, have only the issuer of the latter."""
+    """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics
+    show only the issuer of the latter, to keep the number of values small."""
     profile: Profile = field(default=EVERYTHING, compare=False)
     grant: object = field(default=None, compare=False, repr=False)
-    """What its token was accepted by, for `Access.admits`: the token's hash in the clients file, or the settings of its
-    issuer. None without a token."""
+    """The proof that its token was accepted, for `Access.admits`: the token's hash in the clients file, or the settings
+    of its issuer. None without a token."""
     expires: float | None = field(default=None, compare=False)
-    """When an issuer's token expires, in seconds since the epoch."""
+    """Time when an issuer's token expires, in seconds since the epoch."""
 
 
 def metric_name(client: str | None) -> str:
-    """The client's name in metrics. Clients of an issuer have the issuer's, because there may be any number of them."""
+    """The client's name in metrics. Clients of an issuer share its name, because their number is unbounded."""
     return "" if client is None else client.partition("/")[0]
 
 
 ANONYMOUS = Principal("anonymous", EVERYTHING)
-"""The client of a gateway that knows no clients, which only this machine can reach."""
+"""The client of a gateway without a clients file. Only this machine can reach such a gateway."""
 
 
 Reason = Literal[
     "no_token", "wrong_token", "no_rights", "unknown_handle", "foreign_session", "unknown_session", "over_limit"
 ]
-"""Why a request was refused, for metrics, the log and the audit."""
+"""The reason why a request was refused, for metrics, the log and the audit."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A request that is answered without looking at its body."""
+    """A request that is refused before its body is read."""
 
     status: int
     """HTTP status: 401, 403 or 503."""
     message: str
-    """For the client; nothing of its token is in it."""
+    """Message for the client, without any part of its token."""
     www_authenticate: str | None = None
-    """The value of that header; None for none."""
+    """The value of the header WWW-Authenticate; None for none."""
     retry_after: int | None = None
     """Seconds for the header Retry-After; None for none."""
     reason: Reason | None = None
-    """None if the gateway could not judge the token: that is no trouble of the client's."""
+    """None if the gateway could not verify the token: the client did nothing wrong."""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Those of the response that say how to go on."""
+        """The headers that tell the client how to continue."""
         found = []
         if self.www_authenticate is not None:
             found.append((b"www-authenticate", self.www_authenticate.encode("latin-1")))
@@ -69,21 +69,21 @@ class Refused:
 
 
 class Pending:
-    """A request whose token cannot be judged before the issuer's keys have been fetched. For one event loop."""
+    """A request that waits until the issuer's keys have been fetched. For one event loop."""
 
     def __init__(self) -> None:
         self._answer: Principal | Refused | None = None
         self._then: Callable[[Principal | Refused], None] | None = None
 
     def then(self, callback: Callable[[Principal | Refused], None]) -> None:
-        """Have `callback` called with the answer, on the loop: now, if it is known already. One callback at most."""
+        """Call `callback` with the answer on the loop; at once if it is known. At most one callback is possible."""
         if self._answer is not None:
             callback(self._answer)
         else:
             self._then = callback
 
     def settle(self, answer: Principal | Refused) -> None:
-        """Tell the answer. For the part of `Access` that has fetched the keys."""
+        """Set the answer. `Issuers` calls it when the keys have been fetched."""
         self._answer = answer
         if self._then is not None:
             self._then(answer)
@@ -95,7 +95,7 @@ ENDPOINT = "/mcp"
 
 
 class ProtectedResource:
-    """The gateway as a protected resource: ``/mcp`` and each endpoint below it. Immutable."""
+    """The gateway as a protected resource (RFC 9728): ``/mcp`` and each endpoint below it. Immutable."""
 
     def __init__(self, resource: str, issuers: Iterable[str], scopes: Iterable[str]) -> None:
         """`resource` is the URL of ``/mcp`` as clients know it, without a slash at its end."""
@@ -108,9 +108,9 @@ class ProtectedResource:
         return self._resource + path.removeprefix(ENDPOINT).rstrip("/")
 
     def document(self, path: str) -> bytes | None:
-        """The metadata at `path`, as JSON; None if that is no path of metadata.
+        """The metadata at `path`, as JSON; None if `path` has no metadata.
 
-        Each endpoint has its own, because a client has to compare the identifier with the URL that it uses.
+        Each endpoint has its own metadata, because a client compares the identifier with the URL that it uses.
         """
         prefix = WELL_KNOWN + urlsplit(self._resource).path
         if path in (WELL_KNOWN, prefix):
@@ -129,12 +129,12 @@ class ProtectedResource:
         return msgspec.json.encode(document)
 
     def metadata_url(self, path: str) -> str:
-        """Where the metadata of the endpoint at `path` is."""
+        """The URL of the metadata of the endpoint at `path`."""
         parts = urlsplit(self.identifier(path))
         return parts._replace(path=WELL_KNOWN + parts.path).geturl()
 
     def challenge(self, path: str, error: str | None = None, description: str | None = None) -> str:
-        """The value of WWW-Authenticate for the endpoint at `path`: without `error` if there was no token at all."""
+        """The value of WWW-Authenticate for the endpoint at `path`; without `error` if the request had no token."""
         return challenge(
             error=error,
             error_description=description,
@@ -149,5 +149,5 @@ def challenge(**fields: str | None) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Without what ends a quoted string, or the header."""
+    """`value` without characters that would end the quoted string or the header."""
     return "".join(letter for letter in value if letter.isprintable() and letter.isascii() and letter not in '"\\')

@@ -1,4 +1,4 @@
-"""What a client may see and use: servers, and what each of them offers."""
+"""`Profile`: the servers, tools, prompts and resources that a client may see and use."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 
 @dataclass(frozen=True)
 class Profile:
-    """A named subset of what a gateway has. Immutable; thread-safe.
+    """A named subset of what a gateway offers. Immutable; thread-safe.
 
-    What a profile does not allow does not exist for its clients: it is in no list, and using it is answered as the use
-    of something unknown. The same four questions are asked for lists, calls, resources, prompts and completion.
+    For its clients, anything else does not exist: it is in no list, and using it gets the same error as an unknown
+    name. Lists, calls, resources, prompts and completion all ask the same methods.
     """
 
     name: str
     servers: tuple[str, ...] = ("*",)
-    """Shell globs of the names of servers."""
+    """Shell globs of server names."""
     tools: ToolFilter = ALLOW_ALL
     prompts: ToolFilter = ALLOW_ALL
-    """By the names of prompts."""
+    """Filters by the names of prompts."""
     resources: ToolFilter = ALLOW_ALL
-    """By URI; a template by its text."""
+    """Filters by URI; a template by its text."""
     read_only: bool = False
-    """Only tools whose annotations say that they change nothing (``readOnlyHint``)."""
+    """Allow only tools whose annotations say that they change nothing (``readOnlyHint``)."""
     limits: ClientLimits | None = field(default=None, compare=False)
-    """Of each client that has this profile; None for the gateway's `perClient`."""
+    """The limits of each client with this profile; None for the gateway's `perClient`."""
     within: Profile | None = None
-    """Another profile, which has to allow the same thing, see `narrowed_to`."""
+    """Another profile that must allow the same thing, see `narrowed_to`."""
 
     def allows_server(self, server: str) -> bool:
         """Whether anything of `server` may be seen."""
@@ -44,7 +44,7 @@ class Profile:
     def allows_tool(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         """Whether `tool` (its own name) of `server` may be listed and called.
 
-        `annotations` are those of the tool's definition; without a definition a read-only profile allows nothing.
+        `annotations` are those of the tool's definition. Without a definition, a read-only profile denies the tool.
         """
         return (
             self.allows_server(server)
@@ -62,7 +62,7 @@ class Profile:
         )
 
     def allows_resource(self, server: str, uri: str) -> bool:
-        """Whether a resource may be listed, read and watched. With a filter, its URI has to have one meaning only."""
+        """Whether a resource may be listed, read and watched. A filter denies an ambiguous URI."""
         return (
             self.allows_server(server)
             and allows_uri(self.resources, server, uri)
@@ -78,10 +78,10 @@ class Profile:
         )
 
     def narrowed_to(self, other: Profile) -> Profile:
-        """What both allow, for ``/mcp/@<other>``: named like `other`, with the limits of this one."""
+        """The profile of ``/mcp/@<other>``: it allows what both allow. Name of `other`, limits of this one."""
         within = self if other.within is None else self.narrowed_to(other.within)
         return replace(other, limits=self.limits, within=within)
 
 
 EVERYTHING = Profile("everything")
-"""All servers and all that they offer, without limits."""
+"""All servers and everything they offer, without limits."""

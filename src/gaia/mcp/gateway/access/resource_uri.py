@@ -1,8 +1,8 @@
-"""URIs of resources as the filters of profiles compare them: in one form, whatever the spelling.
+"""Compares URIs of resources with the filters of profiles, in a canonical form.
 
-Servers differ in how they read a URI: some decode escapes once, some twice, some resolve ``..`` in the query too. A
-filter must hold for all of them. So it compares a canonical form, and a URI that has none passes no filter. What passes
-goes to the server as it was compared.
+Servers read URIs in different ways: some decode escapes once, some twice, some resolve ``..`` in the query too. A
+filter must hold for all of them. So it compares a canonical form, and a URI without one passes no filter. A URI that
+passes goes to the server unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gaia.mcp.tools.tool_filter import ToolFilter
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _REST = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|[^\x00-\x7f]|%[0-9A-Fa-f]{2})*")
-"""RFC 3986; and the characters of other alphabets (RFC 3987)."""
+"""Characters of RFC 3986, and those beyond ASCII (RFC 3987)."""
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _SEPARATORS = re.compile("[/?#;&=]")
 _AUTHORITY = re.compile(r"//([^/?#]*)(.*)", re.DOTALL)
@@ -31,23 +31,23 @@ _ENDS_OF_NAMES = re.compile("[. ]+(?=/|$)")
 _WILD = re.compile(r"[*?\[{]")
 _WILD_ESCAPE = re.compile("%(?:2[Aa]|3[Ff]|5[Bb])")
 _PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
-"""Schemes whose URIs have a host, and its usual port."""
+"""Schemes whose URIs have a host, and their default ports."""
 
 
 class _Form(NamedTuple):
-    """A URI for comparing."""
+    """A URI in canonical form."""
 
     scheme: str
-    """In small letters; "" for a pattern whose scheme is matched by a wildcard."""
+    """In lower case; "" for a pattern whose scheme has a wildcard."""
     rest: str
-    """What follows, decoded and without slashes at its beginning."""
+    """The rest of the URI, decoded, without leading slashes."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.rest}" if self.scheme else self.rest
 
 
 def allows_uri(filtered: ToolFilter, server: str, uri: str) -> bool:
-    """Whether a filter lets a URI pass, in each way that a server may read it."""
+    """Whether a filter lets a URI pass, in every way that a server may read it."""
     if filtered.allow is None and not filtered.deny:
         return True
     if not filtered.allows(server, uri):
@@ -59,16 +59,16 @@ def allows_uri(filtered: ToolFilter, server: str, uri: str) -> bool:
 
 
 def allows_template(filtered: ToolFilter, server: str, template: str) -> bool:
-    """Whether a filter lets the text of a template pass. What is read by it has to pass `allows_uri` by itself."""
+    """Whether a filter lets the text of a template pass. Each URI made from it must pass `allows_uri` too."""
     return filtered.allows(server, template) and not _is_denied(filtered, _form_of_pattern(template))
 
 
 def _form_of(uri: str) -> _Form | None:
-    """What all spellings of a URI have in common; None if servers may read it differently.
+    """The canonical form of a URI; None if servers may read the URI in different ways.
 
-    It has no escapes, no userinfo, no usual port, and no slashes at the beginning. There is none for a URI that is not
-    well-formed, or has, decoded: another escape, a backslash, a control or invisible character, or a segment ``.`` or
-    ``..``, even in its query or fragment.
+    The form has no escapes, no userinfo, no default port and no leading slashes. There is none for a malformed URI, nor
+    for one that contains, once decoded, another escape, a backslash, a control or invisible character, or a segment
+    ``.`` or ``..``, even in its query or fragment.
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or _SCHEME.fullmatch(scheme) is None or _REST.fullmatch(rest) is None:
@@ -80,18 +80,18 @@ def _form_of(uri: str) -> _Form | None:
         return None
     if text is None or not text.isprintable() or "\\" in text or _ESCAPE.search(text):
         return None
-    # Some systems take characters for others that look like them, such as those of full width.
+    # Some systems treat characters like others that look alike, such as full-width ones.
     alike = text if text.isascii() else unicodedata.normalize("NFKC", text)
     if alike != text and any(alike.count(mark) != text.count(mark) for mark in "/\\%"):
         return None
-    # Spaces, because Windows drops them at the end of a name.
+    # Spaces too: Windows drops them at the end of a name.
     if any("." in part and not part.strip(". ") for part in _SEPARATORS.split(alike)):
         return None
     return _Form(scheme.lower(), text.lstrip("/"))
 
 
 def _with_host(scheme: str, rest: str) -> str | None:
-    """`rest` with its authority in canonical form, if it has one."""
+    """`rest` with its authority in canonical form, if it has one. None if the authority is not accepted."""
     found = _AUTHORITY.fullmatch(rest)
     if scheme == "file":
         if found is None:
@@ -117,7 +117,7 @@ def _host_of(authority: str, usual_port: str) -> str | None:
         else:
             name = name.encode("idna").decode("ascii").lower().removesuffix(".")
             if re.fullmatch("[0-9]+|0x[0-9a-f]*", name.rpartition(".")[2]):
-                # There are many spellings of an address.
+                # An IPv4 address has many spellings.
                 name = str(ipaddress.IPv4Address(name))
     except ValueError:
         return None
@@ -126,7 +126,7 @@ def _host_of(authority: str, usual_port: str) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _form_of_pattern(pattern: str) -> _Form:
-    """The same form of a glob, or of a template, as far as it goes: nothing is known of what a wildcard stands for."""
+    """The canonical form of a glob or a template. Parts with wildcards stay as they are."""
     scheme, colon, rest = pattern.partition(":")
     if not colon or _SCHEME.fullmatch(scheme) is None:
         return _Form("", pattern)
@@ -150,9 +150,9 @@ def _folded_patterns(deny: tuple[str, ...]) -> list[str]:
 
 
 def _readings(form: _Form) -> Iterator[str]:
-    """What a deny list is compared with: in small letters, and without what a server may leave out."""
+    """The texts that a deny list is compared with: lower case, with and without parts that a server may drop."""
     whole = _folded(str(_with_single_slashes(form)))
-    # Some web servers drop the parameters of each segment, and Windows the name of a file's own stream (::$DATA).
+    # Some web servers drop the parameters of segments. Windows drops the name of a file's default stream (::$DATA).
     bare = form._replace(rest=_PARAMETERS.sub("", form.rest).lstrip("/"))
     without = whole if bare == form else _folded(str(_with_single_slashes(bare)))
     for reading in dict.fromkeys((whole, without, *(whole.partition(end)[0] for end in "#?;"))):
@@ -164,10 +164,10 @@ def _readings(form: _Form) -> Iterator[str]:
 
 
 def _permits(pattern: str, form: _Form) -> bool:
-    """Whether a pattern of an allow list matches a URI, and also what a server that drops the query makes of it."""
+    """Whether a pattern of an allow list matches a URI, both with and without the URI's query."""
     own = _form_of_pattern(pattern)
     if not fnmatchcase(str(form), str(own)) or ("//" in form.rest and "//" not in own.rest):
-        # After an empty segment, a server may begin at the root.
+        # After an empty segment, a server may continue at the root.
         return False
     path = _without_query(form)
     return path == form or any(fnmatchcase(str(path), str(each)) for each in (own, _without_query(own)))

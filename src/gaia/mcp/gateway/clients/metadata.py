@@ -1,4 +1,4 @@
-"""What a request says of itself: its era, and in the stateless era what its headers and its ``_meta`` must agree on."""
+"""Decides the era of a request. In the stateless era, checks that headers and ``_meta`` agree."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _STATELESS = frozenset(STATELESS_REVISIONS)
 
 
 def is_stateless(headers: Mapping[bytes, bytes], meta: Mapping[str, Any]) -> bool:
-    """Whether a request is one of the stateless era. Raises `RequestRefused` for a revision of neither era."""
+    """Whether a request is of the stateless era. Raises `RequestRefused` for a revision of neither era."""
     if _VERSION in meta:
         return True
     given = headers.get(_VERSION_HEADER)
-    # Clients of revision 2025-03-26 and before do not send it.
+    # Clients of revision 2025-03-26 and before do not send the header.
     if given is None:
         return False
     revision = given.decode("latin-1")
@@ -57,7 +57,7 @@ def check_metadata(
 
 
 def check_stateless(meta: Mapping[str, Any]) -> None:
-    """Check what every request of the stateless era has to carry. Raises `RequestRefused`."""
+    """Check the ``_meta`` that every request of the stateless era needs. Raises `RequestRefused`."""
     version, capabilities = meta.get(_VERSION), meta.get(_CAPABILITIES)
     if not isinstance(version, str):
         raise RequestRefused(INVALID_PARAMS, f"params._meta[{_VERSION!r}] has to be the revision", status=400)
@@ -88,7 +88,7 @@ def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], 
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Of two values of one key, the server may take the other one, which no header names.
+    # Of two values of one key, the server may take the one that was not compared with the header.
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is there twice in one object")
@@ -121,7 +121,7 @@ def _trimmed(header: bytes | None) -> bytes | None:
 
 
 def _decoded(header: bytes | None, name: str) -> bytes | None:
-    """Without the marks of a value that is in Base64 because headers could not carry it ("Custom Headers")."""
+    """The value of a header, decoded if it is marked as Base64 ("Custom Headers")."""
     header = _trimmed(header)
     if header is None or not (header.startswith(b"=?base64?") and header.endswith(b"?=")):
         return header

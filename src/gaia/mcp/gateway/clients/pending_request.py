@@ -31,7 +31,7 @@ logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _MAX_TEXT = 64 * 1024
-"""Characters of a name or a URI, which may be kept for long."""
+"""Most characters of a name or a URI, which may be kept for long."""
 _ROUND = ("inputResponses", "requestState")
 _FORWARDED: Mapping[str, tuple[str, ...]] = {
     "tools/call": ("name", "arguments", *_ROUND),
@@ -39,51 +39,51 @@ _FORWARDED: Mapping[str, tuple[str, ...]] = {
     "resources/read": ("uri", *_ROUND),
     "completion/complete": ("ref", "argument", "context", *_ROUND),
 }
-"""The members of params that servers get. Some would take an unknown one, such as ``Name``, for the one of that name in
-other capitals (as Go's `encoding/json` does), which no profile was asked about."""
+"""The members of params that servers get. Some servers ignore case (as Go's `encoding/json` does): they would read
+``Name`` as the name, which no profile was checked for."""
 _OWN_META = frozenset({"progresstoken", HANDLE_KEY})
-"""In small letters."""
+"""In lower case."""
 _TRACE_META = frozenset({"traceparent", "tracestate", "baggage"})
 
 
 class Reply(Protocol):
-    """Where the answer to one request goes, and what comes before it."""
+    """Sends the answer to one request, and the messages before it."""
 
     def send(self, message: bytes) -> None:
-        """A notification or a request that belongs to the client's request."""
+        """Send a notification or a request that belongs to the client's request."""
 
     def answer(self, message: bytes, status: int) -> None:
-        """The response; nothing follows it. `status` is for HTTP."""
+        """Send the response. Nothing follows it. `status` is for HTTP."""
 
     def abandon(self) -> None:
-        """The end without a response: the client has cancelled the request."""
+        """End without a response: the client has cancelled the request."""
 
     def forget(self) -> None:
-        """The end for a client that has gone."""
+        """Forget the request: the client has closed the connection."""
 
     @property
     def accepts_messages(self) -> bool:
-        """Whether `send` leads anywhere."""
+        """Whether messages passed to `send` reach the client."""
 
     @property
     def unread(self) -> int:
-        """Bytes that the client has been sent and has not taken, on all of its connections."""
+        """Bytes sent to the client that it has not read yet, on all its connections."""
 
 
 class Target:
-    """What a request to a server is about."""
+    """The server, and the tool, prompt or resource there, that a request is for."""
 
     __slots__ = ("name", "server", "tool")
 
     def __init__(self, server: str | None, name: str | None, *, is_tool: bool = False) -> None:
-        """`server` is None if there is no such thing; `name` is that of a tool or prompt, or a URI."""
+        """`server` is None if no server has it; `name` is that of a tool or prompt, or a URI."""
         self.server = server
         self.name = name
         self.tool = name if is_tool else None
 
 
 class PendingRequest:
-    """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
+    """Belongs to the gateway's event loop. Answered once; later answers are dropped."""
 
     __slots__ = (
         "_after_end",
@@ -132,29 +132,27 @@ class PendingRequest:
         self.view = view
         self.session = session
         self.principal = principal
-        """The client, if clients have names."""
+        """The client; None if clients have no names."""
         self.headers: Mapping[bytes, bytes] | None = None
-        """Of the HTTP request, where they have to agree with the params."""
+        """Headers of the HTTP request, where they must agree with the params."""
         self.address = address
-        """The IP address that the request came from, if it came from one."""
+        """The IP address of the client, if known."""
         self.observation: Observation | None = None
-        """Of the request to the server."""
+        """Telemetry of the request to the server."""
         self.handle: Handle | None = None
-        """The client's right to its own instances, once the request goes to one."""
+        """The client's handle of its own instances, if the request goes to one."""
         self.is_stateless = session is None
         self.reply = reply
-        """Where the answer goes."""
         self.is_answered = False
         self.target: Target | None = None
-        """What a server is to do for it, or does; None before it is passed on."""
+        """The subject of the request at a server; None until it is relayed."""
         self.begun = 0.0
-        """When it was passed on; a reading of the monotonic clock."""
+        """When it was relayed; a reading of the monotonic clock."""
         self.admission: Admission | None = None
-        """Its place among the calls that limits let pass, or keep waiting."""
         self.call: OngoingCall | None = None
-        """What a server is doing for it."""
+        """The running request to the server."""
         self.on_cancelled: Callable[[bool], None] | None = None
-        """Called if the client takes back a request that was to be passed on: told whether its server has got it."""
+        """Called if the client cancels a relayed request. The argument says whether the server may have it."""
         self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -165,10 +163,10 @@ class PendingRequest:
             self.capabilities = session.capabilities
             self.log_level = session.log_level
 
-    # What the handlers need of it.
+    # For the handlers.
 
     def text(self, key: str) -> str:
-        """A member of the params that must be there. Raises `RequestRefused`."""
+        """A required member of the params. Raises `RequestRefused`."""
         value = member(self.params, key, str)
         if value is None:
             raise RequestRefused(INVALID_PARAMS, f"{key}: missing")
@@ -177,7 +175,7 @@ class PendingRequest:
         return value
 
     def forwarded(self, **changed: Any) -> dict[str, Any]:
-        """The params for a server: `changed` members, the other known ones as they came, and of ``_meta`` the rest."""
+        """The params for a server: known members, `changed` or as they came, and the servers' part of ``_meta``."""
         given = self.params
         params: dict[str, Any] = {
             key: fragment(given[key]) for key in _FORWARDED[self.method] if key in given and key not in changed
@@ -187,10 +185,10 @@ class PendingRequest:
             params["_meta"] = meta
         return params
 
-    # Its end.
+    # The end of the request.
 
     def succeed(self, result: bytes) -> None:
-        """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
+        """Answer with a result, a JSON object. In the stateless era it gets a ``resultType`` if it has none."""
         if self._ends():
             self.reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
 
@@ -199,7 +197,7 @@ class PendingRequest:
             self.reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
     def fail_with(self, error: Exception) -> None:
-        """Answer with an exception of a handler. What is not a `RequestRefused` is a mistake of ours."""
+        """Answer with an exception of a handler. Any type but `RequestRefused` is a bug of the gateway."""
         if isinstance(error, RequestRefused):
             self.fail(error.code, error.message, error.data, status=error.status)
         else:
@@ -207,7 +205,7 @@ class PendingRequest:
             self.fail(INTERNAL_ERROR, "internal error of the gateway")
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
-        """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
+        """Cancel the request. With `is_gone`, the client gets no answer. Does nothing if the request is answered."""
         call, on_cancelled = self.call, self.on_cancelled
         if self._ends():
             if is_gone:
@@ -224,14 +222,14 @@ class PendingRequest:
         self.cancel("the client has closed the connection", is_gone=True)
 
     def after_end(self, act: Callable[[], object]) -> None:
-        """Call `act` once the request is answered, or cancelled."""
+        """Call `act` once the request is answered or cancelled."""
         self._after_end.append(act)
 
     def _ends(self) -> bool:
         if self.is_answered:
             return False
         self.is_answered = True
-        # The two know each other, and each has the whole message.
+        # Break the reference cycle: request and call refer to each other, and each keeps the whole message.
         self.call = self.on_cancelled = None
         for withdraw in self._withdrawals:
             withdraw()
@@ -240,14 +238,14 @@ class PendingRequest:
             act()
         return True
 
-    # What servers reach of the client (`ClientSide`).
+    # For servers that answer the request (`ClientSide`).
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         return self.view.profile.allows_tool(server, tool, annotations)
 
     @property
     def identity(self) -> str:
-        """What tells this client from others, which must not use its sealed states."""
+        """The client's name, "" without names. Sealed states of one client are not accepted from another one."""
         return "" if self.principal is None else self.principal.name
 
     @property
@@ -259,7 +257,6 @@ class PendingRequest:
         return self._progress_token is not None
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification that belongs to this request."""
         if not self.is_answered:
             self.reply.send(encode_notification(method, params))
 
@@ -282,14 +279,14 @@ class PendingRequest:
 
 
 def _is_for_servers(key: str) -> bool:
-    """Whether a member of ``_meta`` is passed on."""
+    """Whether a member of ``_meta`` is passed on to servers."""
     folded = key.casefold()
     is_own = folded in _OWN_META or folded.startswith(META)
     return not is_own and (key == folded or folded not in _TRACE_META)
 
 
 def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:
-    """`act` for a callback: if it raises, the request is answered with that, and if it is answered, nothing is done."""
+    """Wrap `act` for a callback: its error is the answer, and it is not called for an answered request."""
 
     def guarded() -> None:
         if request.is_answered:

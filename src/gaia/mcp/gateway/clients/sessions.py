@@ -19,19 +19,19 @@ from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
 _MAX_UNTOLD = 1_000
-"""Messages about changes, for one session without a stream."""
+"""Most kept notifications about changes for a session without a stream."""
 
 _MAX_STREAMS = 8
-"""Of one session."""
+"""Most streams of one session."""
 
 
 def mark_of(identifier: str) -> str:
-    """The beginning of the SHA-256 hash of a session's id."""
+    """The first 16 hexadecimal digits of the SHA-256 of a session's id."""
     return hashlib.sha256(identifier.encode()).hexdigest()[:16]
 
 
 class MessageStream(Protocol):
-    """Takes messages to the client that belong to none of its requests."""
+    """Sends the client messages that belong to none of its requests."""
 
     def send(self, message: bytes) -> None: ...
 
@@ -44,11 +44,11 @@ class SessionRequest(Protocol):
     method: str
 
     def cancel(self, reason: str) -> None:
-        """The client does not want the answer any more."""
+        """Cancel it: the client does not want the answer."""
 
 
 class Session:
-    """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
+    """What the gateway knows of one client, and the client's open requests. Belongs to the gateway's event loop.
 
     It is an audience (see `Audience`).
     """
@@ -56,32 +56,32 @@ class Session:
     def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
         self.id = identifier
         self.view = view
-        """A session is valid at its own path only."""
+        """The session is valid only at the path of this view."""
         self.owner = owner
-        """The principal that opened it; for others it does not exist."""
+        """The principal that opened the session. For others it does not exist."""
         self.revision = ""
-        """What `initialize` has agreed on; "" before."""
+        """The revision that `initialize` agreed on; "" before."""
         self.capabilities: Mapping[str, Any] = {}
         self.program = ""
-        """What the client calls itself, with its version; not more than the beginning."""
+        """Name and version that the client gave, cut to a maximum length."""
         self.log_level: str | None = None
         self.mark = mark_of(identifier)
-        """What the audit calls it: whoever knows the id may be able to use the session."""
+        """Names the session in the audit. The id itself could let a reader use the session."""
         self.lasts = False
-        """Whether it ends with its client's connection, and not for being idle."""
+        """Whether the session ends with the client's connection, and not for being idle."""
         self.requests: dict[RequestId, SessionRequest] = {}
-        """By the client's ids."""
+        """Open requests by the client's ids."""
         self.used_at = 0.0
-        """When a message of the client came last, or when a call was last found under way: a reading of the clock."""
+        """When the client last sent a message, or was last found with an open request; a reading of the clock."""
         self._streams: list[MessageStream] = []
         self._untold: dict[bytes, None] = {}
-        """Messages about changes that came while there was no stream, each once."""
+        """Notifications about changes that came while there was no stream, without duplicates."""
         self._asked: dict[RequestId, Answer] = {}
         self._numbers = itertools.count(1)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may make room for another: nothing is under way, and the client does not listen either."""
+        """Whether it may be ended for another session: there are no open requests and no streams."""
         return not self.requests and not self._streams
 
     @property
@@ -92,7 +92,7 @@ class Session:
     # The server's stream.
 
     def open_stream(self, stream: MessageStream) -> bool:
-        """Send messages that belong to no request there from now on; False if there are too many streams."""
+        """Send messages that belong to no request to `stream` from now on. False if there are too many streams."""
         if len(self._streams) >= _MAX_STREAMS:
             return False
         self._streams.append(stream)
@@ -102,12 +102,12 @@ class Session:
         return True
 
     def close_stream(self, stream: MessageStream) -> None:
-        """It has ended."""
+        """Forget a stream that has ended."""
         if stream in self._streams:
             self._streams.remove(stream)
 
     def _changed(self, message: bytes) -> None:
-        """Tell of a change, now or when the client opens a stream."""
+        """Send a notification about a change, or keep it until the client opens a stream."""
         if self._streams:
             # One message must not go to several streams.
             self._streams[-1].send(message)
@@ -149,7 +149,7 @@ class Session:
         return withdraw
 
     def answered(self, identifier: RequestId, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-        """The client has answered a request; unknown ones are ignored."""
+        """Pass on the client's answer to a request. Answers to unknown requests are ignored."""
         answer = self._asked.pop(identifier, None)
         if answer is not None:
             answer(result, refusal)
@@ -160,7 +160,7 @@ class Session:
             stream.end()
 
     def end(self) -> None:
-        """Cancel what is under way, and end the streams."""
+        """Cancel open requests and questions, and end the streams."""
         asked, self._asked = self._asked, {}
         for answer in asked.values():
             answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
@@ -170,30 +170,29 @@ class Session:
 
 
 class Sessions:
-    """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
+    """All sessions, least recently used first. Belongs to the gateway's event loop."""
 
     def __init__(
         self, changes: Notifier, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
     ) -> None:
-        """With `most` sessions, another one ends one, see `_to_make_room`. Ids begin with `prefix`."""
+        """If there are `most` sessions, a new one may end another, see `_to_make_room`. Ids begin with `prefix`."""
         self._changes = changes
         self._clock = clock
         self.most = most
-        """How many there may be."""
         self._prefix = prefix
         self._is_closed = False
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._counts: Counter[Principal | None] = Counter()
-        """How many each principal has."""
+        """Number of sessions of each principal."""
         self.on_ended: Callable[[Session], None] = lambda _: None
-        """Told of each session that has ended."""
+        """Called with each session that has ended."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, view: View, owner: Principal | None) -> Session | None:
-        """None if there are too many, and none makes room, or after `close`."""
+        """Open a session. None if there are too many and none can be ended, or after `close`."""
         if self._is_closed:
             return None
         if len(self._sessions) >= self.most:
@@ -209,9 +208,11 @@ class Sessions:
         return session
 
     def _to_make_room(self, newcomer: Principal | None) -> Session | None:
-        """One that is idle, for longest, of the principal that has the most: one that opens many loses its own.
+        """The session to end for a new one; None if there is none.
 
-        One that has more than half of all, and all in use, loses one to another principal, and takes none of others.
+        It is the least recently used idle session of the principal with the most sessions. If that principal has no
+        idle session, the principal with the next highest number follows. The newcomer's own turn is the last one. A
+        principal with more than half of all sessions, all of them in use, loses one to another principal.
         """
         for owner, count in self._counts.most_common():
             own = [session for session in self if session.owner == owner]
@@ -223,24 +224,23 @@ class Sessions:
         return None
 
     def close(self) -> None:
-        """Open no further ones."""
         self._is_closed = True
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
     def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
-        """The session, which counts as used from now on."""
+        """The session with this id; None if it belongs to another view or owner. It counts as used now."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:
             return None
-        # With the limits that it has now.
+        # Equal by name, but with the current profile.
         session.owner = owner
         self._use(session)
         return session
 
     def belongs_to_another(self, identifier: str, owner: Principal | None) -> bool:
-        """Whether there is such a session, and another client has opened it."""
+        """Whether another client has opened a session with this id."""
         session = self._sessions.get(identifier)
         return session is not None and session.owner != owner
 
@@ -258,11 +258,11 @@ class Sessions:
             self.on_ended(session)
 
     def end_idle(self) -> None:
-        """End those that have not been used for long. To be called at intervals."""
+        """End sessions that were not used for long. Call it at intervals."""
         long_ago = self._clock() - self._idle_seconds
         for session in list(self._sessions.values()):
             if session.requests or session.lasts:
-                # Its time begins when its last call ends. A stream says nothing: proxies keep those of dead clients.
+                # The idle time begins after the last call. Streams do not count: proxies keep those of dead clients.
                 self._use(session)
             elif session.used_at <= long_ago:
                 self.end(session)

@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI application."""
+"""Runs `Endpoint` as an ASGI application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, ignore, r
 
 
 class _AsgiResponder:
-    """Collects what the endpoint says until the request's task sends it."""
+    """A `Responder` that queues messages until the request's task sends them."""
 
     def __init__(self) -> None:
         self.messages: deque[Message] = deque()
@@ -45,7 +45,7 @@ class _AsgiResponder:
         self.wake()
 
     def identify(self, _client: str, _most: int | None) -> None:
-        """The connections are the HTTP server's affair."""
+        """Does nothing: the HTTP server owns the connections."""
 
     @property
     def unread(self) -> int:
@@ -73,7 +73,7 @@ class _RequestRefused(Exception):
 async def serve_request(
     endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, max_body: int, body_seconds: float
 ) -> None:
-    """Answer one request of the type ``http``, whose body has at most `max_body` bytes and comes in that time."""
+    """Answer one request of the type ``http``, whose body has `max_body` bytes at most and comes in `body_seconds`."""
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     address: str | None = scope["client"][0] if scope.get("client") else None
@@ -99,7 +99,7 @@ async def serve_request(
 
 
 async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> None:
-    """Send what the endpoint says, until its end or that of the client."""
+    """Send the endpoint's messages until the response ends or the client has gone."""
     gone: asyncio.Task[None] | None = None
     is_gone = False
 
@@ -129,7 +129,7 @@ async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> N
 
 
 async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
-    """Raises `_ClientGone`, and `_RequestRefused`: more than `most` bytes, or a large one that `refusal` is against."""
+    """The body. Raises `_ClientGone`, and `_RequestRefused` if it is longer than `most`, or large and refused."""
     body: bytes | bytearray = b""
     is_large = False
     while True:
@@ -147,12 +147,12 @@ async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | Non
         if not message.get("more_body"):
             return bytes(body + part) if body else part
         if isinstance(body, bytes):
-            # Bodies may come in many small parts, each of which would have all copied.
+            # A body may come in many small parts. Appending each to `bytes` would copy everything.
             body = bytearray(body)
         body += part
 
 
 def _refuse(responder: _AsgiResponder, refused: Refused) -> None:
-    # What is still to come of the body would be taken for the next request.
+    # Close the connection: the rest of the body would be read as the next request.
     headers = [*JSON, (b"connection", b"close"), *refused.headers]
     responder.finish(refused.status, headers, orjson.dumps(refused.body))

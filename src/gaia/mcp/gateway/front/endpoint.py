@@ -1,7 +1,7 @@
 """`Endpoint`: Streamable HTTP of both eras, independent of the HTTP server (specification, "Streamable HTTP").
 
-A request is given as a whole, and its response goes to a `Responder`. An ordinary call needs no task: its result comes
-by a callback.
+The HTTP server passes a complete request, and a `Responder` for the response. An ordinary call needs no task: its
+result comes by a callback.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SESSION = b"mcp-session-id"
 _RETRY = ((b"retry-after", str(RETRY_SECONDS).encode()),)
 
 ViewAt = Callable[[str, Principal | None], View | None]
-"""The view at a path, for a principal; None if there is none."""
+"""Returns the view at a path for a principal; None if there is none."""
 
 
 class Endpoint:
@@ -59,21 +59,21 @@ class Endpoint:
         self._refusals = checks.refusals
         self._shares = checks.shares
         self.access: Access | None = None
-        """Says which client a request comes from; without it each request may do everything."""
+        """Finds the client of a request; None if each request may do everything."""
 
     def takes(self, path: str) -> bool:
-        """Whether there may be something at this path, for a server that asks before it hands a request over."""
-        # Its answers come in the order of the requests, so even a probe may share a connection with calls.
+        """Whether requests for this path come here."""
+        # Responses have the order of the requests, so even a probe may share a connection with calls.
         return path.startswith("/")
 
     def is_probe(self, path: str) -> bool:
-        """Whether this path is to be answered also when there are too many connections."""
+        """Whether this path is answered even with too many connections."""
         return path in (HEALTH, READY)
 
     def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> NotServed | None:
-        """Why a request with this head and a large body is refused; None if that is not known yet.
+        """Why a request with this head and a large body is refused; None if there is no reason yet.
 
-        The function that is added to `held` has to be called once the request is over.
+        Adds a function to `held` that must be called when the request has ended.
         """
         access = self.access
         if self._pages.has(head.path) or (access is not None and access.metadata(head.path) is not None):
@@ -82,7 +82,7 @@ class Endpoint:
         if isinstance(found, Refused):
             self._note(found, head)
             return NotServed(found.status, found.message, tuple(found.headers))
-        # Clients whose tokens are not judged yet have one share together.
+        # Clients whose tokens are not verified yet share one bound.
         client = "" if isinstance(found, Pending) else (found or ANONYMOUS).name
         declared = head.headers.get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else DEFAULT_MAX_BODY
@@ -95,10 +95,10 @@ class Endpoint:
         return None
 
     def handle(self, request: HttpRequest, responder: Responder, judged: Principal | Refused | None = None) -> None:
-        """Answer one HTTP request, now or later. `judged` is the client, if its token was judged later.
+        """Answer one HTTP request, now or later. `judged` is the result if its token was verified later.
 
-        If the client closes the connection before, its request is cancelled. In the handshake era that says nothing of
-        the request, but nothing could take the answer to the client any more.
+        If the client closes the connection first, its request is cancelled. The handshake era does not ask for that,
+        but no answer could reach the client.
         """
         path, access = request.path, self.access
         if self._pages.has(path):
@@ -136,9 +136,9 @@ class Endpoint:
             self._refusals.note(refused.reason, refused.message, f"{request.method} {request.path}", request.address)
 
     def _check_share(self, request: HttpRequest, responder: Responder, client: Principal | None) -> None:
-        """Raise `OverShare` for a client that has as many connections, or as much to read, as it may have."""
+        """Raise `OverShare` if the client has too many connections or too much unread data."""
         name = (client or ANONYMOUS).name
-        # Without access control, all clients are one.
+        # Without access control, all clients count as one.
         most = sys.maxsize if client is None else self._shares.settings.connections_per_client
         if (count := responder.identify(name, most)) is not None:
             raise self._shares.over(name, f"{count} connections", "connectionsPerClient", request.address)
@@ -153,7 +153,7 @@ class Endpoint:
             params = message.params or {}
             meta: dict[str, Any] = member(params, "_meta", dict) or {}
             session: Session | None = None
-            # `HttpReply` sends these when it answers: the session of an `initialize` that has failed is not among them.
+            # `HttpReply` sends these with the answer. `_end_unopened` removes the session if `initialize` fails.
             headers: list[tuple[bytes, bytes]] = []
             if is_stateless(http.headers, meta):
                 if message.method is None:
@@ -191,7 +191,7 @@ class Endpoint:
             responder.finish(refused.status, JSON, refusal)
 
     def _end_unopened(self, session: Session, headers: list[tuple[bytes, bytes]]) -> None:
-        """If the `initialize` has failed, or its client has gone, no client knows of the session."""
+        """End the session if `initialize` failed or the client has gone: no client knows its id."""
         if not session.revision:
             headers.clear()
             self._sessions.end(session)
@@ -223,7 +223,7 @@ class Endpoint:
         return session
 
     def _of_session(self, http: HttpRequest, responder: Responder, view: View, owner: Principal | None) -> None:
-        """GET opens the stream of a session, and DELETE ends the session."""
+        """GET opens a stream of a session; DELETE ends the session."""
         if _SESSION not in http.headers:
             message = f"Without a session there is no {http.method}; use POST"
             _refuse(responder, 405, message, [(b"allow", b"POST")])
@@ -256,7 +256,7 @@ def _takes(headers: Mapping[bytes, bytes], media_type: bytes) -> bool:
 
 
 def _accepts(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the client takes streams of events. Raises `RequestRefused` if it takes no JSON either."""
+    """Whether the client accepts event streams. Raises `RequestRefused` if it accepts no JSON either."""
     stream = _takes(headers, b"text/event-stream")
     if not stream and not _takes(headers, b"application/json"):
         message = "Accept has to name application/json and text/event-stream"

@@ -1,4 +1,4 @@
-"""Responses over HTTP: `HttpReply` answers one POST, `HttpStream` takes a session's messages to a GET."""
+"""Responses over HTTP: `HttpReply` answers a POST, `HttpStream` sends a session's messages to a GET."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from gaia.serving.responses import JSON, Responder
 STREAM: Headers = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
-    # Proxies such as nginx would collect events.
+    # Proxies such as nginx would buffer events.
     (b"x-accel-buffering", b"no"),
 ]
 
 _COMMENT = b": keep-alive\n\n"
 
 MAX_UNSENT = 512 * 1024
-"""Bytes that wait for a client that reads slowly, on one connection. Beyond that it gets no more of what is not an
-answer. All streams that one client may have are within its `unreadBytesPerClient` so."""
+"""Most unsent bytes on one connection of a slow client. Beyond this, a reply sends only its answer, and a stream ends.
+So a client's streams stay within its `unreadBytesPerClient`."""
 
 
 class KeepAlive:
-    """Sends something on each response that has been silent for a while, so that proxies do not close it.
+    """Sends a comment on responses that were silent for a while, so that proxies do not close them.
 
     Belongs to the gateway's event loop, which calls `sweep` at intervals.
     """
 
     def __init__(self) -> None:
         self.replies: dict[HttpReply, bool] = {}
-        """Those under way, with whether the last sweep has seen them. Replies add and remove themselves."""
+        """Open replies, with whether the last sweep has seen them. Replies add and remove themselves."""
         self.streams: dict[HttpStream, None] = {}
 
     def sweep(self) -> None:
@@ -44,19 +44,19 @@ class KeepAlive:
 
 
 def _event(message: bytes) -> bytes:
-    """A message as a server-sent event. Messages have no line ends."""
+    """A message as a server-sent event. Messages contain no line breaks."""
     return b"event: message\ndata: " + message + b"\n\n"
 
 
 class HttpReply:
-    """See `Reply`. It becomes a stream of events if something comes before the answer, or the answer takes long."""
+    """See `Reply`. It becomes an event stream if a message comes before the answer, or if the answer takes long."""
 
     __slots__ = ("_headers", "_is_open", "_keep_alive", "_responder", "accepts_messages")
 
     def __init__(
         self, responder: Responder, keep_alive: KeepAlive, headers: Headers, *, accepts_messages: bool
     ) -> None:
-        """`headers` are added to the response's; `accepts_messages` is whether the client takes streams."""
+        """`headers` are added to the response. `accepts_messages` says whether the client accepts streams."""
         self._responder = responder
         self._keep_alive = keep_alive
         self._headers = headers
@@ -78,7 +78,6 @@ class HttpReply:
             self._responder.finish(status, [*JSON, *self._headers], message)
 
     def abandon(self) -> None:
-        """End without an answer: the client has cancelled its request."""
         self._keep_alive.replies.pop(self, None)
         if self._is_open:
             self._responder.end()
@@ -86,7 +85,6 @@ class HttpReply:
             self._responder.finish(202, self._headers, b"")
 
     def forget(self) -> None:
-        """The client has closed the connection."""
         self._keep_alive.replies.pop(self, None)
 
     @property
@@ -105,15 +103,15 @@ class HttpReply:
 
 
 class HttpStream:
-    """See `MessageStream`. Ended if its client does not read: what it missed it finds when it lists anew."""
+    """See `MessageStream`. It ends if the client does not read. The client sees missed changes when it lists again."""
 
     __slots__ = ("_is_over", "_keep_alive", "_responder", "on_over", "owner")
 
     def __init__(self, responder: Responder, keep_alive: KeepAlive, owner: Principal | None = None) -> None:
         self.owner = owner
-        """The client that has opened it, with the token of that request."""
+        """The client that opened it, with the token of that request."""
         self.on_over: Callable[[], None] = lambda: None
-        """Called once, when the gateway ends it or its client has closed the connection."""
+        """Called once, when the gateway ends the stream or the client has closed the connection."""
         self._responder = responder
         self._keep_alive = keep_alive
         self._is_over = False
@@ -136,7 +134,6 @@ class HttpStream:
             self._responder.end()
 
     def forget(self) -> None:
-        """The client has closed the connection."""
         if not self._is_over:
             self._is_over = True
             self._keep_alive.streams.pop(self, None)

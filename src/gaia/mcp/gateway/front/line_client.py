@@ -1,4 +1,4 @@
-"""`LineClient`: a client whose messages come line by line, as over stdio, in either era (specification, "stdio")."""
+"""`LineClient`: a client that sends messages line by line, as over stdio, in either era (specification, "stdio")."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
 Write = Callable[[bytes], None]
-"""Takes a message, without a line end, and never waits."""
+"""Sends a message, given without a line end. Never waits."""
 
 
 class _LineReply:
-    """See `Reply`; and `MessageStream`, for messages that belong to no request."""
+    """See `Reply`. Also the `MessageStream` of the session."""
 
     accepts_messages = True
     unread = 0
-    """There is one client, and nobody to share with."""
+    """The only client shares with nobody."""
 
     def __init__(self, write: Write) -> None:
         self.send = write
@@ -32,10 +32,10 @@ class _LineReply:
         self.send(message)
 
     def abandon(self) -> None:
-        """A request that was cancelled has no answer."""
+        """A cancelled request has no answer."""
 
     def forget(self) -> None:
-        """The client has gone."""
+        """Nothing to forget: all requests share the connection."""
 
     def end(self) -> None:
         """The stream ends with the connection."""
@@ -49,17 +49,15 @@ class LineClient:
         self._sessions = sessions
         self._reply = _LineReply(write)
         self._session: Session | None = None
-        """Of a client of the handshake era, from `initialize` on."""
+        """The session of a client of the handshake era, from `initialize` on."""
         self._requests: dict[RequestId, PendingRequest] = {}
-        """Of a client of the stateless era."""
+        """Open requests of a client of the stateless era."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
         return not self._requests and (self._session is None or not self._session.requests)
 
     def received(self, line: bytes) -> None:
-        """Answer one message, now or later."""
         message: ClientMessage | None = None
         try:
             message = decode_message(line)
@@ -76,7 +74,7 @@ class LineClient:
                 self._reply.send(encode_error(identifier, refused.code, refused.message, refused.data))
 
     def end(self) -> None:
-        """The client has gone: what it has asked for is cancelled."""
+        """The client has gone: cancel its requests."""
         self._end_session()
         for request in list(self._requests.values()):
             request.cancel("the client has gone", is_gone=True)

@@ -1,8 +1,8 @@
-"""Which process of a server a request goes to, if its sessions or clients have processes of their own.
+"""`InstancePool`: the processes of one server whose sessions or clients have their own.
 
-A process belongs to one owner until that is gone, and to no other after it: what it remembers is the owner's. One spare
-waits, started, so that an owner does not wait for a start. Processes that are not used are stopped after the `idleStop`
-of their entry, and started again by the next call of their owner.
+A process belongs to one owner until the owner is gone, and to no other after it, because it may remember the owner's
+data. One started process is kept as a spare, so that a new owner does not wait for a start. Unused processes stop after
+the `idleStop` of their entry. The next call of the owner starts them again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gaia.runtime.log import exception_text, get_logger
 logger = get_logger(__name__)
 
 _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
-"""There is no process, so nothing is lost with an instance in one of these states."""
+"""States without a process: ending such an instance loses nothing."""
 
 
 _SUMS = ("calls", "errors", "restarts", "recyclings", "noise_lines", "noise_bytes")
-"""Figures of a status that only grow, also when an instance ends."""
+"""Figures of a status that only grow. Those of ended instances are kept."""
 _GAUGES = ("in_flight", "queued")
 
 
 class _Instance:
-    """One client of the server, with a process of its own."""
+    """One client of the server, with its own process."""
 
     def __init__(
         self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None, happened: Callable[[Event], None]
@@ -44,7 +44,7 @@ class _Instance:
         self.happened = happened
         self.upstream = upstream
         self.entry = entry
-        """That of the server when this one got it, or began to get it."""
+        """The server's entry when this instance was made or last renewed."""
 
 
 class InstancePool:
@@ -61,9 +61,8 @@ class InstancePool:
     ) -> None:
         """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
 
-        `on_event` is told what happens to each instance, on any thread, so it must be quick.
-
-        ``identity_of(owner)`` is the owner's client, which may have ``most_each()`` instances (None: half of all).
+        `on_event` gets the events of each instance, on any thread, so it must be quick. ``identity_of(owner)`` is the
+        name of the owner's client, which may have ``most_each()`` instances (None: half of all).
         """
         self._manager = manager
         self._shared = shared
@@ -72,20 +71,20 @@ class InstancePool:
         self._identity_of = identity_of
         self._most_each = most_each
         self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
-        """By their owners, the one used last at the end."""
+        """By owner, least recently used first."""
         self._spare: _Instance | None = None
         self._ended = dict.fromkeys(_SUMS, 0)
-        """The figures of instances that have ended."""
+        """Sums of the figures of ended instances."""
         self._is_closed = False
 
     def __len__(self) -> int:
-        """How many have an owner."""
+        """The number of instances with an owner."""
         return len(self._owned)
 
     def upstream(self, owner: Hashable) -> Upstream:
-        """The instance of `owner`, which gets one if it has none. Takes a millisecond then; waits for no start.
+        """The instance of `owner`, which is made if needed. That takes about a millisecond, and waits for no start.
 
-        Raises Overloaded if there are too many, or the server is being removed.
+        Raises Overloaded if there are too many, or if the server is being removed.
         """
         instance = self._owned.get(owner)
         if instance is None:
@@ -98,17 +97,17 @@ class InstancePool:
         return instance.upstream
 
     def release(self, owner: Hashable) -> None:
-        """The owner is gone: its process is ended."""
+        """End the owner's process: the owner is gone."""
         instance = self._owned.pop(owner, None)
         if instance is not None:
             self._end(instance.client)
 
     def owner_of(self, client: MCPClient) -> Hashable | None:
-        """Whose instance that is; None if it has no owner, or is none of these."""
+        """The owner of this client's instance; None if it has none."""
         return next((owner for owner, instance in self._owned.items() if instance.client is client), None)
 
     def status(self, shared: ServerStatus) -> ServerStatus:
-        """The status of the shared process with the figures of all instances, of those that have ended too."""
+        """The status of the shared process, plus the figures of all instances, ended ones included."""
         statuses = [client.status for client in self.clients()]
         if not statuses and not any(self._ended.values()):
             return shared
@@ -119,14 +118,14 @@ class InstancePool:
         return msgspec.structs.replace(shared, instances=len(statuses), **figures)
 
     def clients(self) -> list[MCPClient]:
-        """Of all instances."""
+        """The clients of all instances, and of the spare."""
         spare = [] if self._spare is None else [self._spare]
         return [instance.client for instance in (*self._owned.values(), *spare)]
 
     def close(self, *, at_once: bool = False) -> list[Callable[[], None]]:
-        """There are no instances any more. Begins to end all of them; the functions returned wait for the ends.
+        """Begin to end all instances. The returned functions wait for the ends.
 
-        They have the `drainTimeout` of their entry to finish their calls, unless it is to be done `at_once`.
+        Calls have the `drainTimeout` of their entry to finish, unless `at_once`.
         """
         clients = self.clients()
         self._is_closed = True
@@ -163,12 +162,12 @@ class InstancePool:
             try:
                 instance = self._make()
             except ValueError as error:
-                # The manager has removed the server a moment ago.
+                # The manager has just removed the server.
                 raise Overloaded(str(error)) from error
         return instance
 
     def _end(self, client: MCPClient) -> None:
-        """Begin to stop an instance, whose calls under way are cancelled."""
+        """Begin to stop an instance. Its open calls are cancelled."""
         client._engine.request_disconnect()
         status = client.status
         for name in _SUMS:
@@ -176,7 +175,7 @@ class InstancePool:
         stop_soon(partial(_disconnect, client, 0.0))
 
     def _keep_spare(self) -> None:
-        """Have one wait for the next owner. Without one, that waits for the start of its own."""
+        """Start a spare for the next owner. Without one, the next owner waits for a start."""
         entry = self._entry
         if entry is not None and (entry.lazy or len(self._owned) >= entry.max_instances):
             return
@@ -193,14 +192,14 @@ class InstancePool:
 
         client = self._manager._engine.new_instance(self._shared.name, happened)
         if (level := self._shared._engine.subscriptions.log_level) is not None:
-            # Log messages that some client wants come from all processes.
+            # The log level that some client wants applies to all processes.
             client._engine.subscriptions.set_log_level(level)
-        # At rest, so that this does not wait for the process.
+        # With `keep_trying`, this does not wait for the process.
         client.connect(keep_trying=True)
         return _Instance(client, self._upstream_of(client), self._entry, happened)
 
     def _check_share(self, identity: str) -> None:
-        """Make room if a client has as many instances as one client may have. Raises Overloaded if all of them run."""
+        """Make room if a client has as many instances as it may have. Raises Overloaded if all of them run."""
         entry = self._entry
         if not identity or entry is None:
             return
@@ -222,7 +221,7 @@ class InstancePool:
         return False
 
     def _renew(self, instance: _Instance) -> None:
-        """Have an instance that was made of another entry than the server has now go on with that, without a gap."""
+        """Switch an instance to the server's current entry, without a gap."""
         if instance.entry is not self._entry:
             instance.entry = self._entry
             stop_soon(partial(_renew, self._manager, instance))

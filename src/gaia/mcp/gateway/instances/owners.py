@@ -1,8 +1,8 @@
-"""What clients of the stateless era name their instances with: handles, which stand for sessions.
+"""Handles: names of instances for clients of the stateless era, which have no sessions.
 
-A client that wants instances of its own sends ``"gaia.mcp/instances": "new"`` in the `_meta` of a request. The result's
-`_meta` has the handle in the same place, and the client sends that in its further requests. A handle cannot be guessed,
-only the client that it was given to can use it, and it expires when it is not used.
+A client that wants its own instances sends ``"gaia.mcp/instances": "new"`` in the `_meta` of a request. The result's
+`_meta` has the handle in the same place, and the client sends it in further requests. A handle cannot be guessed, works
+only for the client that got it, and expires when it is not used.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _BYTES = 24
 
 
 class UnknownHandle(RequestRefused):
-    """The handle is not this client's, has expired, or was guessed."""
+    """The handle belongs to another client, has expired, or never existed."""
 
 
 class Handle:
-    """One client's right to its instances. It is their owner: two are equal if they are the same."""
+    """A client's right to its instances, and their owner. Handles are compared by identity."""
 
     def __init__(self, text: str, identity: str) -> None:
         self.text = text
         self.identity = identity
-        """The client that it was given to."""
+        """The client that got the handle."""
         self.used_at = 0.0
         """A reading of the clock, in seconds."""
         self.under_way = 0
-        """Requests that use it now."""
+        """Number of open requests that use it."""
 
 
 class Handles:
-    """All handles, the one used last at the end. Belongs to the gateway's event loop."""
+    """All handles, least recently used first. Belongs to the gateway's event loop."""
 
     def __init__(
         self,
@@ -59,11 +59,10 @@ class Handles:
         most_each: Callable[[], int],
         idle_seconds: float,
     ) -> None:
-        """With `most` handles, another one ends the one that was not used for longest, of the client with the most.
+        """With `most` handles, a new one ends the least recently used one of the client with the most handles.
 
-        A client that has `most_each()` of them loses one of its own for each further one.
-
-        `on_expired` is told of each handle that ends. One that has not been used for `idle_seconds` ends.
+        A client with `most_each()` handles loses one of its own for each further one. A handle ends if it was not used
+        for `idle_seconds`. `on_expired` is called with each handle that ends.
         """
         self._clock = clock
         self._on_expired = on_expired
@@ -76,9 +75,9 @@ class Handles:
         return len(self._handles)
 
     def use(self, given: object, identity: str) -> Handle:
-        """The handle of a request of the client `identity`, which has `given` one, or gets a new one for "new".
+        """The handle of a request of the client `identity`: the `given` one, or a new one for "new".
 
-        `done` has to follow. Raises UnknownHandle, and RequestRefused if there are too many.
+        `done` must follow. Raises UnknownHandle, and RequestRefused if there are too many.
         """
         self.expire()
         if given == _NEW:
@@ -97,20 +96,20 @@ class Handles:
         return handle
 
     def done(self, handle: Handle) -> None:
-        """A request that has used it has ended."""
+        """Record the end of a request that used the handle."""
         handle.under_way -= 1
         handle.used_at = self._clock()
         if handle.text in self._handles:
-            # The order is that of their times.
+            # Keep the order of `used_at`.
             self._handles.move_to_end(handle.text)
 
     def end(self, handle: Handle) -> None:
-        """It is not valid any more."""
+        """Make the handle invalid."""
         if self._handles.pop(handle.text, None) is not None:
             self._on_expired(handle)
 
     def expire(self) -> None:
-        """End those that have not been used for long."""
+        """End handles that were not used for long."""
         long_ago = self._clock() - self._idle_seconds
         for handle in list(self._handles.values()):
             if handle.used_at > long_ago:
@@ -131,7 +130,7 @@ class Handles:
         return handle
 
     def _unused_of(self, identities: Iterable[str]) -> Handle | None:
-        """The one that was not used for longest, of the first of these clients that has an unused one."""
+        """The least recently used handle without open requests, of the first of these clients that has one."""
         for identity in identities:
             for handle in self._handles.values():
                 if handle.identity == identity and not handle.under_way:
@@ -140,9 +139,9 @@ class Handles:
 
 
 def with_handle(result: bytes, handle: Handle) -> bytes:
-    """A result, a JSON object, that tells the client its handle."""
+    """Add the handle to a result, a JSON object."""
     if may_have(result, b'"_meta"'):
-        # Values stay as they are: a number may be too large to be decoded.
+        # Values stay encoded: a number may be too large to be decoded.
         members = _members.decode(result)
         meta = members.get("_meta", _NO_META)
         own = {**(_members.decode(meta) if bytes(meta)[:1] == b"{" else {}), HANDLE_KEY: handle.text}
@@ -155,15 +154,15 @@ _HANDLE_SECONDS = 1_800.0
 
 
 class OwnedRequest(Protocol):
-    """What is to be known of a request, to find its owner."""
+    """The part of a request that decides its owner."""
 
     method: str
     meta: Mapping[str, Any]
-    """Its `_meta`."""
+    """The request's `_meta`."""
     address: str | None
-    """The IP address that it came from."""
+    """The IP address of the client."""
     handle: Handle | None
-    """The handle that it uses, from the first server that it goes to on."""
+    """The handle that the request uses, from the first server on."""
 
     @property
     def identity(self) -> str:
@@ -171,26 +170,24 @@ class OwnedRequest(Protocol):
 
     @property
     def session(self) -> Hashable | None:
-        """The session that it belongs to; None in the stateless era."""
+        """The session of the request; None in the stateless era."""
 
     def after_end(self, act: Callable[[], object]) -> None:
-        """Call `act` once it is answered or cancelled."""
+        """Call `act` once the request is answered or cancelled."""
 
 
 class _Client(NamedTuple):
-    """A client as an owner."""
-
     identity: str
 
 
 def identity_of(owner: object) -> str:
-    """The name of the client that an owner of instances belongs to: a session, a client or a handle; "" without one."""
+    """The name of the client behind an owner (a session, a client or a handle); "" without one."""
     found: str = getattr(owner, "identity", "")
     return found
 
 
 class InstanceOwners:
-    """Belongs to the gateway's event loop."""
+    """Finds the owners of requests. Belongs to the gateway's event loop."""
 
     def __init__(
         self,
@@ -199,11 +196,10 @@ class InstanceOwners:
         on_unknown: Callable[[OwnedRequest, str], None] = lambda *_: None,
         most_handles_each: Callable[[], int] = lambda: _MOST_HANDLES,
     ) -> None:
-        """`on_gone` is told of owners that do not exist any more; sessions are told of by `Sessions`.
+        """`on_gone` is called with each owner that no longer exists; `Sessions` reports sessions.
 
-        ``most_handles_each()`` is how many handles one client may have.
-
-        `on_unknown` is told of requests with a handle that is not their client's, and of what the client is told.
+        `on_unknown` gets requests with a handle that is not their client's, and the message to the client. One client
+        may have ``most_handles_each()`` handles.
         """
         self._on_unknown = on_unknown
         self._handles = Handles(
@@ -211,9 +207,9 @@ class InstanceOwners:
         )
 
     def owner_of(self, request: OwnedRequest, instances: Instances) -> tuple[Hashable, Handle | None]:
-        """The owner, and the handle that the client is to be told of, if it is a new one. Raises RequestRefused.
+        """The owner, and the handle for the result if it is a new one. Raises RequestRefused.
 
-        A client of the stateless era that names no handle has one process for all of its requests.
+        A client of the stateless era that names no handle has one process for all its requests.
         """
         if instances == "per-client" or request.session is not None:
             return self.owner_of_session(request.session, request.identity, instances), None
@@ -231,9 +227,8 @@ class InstanceOwners:
         return handle, None if handle.text == given else handle
 
     def owner_of_session(self, session: object, identity: str, instances: Instances) -> object:
-        """The owner of the processes that requests in a session of the client `identity` go to."""
+        """The owner of the processes for requests in a session of the client `identity`."""
         return _Client(identity) if instances == "per-client" else session
 
     def expire(self) -> None:
-        """End handles that were not used for long."""
         self._handles.expire()

@@ -1,4 +1,4 @@
-"""Which function answers which message of a client."""
+"""Finds the handler of a client's message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Handler = Callable[[PendingRequest], None]
 
 
 def _limited(handler: Handler) -> Handler:
-    """The same handler, for requests that the gateway answers itself. They count for the client's own limits."""
+    """Wrap a handler of requests that the gateway answers itself. They count for the client's own limits."""
 
     def begin(request: PendingRequest) -> None:
         limits, client = request.view.checks.limits, request.principal or ANONYMOUS
@@ -90,19 +90,19 @@ def dispatch(request: PendingRequest) -> None:
 
 
 def take_message(session: Session, message: ClientMessage) -> None:
-    """A message that is not answered. Raises `RequestRefused` for a response that is none."""
+    """Handle a message that is not answered. Raises `RequestRefused` for a malformed response."""
     if message.method is None:
         _take_response(session, message)
     elif message.method == "notifications/cancelled":
         identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
         request = None if identifier is None else session.requests.get(identifier)
-        # The specification forbids to cancel the first one.
+        # The specification forbids to cancel `initialize`.
         if request is not None and request.method != "initialize":
             request.cancel("cancelled by the client")
 
 
 def require_unused(session: Session, message: ClientMessage) -> None:
-    """Raise `RequestRefused` if a request of this id is under way."""
+    """Raise `RequestRefused` if an open request has this id."""
     if message.id in session.requests:
         raise RequestRefused(INVALID_REQUEST, f"the id {message.id!r} is in use", status=400)
 
@@ -114,7 +114,7 @@ def _take_response(session: Session, message: ClientMessage) -> None:
             session.answered(message.id, msgspec.json.decode(message.result, type=dict), None)
             return
         error = msgspec.json.decode(message.error, type=dict) if message.error else {}
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:
         raise RequestRefused(INVALID_REQUEST, f"no response: {problem}", status=400) from None
     code, text = error.get("code"), error.get("message")
     refusal = Refusal(code if isinstance(code, int) else INTERNAL_ERROR, text if isinstance(text, str) else "refused")

@@ -89,7 +89,7 @@ def read_resource(request: PendingRequest) -> None:
 def _read(
     request: PendingRequest, uri: str, servers: list[UpstreamServer], first: tuple[str, MCPError] | None = None
 ) -> None:
-    """Ask the first of `servers`, and the others if it does not know the resource. `first` is what one has said."""
+    """Ask the first of `servers`, and the next if it does not know the resource. `first` is the first error."""
     if not servers:
         error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         record_unknown(request, shown_uri(uri), "not_found", lambda: fail(request, "", error))
@@ -104,14 +104,14 @@ def _read(
         if others:
             _read(request, uri, others, found)
         else:
-            # The first is the likeliest to know what is wrong with the URI.
+            # The first server most likely knows what is wrong with the URI.
             fail(request, *found)
 
     relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)
 
 
 def _in_words_of(request: PendingRequest, server: UpstreamServer, uri: str, error: JsonRpcError) -> JsonRpcError:
-    """The error as the client's revision has it. The stateless era has no code for a resource that there is not."""
+    """The error with the code of the client's revision. The stateless era has no code for a missing resource."""
     is_missing = isinstance(error.data, Mapping) and error.data.get("uri") == uri
     if is_missing and server.speaks_stateless and not request.is_stateless:
         return JsonRpcError(RESOURCE_NOT_FOUND, error.message, error.data)
@@ -160,7 +160,7 @@ def _complete_resource(request: PendingRequest, uri: str) -> None:
     values = dict(context.arguments) if context is not None else {}
     if argument is not None:
         values[argument.name] = argument.value
-    # Of what a template stands for, some may be hidden.
+    # Some URIs of a template may be hidden from the client.
     if not request.view.sees_resource(found[0].name, expanded(uri, values)):
         refuse_unknown(request, "resource template", shown_uri(uri))
         return

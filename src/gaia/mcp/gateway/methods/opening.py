@@ -18,10 +18,10 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS
 _INFO = {"name": GATEWAY_NAME, "version": __version__}
 
 _MAX_SAID = 64 * 1024
-"""Bytes of what a client says of itself, which is kept as long as its session."""
+"""Most bytes of the client's capabilities and of its `clientInfo`. The session keeps them."""
 
 _MAX_NAME = 100
-"""Characters of the name of its program, and of the version."""
+"""Most characters of the name of the client's program, and of its version."""
 
 
 def initialize(request: PendingRequest) -> None:
@@ -76,9 +76,9 @@ _PERHAPS: Mapping[str, Any] = {"prompts": {}, "resources": {}}
 
 
 def _capabilities(view: View) -> dict[str, Any]:
-    """What any server has declared. Lists can change, because servers can come and go.
+    """The capabilities that any server has declared. Lists can change, because servers come and go.
 
-    A server that was never ready may have prompts and resources, and a session lasts longer than the start.
+    A server that was never ready may turn out to have prompts and resources, and a session outlives the start.
     """
     declared = [server.capabilities or _PERHAPS for server in view.servers()]
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
@@ -96,7 +96,7 @@ def _capabilities(view: View) -> dict[str, Any]:
 
 
 def _instructions(view: View) -> str | None:
-    """Those of each server, under its name."""
+    """The instructions of each server, under its name."""
     found = [(server.name, server.client.instructions) for server in view.servers()]
     if view.server is not None:
         return found[0][1] if found else None
@@ -110,7 +110,7 @@ def set_level(request: PendingRequest) -> None:
     if level not in LOG_LEVELS:
         raise RequestRefused(INVALID_PARAMS, f"level: has to be one of {', '.join(LOG_LEVELS)}")
     session.log_level = level
-    # Servers are asked for what any client wants; each client gets its own level of that.
+    # Servers get the most detailed level that any client wants. Each client gets only messages of its own level.
     for server in request.view.servers():
         server.want_log_level(level)
     request.succeed(EMPTY_RESULT)

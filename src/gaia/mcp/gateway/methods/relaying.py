@@ -1,4 +1,4 @@
-"""Passing a request on to a server, and its end to the client."""
+"""Passes a request on to a server, and its result to the client."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ logger = get_logger(__name__)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-")
 
 RESOURCE_NOT_FOUND = -32002
-"""Up to 2025-11-25."""
+"""The code up to revision 2025-11-25."""
 
 _STATUS = {METHOD_NOT_FOUND: 404, MISSING_CAPABILITY: 400}
-"""Of HTTP responses in the stateless era, where it is not 200."""
+"""HTTP statuses other than 200 for error codes, in the stateless era."""
 
 _OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
-"""Errors about the messages between gateway and server, of which the client's are independent."""
+"""Errors about the messages between gateway and server. The client's own message did not cause them."""
 
 _LARGE_RESULT = 64 * 1024
-"""Bytes. Smaller ones are sent however much a client has not read."""
+"""Bytes. Smaller results are sent even to a client that has left much unread."""
 
 _HOST_DETAILS = {
     "server_unavailable": "it is unavailable",
@@ -66,7 +66,7 @@ _HOST_DETAILS = {
     "needs_authorization": "the gateway has to log in at it",
     "http": "the HTTP request to it failed",
 }
-"""Error types whose messages name programs, folders and URLs, or what a server wrote, and what other machines get."""
+"""Replacements for errors whose messages name programs, folders or URLs, or quote a server. For named clients."""
 
 _DELIVERY = {
     "not_sent": "the server has not received it",
@@ -81,9 +81,9 @@ def relay(
     target: Target,
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
-    """Pass a request on with other `params`, once the limits admit it. `failed` takes errors, instead of the client.
+    """Pass a request on with other `params`, once the limits admit it. `failed` gets an error in place of the client.
 
-    The audit gets its line before the client gets the answer.
+    The audit has its line before the client gets the answer.
     """
     owner, handle = server.owner_of(request)
     checks = request.view.checks
@@ -92,7 +92,7 @@ def relay(
     on_end = functools.partial(_ended, request, _Ending(server.name, handle, failed))
 
     def new_call() -> RelayedCall | None:
-        """The call to be started; None if it goes on with one that was parked."""
+        """The call to start; None if a parked call continues instead."""
         upstream = server.upstream_of(owner)
         parked = upstream.parked(request.method, params, request)
         if parked is None:
@@ -130,17 +130,15 @@ def relay(
 
 
 class _Ending(NamedTuple):
-    """What follows the end of a call."""
-
     server: str
     handle: Handle | None
-    """A new one, of which the client is told."""
+    """A new handle, which is added to the result."""
     failed: Callable[[MCPError], None] | None
 
 
 def _ended(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
-    """A server has answered, or will not."""
-    # While the audit keeps the answer back, the client can still take back its request, but the call is over.
+    """Handle the end of a call, with a result or an error."""
+    # While the audit holds the answer back, the client can still cancel. The call itself is over.
     request.on_cancelled = lambda _: _count(request, ending.server, "cancelled")
     admission, request.admission = request.admission, None
     if admission is not None:
@@ -169,7 +167,6 @@ def _answer(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
 
 
 def _cancelled(request: PendingRequest, was_sent: bool) -> None:
-    """The client does not want the answer any more."""
     admission = request.admission
     if admission is not None:
         admission.end()
@@ -183,14 +180,14 @@ def _count(request: PendingRequest, server: str, outcome: str) -> None:
 
 
 def _labels(request: PendingRequest) -> dict[str, str]:
-    """Of metrics: with few values, so clients of an issuer are one."""
+    """Labels of metrics. Clients of an issuer count as one, to keep the number of values small."""
     server = None if request.target is None else request.target.server
     client = metric_name((request.principal or ANONYMOUS).name)
     return {names.SERVER_NAME: server or "", names.GATEWAY_CLIENT: client}
 
 
 def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | None:
-    """The error that is sent instead of a large result, if the client has left too much unread; None if not."""
+    """The error that replaces a large result if the client has left too much unread; None otherwise."""
     client = (request.principal or ANONYMOUS).name
     try:
         request.view.checks.shares.check_unread(client, request.reply.unread, request.address)
@@ -207,15 +204,15 @@ def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
 
 
 def record_unknown(request: PendingRequest, name: str, outcome: str, then: Callable[[], None]) -> None:
-    """Record a request for something that does not exist, and then answer it."""
+    """Record a request for something that does not exist, then answer it."""
     request.target, request.begun = Target(None, name), time.monotonic()
     _record(request, None, outcome, "not_sent", then)
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
-    """Answer with the error of a server, or with what went wrong on the way and whether the server may have acted."""
+    """Answer with the server's error, or with an error of the way there that says whether the server may have acted."""
     if isinstance(error, JsonRpcError):
-        # The stateless era has no code for this.
+        # The stateless era has no code for a missing resource.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
         if code in _OWN_AFFAIRS:
             request.fail(
@@ -225,7 +222,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
             request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
     delivery = delivery_of(request.params, error)
-    # The circuit of a tool is the gateway's own, and names no host.
+    # The gateway's own circuit breaker names no host, so its message is shown.
     message, short = error.message, None if isinstance(error, CircuitOpen) else _HOST_DETAILS.get(error.error_type)
     if request.principal is not None and short is not None:
         # A client with a name may be on another machine.
@@ -236,7 +233,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
         hint = error.next_attempt if isinstance(error, ServerUnavailable) else ""
         message = f"server {server!r}: {short}{hint}; the log of the gateway has the reason"
     details, words = details_of(server, error, delivery), f" ({_DELIVERY[delivery]})"
-    # It is there already if the server is a gateway.
+    # The words are there already if the server is a gateway.
     text = message.removesuffix(words) + words
     if delivery == "not_sent":
         request.fail(NOT_SENT, text, details)
@@ -247,7 +244,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
 
 
 def _failed(relayed: Relayed) -> bool | None:
-    """Whether the tool failed to do what it was asked to; None if the call says nothing about it."""
+    """Whether the tool failed; None if the call says nothing about the tool."""
     error = relayed.error
     if isinstance(error, JsonRpcError) and error.code in names.CALLERS_FAULT:
         return None
@@ -263,9 +260,10 @@ def _delivery(params: Mapping[str, Any], error: MCPError | None) -> str:
 
 
 def _trace_id(request: PendingRequest) -> str:
-    """That of the client's trace, which the gateway's spans continue (W3C Trace Context), or of the gateway's own.
+    """The id of the trace for the audit.
 
-    Without tracing it is a random one, by which the line can be named.
+    It is the client's trace, which the gateway's spans continue (W3C Trace Context), or the gateway's own one. Without
+    tracing it is random, and serves as the name of the line.
     """
     found = _TRACEPARENT.match(str(request.meta.get("traceparent", "")))
     if found is not None:
@@ -282,7 +280,7 @@ def _record(
     then: Callable[[], None],
     size: int = 0,
 ) -> None:
-    """Have the audit record a request that is over, and call `then`; without an audit, that alone."""
+    """Record an ended request in the audit, which then calls `then`. Without an audit, only call `then`."""
     audit, target = request.view.checks.audit, request.target
     if audit is None or target is None:
         then()

@@ -25,11 +25,11 @@ _FILTERS: dict[Kind, str] = {
     "resources": "resourcesListChanged",
 }
 _ACKNOWLEDGEMENT_SECONDS = 5.0
-"""For servers to agree to what is to be watched; the acknowledgement leaves out what they have not agreed to then."""
+"""Seconds that servers have to accept subscriptions. The acknowledgement leaves out those not accepted by then."""
 
 
 class _Listening:
-    """One ``subscriptions/listen``: an audience (see `Audience`). The id of the request is that of the subscription."""
+    """One ``subscriptions/listen``: an audience (see `Audience`). The request's id is the subscription's id."""
 
     def __init__(self, request: PendingRequest, kinds: frozenset[Kind]) -> None:
         self._request = request
@@ -61,7 +61,7 @@ class _Listening:
             self._tell(method, params)
 
     def dismiss(self) -> None:
-        # The graceful end is a result.
+        # A subscription ends with a result.
         self._request.succeed(msgspec.json.encode({"_meta": self._meta}))
 
     def list_changed(self, kind: Kind) -> None:
@@ -72,13 +72,13 @@ class _Listening:
         self._tell("notifications/resources/updated", {"uri": uri})
 
     def server_log(self, message: dict[str, Any]) -> None:
-        """Log messages never come on it."""
+        """Subscriptions carry no log messages."""
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
         if self._is_acknowledged:
             self._request.notify(method, {**params, "_meta": self._meta})
         else:
-            # The acknowledgement comes first.
+            # The acknowledgement has to come first.
             self._waiting.append((method, params))
 
 
@@ -134,7 +134,7 @@ def _watch(
 
 
 class _AllOrTime:
-    """Calls `act` once, when so many are done, or after some seconds."""
+    """Calls `act` once, after `count` calls of `one_is_done` or after `_ACKNOWLEDGEMENT_SECONDS`."""
 
     def __init__(self, count: int, act: Callable[[], None]) -> None:
         self._missing = count
@@ -191,7 +191,7 @@ def _watch_at(
     uri: str,
     done: Callable[[MCPError | None], None],
 ) -> None:
-    """Watch a resource in the process of the server that answers this client's requests."""
+    """Watch a resource in the process that answers this client's requests."""
     owner, _ = server.owner_of(request)
     try:
         client = server.upstream_of(owner).client

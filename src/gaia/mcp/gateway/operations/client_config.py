@@ -1,4 +1,4 @@
-"""What to paste into the configuration of a client, so that it uses a gateway."""
+"""Writes the configuration with which a client uses a gateway."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from collections.abc import Sequence
 
 NAME = "gaia"
-"""What the gateway is called there."""
+"""Name of the gateway in the client's configuration."""
 TOKEN_VARIABLE = "GAIA_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
 """The environment variable of the client that has its token."""
 
 
 class ClientProgram(enum.StrEnum):
-    """The clients whose files are known."""
+    """Clients whose configuration formats are known."""
 
     CLAUDE = "claude"
     CURSOR = "cursor"
@@ -27,11 +27,11 @@ FILES = {
     ClientProgram.VSCODE: ".vscode/mcp.json of a project, or the user's mcp.json",
     ClientProgram.CODEX: "~/.codex/config.toml",
 }
-"""Where it goes."""
+"""The file of each client, for people."""
 
 
 def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str:
-    """For a gateway over HTTP. The token itself is never in it: the client takes it from its environment or asks."""
+    """The configuration for a gateway over HTTP. It never contains the token, which the client has or asks for."""
     match program:
         case ClientProgram.CODEX:
             token = f"bearer_token_env_var = {json.dumps(TOKEN_VARIABLE)}\n" if with_token else ""
@@ -58,7 +58,7 @@ def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str
 
 
 def config_for_stdio(program: ClientProgram, command: Sequence[str]) -> str:
-    """For a client that starts the gateway itself, with this command line."""
+    """The configuration for a client that starts the gateway with this command line."""
     first, *rest = command
     match program:
         case ClientProgram.CODEX:

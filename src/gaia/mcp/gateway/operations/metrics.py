@@ -19,7 +19,7 @@ _PREFIX = "gaia_gateway_"
 
 
 def metrics_of(status: GatewayStatus, checks: Checks) -> bytes:
-    """The page. With OpenTelemetry's exporter for Prometheus in this process, its metrics follow."""
+    """The page. Metrics of OpenTelemetry's exporter for Prometheus follow, if this process has loaded it."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Status(status, checks))
     page: bytes = generate_latest(registry)

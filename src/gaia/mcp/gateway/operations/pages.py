@@ -1,4 +1,4 @@
-"""`OperationPages`: what a gateway says of itself over HTTP, for probes, Prometheus and people who run it."""
+"""`OperationPages`: the pages about the gateway itself, for probes, Prometheus and operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gaia.serving.responses import JSON, HttpRequest, Responder
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 
 _USABLE = READY_STATES | {ServerState.RESTARTING, ServerState.AUTHORIZING}
-"""Calls are answered, or wait."""
+"""States of a server in which calls are answered or wait."""
 
 
 class OperationPages:
@@ -36,20 +36,18 @@ class OperationPages:
         is_draining: Callable[[], bool],
         checks: Checks,
     ) -> None:
-        """`status` is given the client that asks: None for one that may know everything."""
+        """`status` is called with the client that asks; None if it may see everything."""
         self._servers = servers
         self._status = status
         self._is_draining = is_draining
         self._checks = checks
         self.access: Access | None = None
-        """Says which client asks; without it every client may see everything."""
+        """Finds the client of a request; None if every client may see everything."""
 
     def has(self, path: str) -> bool:
-        """Whether there is such a page."""
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
     def answer(self, request: HttpRequest, responder: Responder) -> None:
-        """Answer a request for one of the pages."""
         path = request.path
         if request.method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
@@ -67,13 +65,13 @@ class OperationPages:
                 self._show_to(path, found, responder, request.address)
 
     def _ready(self, responder: Responder) -> None:
-        """Whether a load balancer should send calls here: a single server that is down is no reason against it."""
+        """Whether a load balancer should send calls here. A single failed server is no reason against it."""
         if self._is_draining():
             _finish(responder, 503, {"status": "stopping"})
             return
         audit = self._checks.audit
         if audit is not None and audit.failure() is not None:
-            # Each call would be refused.
+            # Every call would be refused.
             _finish(responder, 503, {"status": "the audit cannot be written"})
             return
         states = [status.state for status in self._servers()]
@@ -96,7 +94,7 @@ class OperationPages:
         if path == STATUS:
             status = self._status(restricted).bounded()
             if restricted is not None:
-                # They may name programs and folders of this machine.
+                # Errors may name programs and folders of this machine.
                 servers = [msgspec.structs.replace(one, last_error=_error_word(one)) for one in status.servers]
                 status = msgspec.structs.replace(status, servers=servers)
             _finish(responder, 200, status)
@@ -104,7 +102,7 @@ class OperationPages:
             message = f"/metrics is about all clients: it needs a client with the profile {EVERYTHING.name!r}"
             _finish(responder, 403, {"error": {"message": message}})
         elif path == METRICS:
-            # Imported here because most of a gateway's starts are not scraped within their first second.
+            # Imported late: a gateway starts faster, and is seldom scraped within its first second.
             from prometheus_client import CONTENT_TYPE_LATEST
 
             from gaia.mcp.gateway.operations.metrics import metrics_of
@@ -127,7 +125,7 @@ class OperationPages:
 
 
 def _error_word(status: ServerStatus) -> str | None:
-    """For a client that may see the server and is not its operator."""
+    """The text for a client that may see the server but is not the operator."""
     return None if status.last_error is None else "the log of the gateway has the reason"
 
 

@@ -1,4 +1,4 @@
-"""`PatternCheck`: warns of patterns in the clients file that match no tool or no server, and so limit nothing."""
+"""`PatternCheck`: warns of patterns in the clients file that match no tool or server, and so have no effect."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Tools = Mapping[str, Collection[str] | None]
 
 
 class _Place(NamedTuple):
-    """One pattern of the file."""
+    """One pattern of the file, and where it is."""
 
     where: str
     pattern: str
     profile: Profile
-    """Which servers it is about."""
+    """The profile whose servers the pattern is about."""
     is_of_tools: bool
 
     def matches(self, tools: Tools) -> bool | None:
-        """None if that is not known yet."""
+        """Whether the pattern matches anything; None if that is not known yet."""
         if not self.is_of_tools:
             return any(fnmatchcase(server, self.pattern) for server in tools)
         seen = {server: names for server, names in tools.items() if self.profile.allows_server(server)}
@@ -39,18 +39,17 @@ class _Place(NamedTuple):
 
 
 class PatternCheck:
-    """For the gateway's event loop."""
+    """Checks all patterns of a clients file. For the gateway's event loop."""
 
     def __init__(self, clients: ClientsFile) -> None:
         self._open = [*_of_profiles(clients.profiles.values()), *_of_limits("limits", clients.limits, EVERYTHING)]
 
     @property
     def is_done(self) -> bool:
-        """Whether each pattern has matched something or was logged."""
         return not self._open
 
     def look(self, tools: Tools) -> None:
-        """Log each pattern that matches nothing, once, as soon as that is known. To be called at intervals."""
+        """Log each pattern that matches nothing, once, as soon as that is certain. Call it at intervals."""
         if not tools:
             return
         still_open = []

@@ -1,4 +1,4 @@
-"""`Reloader` reads the configuration again when its files have changed, and has the gateway go on with it."""
+"""`Reloader`: reads the configuration again when its files have changed, and applies it to the gateway."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _Stamp = tuple[int, int, int] | None
 
 
 class FileWatch:
-    """Compares files by their metadata each time that `look` is called. Not thread-safe.
+    """Compares the metadata of files each time that `look` is called. Not thread-safe.
 
-    Files are looked at, and the operating system is not asked to tell of changes: network file systems tell nothing,
-    and editors and Kubernetes replace files by renaming, which notifications about a file miss.
+    It polls instead of using file notifications: network file systems send none, and editors and Kubernetes replace
+    files by renaming, which notifications about a file miss.
     """
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
-        """`files` says which they are, each time; they need not exist. What they are now is no change."""
+        """`files` returns the files, each time it is called; they need not exist. Their current state is no change."""
         self._files = files
         self._known = self._last = self._stamps()
 
     def look(self) -> bool:
-        """Whether the files have changed since they were `taken`, and have stayed the same since the last look.
+        """Whether the files have changed since they were `taken`, and are the same as at the last look.
 
-        A program that writes a file in several steps is waited for in this way.
+        The second condition waits for a program that writes a file in several steps.
         """
         found = self._stamps()
         is_settled = found == self._last
@@ -42,7 +42,7 @@ class FileWatch:
         return True
 
     def taken(self) -> None:
-        """The files are about to be read as they are now."""
+        """Take the current state of the files as known: they are about to be read."""
         self._known = self._last = self._stamps()
 
     def _stamps(self) -> dict[Path, _Stamp]:
@@ -60,36 +60,34 @@ def _stamp(file: Path) -> _Stamp:
 logger = get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
-"""Between two looks at the files. A change counts at the second look that finds it the same."""
+"""Seconds between two looks at the files. A change counts once two looks have found the same state."""
 
 
 class Source(NamedTuple):
-    """Where a configuration comes from."""
+    """A part of the configuration: its files, and a function to load them."""
 
     files: Callable[[], Iterable[Path]]
     """The files that are watched."""
     load: Callable[[], Callable[[], Any]]
-    """Reads them, on a thread. Returns what applies them, on the same thread, and returns what has changed.
-
-    Raises an exception that says what is wrong with them, before anything has changed.
-    """
+    """Reads the files, on a thread, and returns a function that applies them. That function runs on the same thread and
+    returns the changes. Raises an exception with the problem, before anything has changed."""
 
 
 class Reload(NamedTuple):
-    """The last time that a configuration was read again."""
+    """The result of reading the configuration again."""
 
     at: float
     """Seconds since the epoch."""
     error: str | None
-    """Why nothing has changed; None if it is applied."""
+    """Why nothing was changed; None if the configuration was applied."""
     changes: Any = None
-    """What `Source.load` has returned of it."""
+    """The results of the functions that applied the sources."""
 
 
 class Reloader:
-    """Reads sources again, when their files have changed and when it is told to. For the gateway's event loop.
+    """Reads the sources again when their files change and when told to. For the gateway's event loop.
 
-    One at a time: what is asked for meanwhile is done once, afterwards.
+    One reload runs at a time. Requests that come meanwhile lead to one further reload.
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class Reloader:
         began: Callable[[], None] = lambda: None,
         ended: Callable[[Reload], None] = lambda _: None,
     ) -> None:
-        """`began` and `ended` are called for each time."""
+        """`began` and `ended` are called for each reload."""
         self._sources = list(sources)
         self._scheduler = scheduler
         self._began = began
@@ -110,14 +108,13 @@ class Reloader:
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
         self.last: Reload | None = None
-        """None before the first time."""
+        """None before the first reload."""
 
     def start(self) -> None:
-        """Begin to watch the files."""
         self._timer = self._scheduler.call_later(_LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Stop watching. What is being applied goes on in its thread, and is not waited for."""
+        """Stop watching. A reload that runs in its thread continues, and is not waited for."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -132,7 +129,7 @@ class Reloader:
             self._task = asyncio.get_running_loop().create_task(self._reload())
 
     async def wait(self) -> None:
-        """Return when nothing is under way."""
+        """Return when no reload is running."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -155,7 +152,7 @@ class Reloader:
         self._watch.taken()
 
         def run() -> list[Any]:
-            # All are read before the first is applied, so that a mistake in one leaves everything as it was.
+            # Read all sources before applying the first one, so that an error in one changes nothing.
             return [apply() for apply in [source.load() for source in self._sources]]
 
         try:

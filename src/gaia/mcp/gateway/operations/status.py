@@ -1,4 +1,4 @@
-"""`GatewayStatus`: what is known of a running gateway, as its page ``/status`` has it."""
+"""`GatewayStatus`: the status of a running gateway, as shown on its page ``/status``."""
 
 from __future__ import annotations
 
@@ -15,73 +15,73 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
 
 READY_STATES = frozenset({ServerState.READY, ServerState.EXITED})
-"""A server that has exited, or is lazy and at rest, is started by the next call."""
+"""States of a server that can answer: one that has exited, or is lazy and idle, is started by the next call."""
 
 
 _MOST = 1_000
-"""Sessions, clients and limits on the page: clients of an issuer are without number."""
+"""Most sessions, clients and limits on the page. The number of clients of an issuer is unbounded."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One session of a client of the handshake era. Durations are in seconds."""
 
     client: str | None
-    """The client's name in the gateway's clients file; None where there is no such file."""
+    """The client's name in the gateway's clients file; None if there is no such file."""
     program: str
-    """What the client calls itself, with its version."""
+    """Name and version that the client gave."""
     path: str
-    """Where it opened the session, such as ``/mcp`` or ``/mcp/files``."""
+    """The path where the session was opened, such as ``/mcp`` or ``/mcp/files``."""
     protocol_version: str
     running: int
-    """Its requests under way."""
+    """Number of its open requests."""
     idle: float
-    """Since its last message, or since it was last found with a call or a stream."""
+    """Since its last message, or since it was last found with an open call."""
 
 
 class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One client that is known by name."""
+    """One client that has a name."""
 
     name: str
     profile: str
     sessions: int = 0
     running: int = 0
-    """Its requests under way in its sessions."""
+    """Number of open requests in its sessions."""
 
 
 class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit of calls, and how much of it is in use."""
+    """One limit of calls, and its current use."""
 
     name: str
     concurrent: int | None
-    """Calls at once; None if that is not limited."""
+    """Most concurrent calls; None if not limited."""
     per_second: float | None
-    """Calls that may begin each second; None if that is not limited."""
+    """Calls that may begin each second; None if not limited."""
     running: int
     waiting: int
 
 
 class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The last time that the gateway has read its files again."""
+    """The latest reload of the gateway's files."""
 
     at: float
     """Seconds since the epoch."""
     error: str | None
-    """Why nothing has changed; None if the files are applied."""
+    """Why nothing was changed; None if the files were applied."""
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client may know of the gateway."""
+    """The status of the gateway, as far as one client may see it."""
 
     name: str
     version: str
-    """Of gaia-mcp."""
+    """The version of gaia-mcp."""
     uptime: float
-    """Seconds."""
+    """Seconds since the gateway was made."""
     is_draining: bool
-    """Whether it is about to end: there are no new sessions."""
+    """Whether it is about to stop: it opens no new sessions."""
     max_sessions: int
     session_count: int
-    """Of all clients."""
+    """Number of sessions of all clients."""
     servers: list[ServerStatus]
     sessions: list[SessionStatus]
     clients: list[ClientStatus]
@@ -89,7 +89,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     reload: ReloadStatus | None = None
 
     def bounded(self) -> GatewayStatus:
-        """For the page: of sessions those that were used last, of limits those that are in use most."""
+        """A copy for the page, with the most recently used sessions and the most used limits."""
         return msgspec.structs.replace(
             self,
             sessions=self.sessions[-_MOST:],
@@ -98,7 +98,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_builtins(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The status as JSON values."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
@@ -116,7 +116,7 @@ def session_status(session: Session, path: str, now: float) -> SessionStatus:
 
 
 def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principal | None) -> list[ClientStatus]:
-    """The clients of the clients file, or `only` one of them, with those `sessions` that are theirs."""
+    """The clients of the clients file, or `only` one of them, with the number of their `sessions`."""
     profiles = access.profile_names() if only is None else {only.name: only.profile.name}
     counted: Counter[str] = Counter()
     running: Counter[str] = Counter()
@@ -124,7 +124,7 @@ def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principa
         if session.client is not None:
             counted[session.client] += 1
             running[session.client] += session.running
-            # Clients that are known by their access tokens are in no file.
+            # Clients known by access tokens are in no file.
             profiles.setdefault(session.client, "")
     return [
         ClientStatus(name=name, profile=profile, sessions=counted[name], running=running[name])
@@ -133,7 +133,7 @@ def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principa
 
 
 def limits_of(access: Access) -> list[LimitStatus]:
-    """Those that are in use now, or were lately."""
+    """The limits that are in use, or were lately."""
     return [
         LimitStatus(
             name=gate.name,

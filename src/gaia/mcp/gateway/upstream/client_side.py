@@ -1,4 +1,4 @@
-"""`ClientSide`: what a server can reach of the client whose request it answers."""
+"""`ClientSide`: the part of a client that a server may use while it answers that client's request."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import Refusal
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
-"""Told the client's result, or why there is none."""
+"""Called with the client's result, or with the reason why there is none."""
 
 
 class ClientSide(Protocol):
     """One request of one client. For the gateway's event loop."""
 
     observation: Observation | None
-    """Of the request to the server, once that is made; None if nothing is recorded."""
+    """Telemetry of the request to the server, once it is made; None if nothing is recorded."""
 
     @property
     def identity(self) -> str:
-        """What tells this client from others: its name, "" if there are no clients with names."""
+        """The client's name; "" if clients have no names."""
 
     @property
     def key(self) -> Hashable | None:
-        """Equal for requests of the same client; None if that is not known, as without sessions and without names."""
+        """Equal for requests of the same client; None if the client is not known, as without sessions and names."""
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the client speaks the stateless era: then it is not asked, but sends its request again."""
+        """Whether the client speaks the stateless era. Then it is not asked, but repeats its request with answers."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client has declared, and so what it may be asked."""
+        """The client's declared capabilities, which say what it may be asked."""
 
     @property
     def log_level(self) -> str | None:
-        """The least severe log messages that the client wants; None if it wants none."""
+        """The least severe level of log messages that the client wants; None for none."""
 
     @property
     def wants_progress(self) -> bool:
-        """Whether `progress` leads anywhere."""
+        """Whether `progress` reaches the client."""
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
-        """Whether the client may call a tool with these annotations; None: it is not listed. For any thread."""
+        """Whether the client may call a tool with these annotations (None: not listed). For any thread."""
 
     def progress(self, params: dict[str, Any]) -> None:
-        """Report progress; `params` as in the server's notification, whose token does not count."""
+        """Report progress. `params` are those of the server's notification; its token is replaced."""
 
     def log(self, params: dict[str, Any]) -> None:
         """Pass on a log message that belongs to this request, if the client wants it."""
 
     def ask(self, method: str, params: dict[str, Any], answer: Answer) -> Callable[[], None]:
-        """Ask the client; `answer` is called once. Returns a function that withdraws it. Raises `Refusal`."""
+        """Ask the client; `answer` is called once. Returns a function that withdraws the question. Raises `Refusal`."""
 
 
 def offers(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
@@ -67,6 +67,6 @@ def offers(capabilities: Mapping[str, Any], method: str, params: Mapping[str, An
         elicitation = capabilities.get("elicitation")
         if not isinstance(elicitation, dict):
             return False
-        # Without any mode it is forms, as before there were modes. A server may ask for what is no mode.
+        # Without modes, the client supports forms, as before modes existed. The server's mode may be any JSON value.
         return params.get("mode", "form") in tuple(elicitation or ("form",))
     return False

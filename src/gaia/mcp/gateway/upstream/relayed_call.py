@@ -1,4 +1,4 @@
-"""`RelayedCall`: one request of a client on its way to a server, over all its rounds."""
+"""`RelayedCall`: one request of a client at a server, over all its rounds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gaia.mcp.gateway.upstream.sealing import SealBroken
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
+from gaia.mcp.protocol.rounds import InputRequired
 from gaia.mcp.requests.submitted_request import SubmittedRequest
 from gaia.mcp.rpc.call import Call, OnAnswer
 from gaia.runtime.log import exception_text, get_logger, traceback_text
@@ -24,14 +25,14 @@ from gaia.runtime.log import exception_text, get_logger, traceback_text
 logger = get_logger(__name__)
 
 _AWAY_SECONDS = 60.0
-"""A parked call whose client has not come back by then gives way to other calls, see `RequestOwner.is_away`."""
+"""Seconds after which a parked call without its client gives way to other calls, see `RequestOwner.is_away`."""
 
 _QUESTION_SECONDS = PARK_SECONDS
-"""How long a client may take to answer a request of a server."""
+"""Seconds that a client may take to answer a server's request."""
 
 
 class _Question:
-    """One request of a server in the middle of a call. Ends once: `answer` is called, or it is withdrawn."""
+    """One request of a server during a call. It ends once: `answer` is called, or the server withdraws it."""
 
     __slots__ = ("answer", "is_over", "method", "params", "withdraw")
 
@@ -40,12 +41,12 @@ class _Question:
         self.params = params
         self.answer = answer
         self.withdraw: Callable[[], object] = lambda: None
-        """Takes it back from the client."""
+        """Withdraws the question at the client."""
         self.is_over = False
 
 
 class RelayedCall(SubmittedRequest):
-    """Belongs to the gateway's event loop, but for what `RequestOwner` says. The client answers the questions."""
+    """Belongs to the gateway's event loop, except for the methods of `RequestOwner`. The client answers questions."""
 
     __slots__ = (
         "_asked_count",
@@ -58,6 +59,7 @@ class RelayedCall(SubmittedRequest):
         "_params",
         "_parked_at",
         "_questions",
+        "_timer",
         "_upstream",
         "_work",
         "client",
@@ -66,10 +68,10 @@ class RelayedCall(SubmittedRequest):
     def __init__(
         self, upstream: Upstream, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd
     ) -> None:
-        """`params` may have members that are JSON already (`orjson.Fragment`), without any line end.
+        """`params` may have encoded members (`orjson.Fragment`) without line breaks.
 
-        `on_end` is called once, perhaps while the call starts, unless the call is cancelled. Raises `MCPError` for what
-        may not be passed on.
+        `on_end` is called once, possibly during the start of the call, unless the call is cancelled. Raises `MCPError`
+        for a request that may not be passed on.
         """
         exchange = upstream.new_exchange(method, params)
         if exchange.observation is not None:
@@ -80,33 +82,39 @@ class RelayedCall(SubmittedRequest):
         exchange.owner = self
         self.loop = self._work = upstream.work
         self.client = client
-        """Whose request it is. Another request of the same client, once that goes on with a parked call."""
+        """The request that gets the answer. The client's next request replaces it when it continues a parked call."""
         self._upstream = upstream
         self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
         """None while the call is parked, and once it is over."""
         self._questions: dict[str, _Question] = {}
-        """Of a server of the handshake era, not answered yet; or of the round, by the server's own keys."""
+        """Unanswered questions of a server of the handshake era; or those of the round, by the server's keys."""
         self._asked_count = 0
         self._missing_capability: str | None = None
-        """What the server has asked for and the client has not declared."""
+        """The capability that the server asked for and the client has not declared."""
         self._outcome: Relayed | None = None
-        """How the call has ended while it was parked."""
+        """The end of the call, if it ended while it was parked."""
         self._parked_at: float | None = None
-        """Since when it is parked, a reading of the monotonic clock. Read by any thread."""
+        """Start of parking, a reading of the monotonic clock; None if it is not parked. Any thread may read it."""
         self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Set while a client of the handshake era is asked what a server of the other era requires."""
         self._binding: bytes | None = None
 
     # For the client's side.
 
     def cancel(self, reason: str) -> None:
-        """The client does not want the answer any more; `on_end` is not called. Harmless if the call has ended."""
+        """Cancel the call; `on_end` is not called. Does nothing if the call has ended."""
         if self._is_over:
             return
         self._is_over, self._on_end = True, None
         self.cancel_request(CallCancelled(reason))
         self._drop_questions(reason)
+        if self._timer is not None:
+            # The client is asked, so no round is under way that would end.
+            self._stop_timer()
+            self.fail(CallCancelled(reason))
 
     # Rounds, see `SubmittedRequest`.
 
@@ -140,7 +148,7 @@ class RelayedCall(SubmittedRequest):
         error, result = exchange.error, exchange.raw
         exchange.params, exchange.raw = None, b""
         if error is None and exchange.facts.result_type == "input_required" and self.client.is_stateless:
-            # Its client would take it for what it says, and answer questions that were not checked.
+            # The client would trust such a result, and answer questions that were not checked.
             error = InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
         self._end(Relayed(b"" if error is not None else result, error, exchange.facts.is_error is True))
 
@@ -149,7 +157,7 @@ class RelayedCall(SubmittedRequest):
             return
         on_end = self._on_end
         if on_end is None:
-            # It is parked. Its client gets this when it comes back.
+            # The call is parked. Its client gets the result when it comes back.
             self._outcome = self._outcome or relayed
             self._drop_questions("the call has ended")
             return
@@ -161,7 +169,7 @@ class RelayedCall(SubmittedRequest):
             and isinstance(relayed.error, JsonRpcError)
             and self.client.is_stateless
         ):
-            # What a server of the client's own era would have answered.
+            # The error that a server of the client's own era would have sent.
             name = self._missing_capability
             error = JsonRpcError(MISSING_CAPABILITY, relayed.error.message, {"requiredCapabilities": {name: {}}})
             relayed = Relayed(error=error)
@@ -171,7 +179,7 @@ class RelayedCall(SubmittedRequest):
 
     @property
     def binding(self) -> bytes:
-        """What the state of this request belongs to."""
+        """The hash that ties the sealed state to this request."""
         if self._binding is None:
             self._binding = self._upstream.binding(self._method, self._params, self.client)
         return self._binding
@@ -191,23 +199,29 @@ class RelayedCall(SubmittedRequest):
             check_offered(required, self.client)
         except InvalidResponse as error:
             self.fail(error)
-            return
+        else:
+            self._ask_session(required)
+
+    def _ask_session(self, required: InputRequired) -> None:
+        """Ask a client of the handshake era, and begin the next round when it has answered everything."""
         answers: dict[str, Any] = {}
-        timer = asyncio.get_running_loop().call_later(
-            _QUESTION_SECONDS, self.fail, _missing("the client has not answered in time")
+        self._timer = asyncio.get_running_loop().call_later(
+            _QUESTION_SECONDS, self._not_answered, _missing("the client has not answered in time")
         )
 
         def next_round() -> None:
-            timer.cancel()
+            self._stop_timer()
             self._questions.clear()
-            self.input_arrived(answers)
+            try:
+                self.input_arrived(answers)
+            except (ValueError, RecursionError) as error:
+                self.fail(_missing(f"the client's answers cannot be passed on: {error}"))
 
         def answered(key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
             if self._is_over or key in answers:
                 return
             if result is None:
-                timer.cancel()
-                self.fail(_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}"))
+                self._not_answered(_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}"))
                 return
             answers[key] = result
             if len(answers) == len(required.requests or {}):
@@ -216,11 +230,21 @@ class RelayedCall(SubmittedRequest):
         for key, request in (required.requests or {}).items():
             self._questions[key] = _Question(request.method, request.params, functools.partial(answered, key))
         for question in list(self._questions.values()):
-            self._ask(question)
+            if not question.is_over:
+                self._ask(question)
         if not required.requests:
             next_round()
 
-    # A server of the handshake era asks (`RequestOwner`). These run on any thread.
+    def _not_answered(self, error: InputMissing) -> None:
+        self._stop_timer()
+        self.fail(error)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # A server of the handshake era asks (`RequestOwner`). These methods run on any thread.
 
     @property
     def client_key(self) -> Hashable | None:
@@ -243,7 +267,7 @@ class RelayedCall(SubmittedRequest):
         return self.client.log_level
 
     def logged(self, params: dict[str, Any]) -> None:
-        # What a server of the handshake era logs, sessions are told of whether they have a call there or not.
+        # Sessions get the log messages of servers of the handshake era anyway, with or without a call there.
         if not (self.client.is_stateless or self._upstream.is_stateless):
             return
 
@@ -254,7 +278,7 @@ class RelayedCall(SubmittedRequest):
         self._work.run_soon(log)
 
     def refusal(self, tool: str) -> MCPError | None:
-        # The client could call it by what the server had said before it was started, or started again.
+        # Check again: after a start or restart the server may list the tool with other annotations.
         client = self._upstream.client
         found = client._engine.tool_calls.catalog.get(tool)
         if self.client.may_call(client.name, tool, None if found is None else found.annotations):
@@ -263,7 +287,7 @@ class RelayedCall(SubmittedRequest):
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)
-        # Not at once, even on the loop: the call may not know its round trip yet.
+        # Posted even from the loop: the call may not know its round trip yet.
         self._work.post(functools.partial(self._asked, question))
         return lambda: self._work.post(functools.partial(self._withdrawn, question))
 
@@ -283,7 +307,7 @@ class RelayedCall(SubmittedRequest):
         else:
             self._asked_count += 1
             self._questions[str(self._asked_count)] = question
-            # The question has a deadline of its own, at the server's client.
+            # The client of the server limits the time of the question itself.
             self.allow(_QUESTION_SECONDS + self.requests.session.timeout)
             if not self.client.is_stateless:
                 self._ask(question)
@@ -310,7 +334,7 @@ class RelayedCall(SubmittedRequest):
             self.allow()
 
     def _withdrawn(self, question: _Question) -> None:
-        """The server does not need the answer any more."""
+        """The server no longer needs the answer."""
         if not question.is_over:
             question.is_over = True
             self._forget(question)
@@ -345,19 +369,19 @@ class RelayedCall(SubmittedRequest):
 
     def _give_way(self) -> None:
         if self._parked_at is None or self._is_over:
-            # Its client has come back meanwhile, or it was cancelled.
+            # The client has come back meanwhile, or the call was cancelled.
             return
         reason = f"the client has not answered within {_AWAY_SECONDS:g} s, and the server had to ask another one"
         self._end(Relayed(error=_missing(reason)))
         self.cancel_request(CallCancelled(reason))
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
-        """The client has sent its request again, with answers."""
+        """Continue a parked call: the client has sent its request again, with answers."""
         self.client, self._on_end, self._parked_at = client, on_end, None
         try:
             responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
         except ValueError:
-            # Such as a number that is too large. The call must not be left as it is.
+            # For example a number that is too large. The questions then count as not answered.
             responses = None
         for key, question in list(self._questions.items()):
             given = responses.get(key) if isinstance(responses, dict) else None
@@ -375,7 +399,7 @@ def _missing(text: str) -> InputMissing:
 
 
 class EndingOnError:
-    """A block that passes a request on: if it raises, `on_end` is told, because nothing else will."""
+    """A block that passes a request on. If it raises, `on_end` gets the error; nothing else would end the request."""
 
     __slots__ = ("_on_end",)
 
@@ -389,7 +413,7 @@ class EndingOnError:
             return False
         if not isinstance(error, MCPError):
             if isinstance(error, (SealBroken, ValueError)):
-                # What a client sends may be more than can be written.
+                # A client may send values that cannot be encoded.
                 refused = JsonRpcError(INVALID_PARAMS, str(error))
                 refused.delivery = "not_sent"
                 error = refused

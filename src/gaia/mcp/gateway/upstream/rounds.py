@@ -1,8 +1,8 @@
-"""`Rounds`: requests that need an answer of the client in between, as clients of the stateless era see them.
+"""`Rounds`: requests that need an answer of a client of the stateless era.
 
 Such a client gets an ``InputRequiredResult``, and sends its request again with the answers and with a state
-(2026-07-28, "Multi Round-Trip Requests"). If the server speaks the same era, its own state is in the sealed one. If it
-speaks the handshake era, it waits for the answer in the middle of the call, so the call is parked here meanwhile.
+(2026-07-28, "Multi Round-Trip Requests"). A server of the same era has its own state, which is sealed into the client's
+one. A server of the handshake era waits for the answer during the call, so the call is parked here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal
 from gaia.mcp.protocol.rounds import InputRequired
 
 PARK_SECONDS = 600.0
-"""How long a parked call waits for its client. After that it is cancelled."""
+"""Seconds that a parked call waits for its client. Then it is cancelled."""
 
 _MAX_PARKED = 1_000
 _MAX_PARKED_OF_CLIENT = 100
@@ -32,16 +32,16 @@ _encoder = msgspec.json.Encoder()
 
 
 class Relayed(msgspec.Struct, frozen=True):
-    """How a request ended: the result as JSON, or an error with its delivery."""
+    """The end of a request: the result as JSON, or an error with its delivery."""
 
     result: bytes = b""
     error: MCPError | None = None
     is_error: bool = False
-    """The result says that a tool has failed."""
+    """Whether the result says that a tool has failed."""
 
     @property
     def outcome(self) -> str:
-        """One word: ``ok``, ``tool_error``, or the error type."""
+        """``ok``, ``tool_error``, or the error type."""
         if self.error is not None:
             return self.error.error_type
         return "tool_error" if self.is_error else "ok"
@@ -56,22 +56,21 @@ class OngoingCall(Protocol):
     client: ClientSide
 
     def cancel(self, reason: str) -> None:
-        """The client does not want the answer any more; its `OnEnd` is not called. Harmless if the call has ended."""
+        """Cancel the call; its `OnEnd` is not called. Does nothing if the call has ended."""
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
-        """The client has sent its request again, with answers."""
+        """Continue the call: the client has sent its request again, with answers."""
 
 
 class Rounds:
-    """What is between two rounds, of all servers of a gateway. Belongs to the gateway's event loop."""
+    """The parked calls and sealed states of all servers of a gateway. Belongs to the gateway's event loop."""
 
     def __init__(self, seal: StateSeal | None = None) -> None:
         self._seal = seal or StateSeal()
         self._parked: dict[str, tuple[OngoingCall, asyncio.TimerHandle]] = {}
-        """By a random name, which is in the sealed state of the client."""
+        """By a random name, which the client's sealed state contains."""
 
     def __len__(self) -> int:
-        """How many calls are parked."""
         return len(self._parked)
 
     def close(self) -> None:
@@ -82,7 +81,7 @@ class Rounds:
     # Servers of the stateless era.
 
     def sealed(self, result: bytes, client: ClientSide, binding: bytes) -> bytes:
-        """A result that requires input, for a client of the stateless era. Raises `InvalidResponse`."""
+        """Seal the state in a result that requires input, for a stateless client. Raises `InvalidResponse`."""
         check_offered(InputRequired.from_result(orjson.loads(result)), client)
         members: dict[str, Any] = dict(_members.decode(result))
         if "requestState" in members:
@@ -90,7 +89,7 @@ class Rounds:
         return _encoder.encode(members)
 
     def opened(self, params: dict[str, Any], binding: bytes) -> OngoingCall | None:
-        """Put the server's own state into the params of a further round; or the parked call that goes on with it.
+        """Put the server's own state into the params of a further round, or return the parked call to continue.
 
         Raises `SealBroken`.
         """
@@ -115,7 +114,7 @@ class Rounds:
         return len(self._parked) < _MAX_PARKED and (not identity or of_client < _MAX_PARKED_OF_CLIENT)
 
     def park(self, call: OngoingCall, requests: Mapping[str, Mapping[str, Any]], binding: bytes) -> bytes:
-        """Keep a call until its client has answered; returns the result that asks it to."""
+        """Keep a call until its client has answered. Returns the result that asks the client."""
         name = secrets.token_urlsafe(12)
         timer = asyncio.get_running_loop().call_later(PARK_SECONDS, self._expire, name)
         self._parked[name] = (call, timer)
@@ -130,7 +129,7 @@ class Rounds:
 
 
 def check_offered(required: InputRequired, client: ClientSide) -> None:
-    """Raise `InvalidResponse` if a server requires what the client has not declared."""
+    """Raise `InvalidResponse` if a server requires something that the client has not declared."""
     for key, request in (required.requests or {}).items():
         if not offers(client.capabilities, request.method, request.params):
             text = (

@@ -1,8 +1,8 @@
-"""`StateSeal`: what a client keeps for the gateway between two rounds of a request, so that no other can use it.
+"""`StateSeal`: encrypts the state that a client keeps for the gateway between two rounds of a request.
 
 The ``requestState`` of a result that requires input comes back in the next request, from a client that may have changed
-it or got it from another one (2026-07-28, "Multi Round-Trip Requests"). It is encrypted and authenticated together with
-what it belongs to.
+it or got it from another one (2026-07-28, "Multi Round-Trip Requests"). It is encrypted, and authenticated together
+with the request that it belongs to.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ KEY_BYTES = 32
 
 _NONCE_BYTES = 12
 _SECONDS = 900.0
-"""How long a person may take for one round."""
+"""Seconds that a person may take for one round."""
 
 _NOT_BOUND = ("_meta", "inputResponses", "requestState")
 """Members of the params that differ between the rounds of a request."""
 
 
 class SealBroken(Exception):
-    """The state was not made here for this request, or too long ago. The message is for the client."""
+    """The state was not made for this request, or has expired. The message is for the client."""
 
 
 class StateSeal:
-    """Thread-safe."""
+    """Seals and opens states with AES-GCM. Thread-safe."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        """Gateways with the same `key` of 32 bytes accept each other's states; None: a new key."""
+        """Gateways with the same `key` of 32 bytes accept each other's states. None: a new key."""
         if key is not None and len(key) != KEY_BYTES:
             raise ValueError(f"the key of request states must have {KEY_BYTES} bytes, not {len(key)}")
         self._key = key or os.urandom(KEY_BYTES)
 
     def seal(self, payload: Mapping[str, Any], binding: bytes) -> str:
-        """A text that `open` takes for the same `binding`, for 15 minutes."""
+        """A text that `open` accepts with the same `binding`, for 15 minutes."""
         nonce = os.urandom(_NONCE_BYTES)
         encoded = orjson.dumps([time.time() + _SECONDS, payload])
         return base64.urlsafe_b64encode(nonce + _cipher(self._key).encrypt(nonce, encoded, binding)).decode()
 
     def open(self, state: object, binding: bytes) -> dict[str, Any]:
-        """What was sealed. Raises `SealBroken`."""
+        """The sealed payload. Raises `SealBroken`."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -73,7 +73,7 @@ class StateSeal:
 
 
 def read_state_key(file: Path) -> bytes:
-    """The key of several gateways, of what is in a file that they share: at least 32 random characters.
+    """The key that several gateways share, from a file with at least 32 random characters.
 
     Raises ConfigError, also for a file that other users of this machine can read or change.
     """
@@ -86,23 +86,23 @@ def read_state_key(file: Path) -> bytes:
     if file.stat().st_mode & stat.S_IROTH:
         command = f"chmod o-r {shlex.quote(str(file))}"
         raise ConfigError(f"{file}: every user of this machine can read the key; run: {command}")
-    # Whatever its form, such as Base64, a cipher wants so many bytes.
+    # The cipher needs a key of 32 bytes, whatever the form of the text.
     return hashlib.sha256(text).digest()
 
 
 def binding_of(server: str, identity: str, method: str, params: Mapping[str, Any]) -> bytes:
-    """What a state belongs to: the server, the client, and the request but for what differs between its rounds."""
+    """A hash of the server, the client and the request, without the members that differ between rounds."""
     original = {key: value for key, value in params.items() if key not in _NOT_BOUND}
     about, encoded = orjson.dumps([server, identity, method]), orjson.dumps(original)
-    # Decoded, because a client may write the members in another order, or escape characters, the next time. What
-    # cannot be, such as numbers that are too large, has to be the same bytes.
+    # Decoded and sorted, because a client may change the order of members or the escapes. If decoding fails, for
+    # example for a number that is too large, the bytes must be the same.
     with contextlib.suppress(ValueError, TypeError):
         encoded = orjson.dumps(orjson.loads(encoded), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(about + encoded).digest()
 
 
 def _cipher(key: bytes) -> Any:
-    # Imported when it is needed: most gateways never seal anything, and it takes a while.
+    # Imported late: most gateways never seal anything, and the import is slow.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)

@@ -1,4 +1,4 @@
-"""`Upstream`: one process of a server as the gateway reaches it."""
+"""`Upstream`: one process of a server, as the gateway uses it."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Upstream:
     """Belongs to the gateway's event loop."""
 
     def __init__(self, client: MCPClient, rounds: Rounds | None = None) -> None:
-        """`rounds` are those of the gateway; None: its own."""
+        """`rounds` are those of the gateway; None: a new one."""
         self.client = client
         self.rounds = Rounds() if rounds is None else rounds
-        """What is between two rounds of a request."""
+        """State between two rounds of a request."""
         self._work: LoopWork | None = None
 
     @property
     def work(self) -> LoopWork:
-        """Runs tasks of other threads on the gateway's loop, where it has to be asked for first."""
+        """Runs work of other threads on the gateway's loop. First read it on the loop."""
         if self._work is None:
             self._work = running_loop_work()
         return self._work
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server speaks the stateless era, as far as it is known."""
+        """Whether the server speaks the stateless era, as far as is known."""
         return self.client._engine.trips.is_stateless
 
     def binding(self, method: str, params: dict[str, Any], client: ClientSide) -> bytes:
-        """What the state of a request belongs to."""
+        """The hash that ties a sealed state to its request."""
         return binding_of(self.client.name, client.identity, method, params)
 
     def parked(self, method: str, params: dict[str, Any], client: ClientSide) -> OngoingCall | None:
-        """The call that goes on with these params; None if they begin a new one. Raises `SealBroken`.
+        """The parked call that these params continue; None if they begin a new one. Raises `SealBroken`.
 
-        The state of a server of the stateless era is opened in `params`.
+        For a server of the stateless era, opens the state in `params`.
         """
         return self.rounds.opened(params, self.binding(method, params, client)) if "requestState" in params else None
 
@@ -56,7 +56,7 @@ class Upstream:
         parent = None if spans.tracing_is_off() else spans.remote_parent(params.get("_meta"))
         if parent is None:
             return self._new_request(method, params)
-        # The span of the request goes on with the client's trace.
+        # The span of the request continues the client's trace.
         token = contexts.attach(parent)
         try:
             return self._new_request(method, params)

@@ -1,4 +1,4 @@
-"""`CachedList`: resources, templates or prompts of one server as it listed them last, also while it restarts."""
+"""`CachedList`: resources, templates or prompts of one server, as last listed; also during a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class CachedList:
         listing: Callable[[], Exchange[list[Item]]],
         on_listed: Callable[[bool], None],
     ) -> None:
-        """`key` names the items: ``name``, ``uri``. ``on_listed(was_known)`` is called after the list has changed."""
+        """`key` is the member with an item's name, such as ``uri``.
+
+        ``on_listed(was_known)`` is called after each change.
+        """
         self._client = client
         self._capability = capability
         self._key = key
@@ -44,17 +47,17 @@ class CachedList:
         self._fresh_until = 0.0
         self._is_stale = True
         self._is_announced = False
-        """Whether the server has said that the list has changed, since it was fetched last."""
+        """Whether the server has announced a change since the last fetch."""
         self._task: asyncio.Task[None] | None = None
         self._waiting: list[Callable[[], None]] = []
 
     @property
     def is_offered(self) -> bool:
-        """Whether the server has said that it has such a list."""
+        """Whether the server has declared such a list."""
         return self._capability in self._client.capabilities
 
     def outdated(self, *, is_announced: bool) -> None:
-        """The server was started anew, or has announced a change: fetch the list, if it was wanted before."""
+        """Fetch the list if it was wanted before: the server was started again, or has announced a change."""
         self._is_stale = True
         self._is_announced = self._is_announced or is_announced
         if self.is_known or self._task is not None:
@@ -64,7 +67,7 @@ class CachedList:
             self._on_listed(True)
 
     def when_fetched(self, act: Callable[[], None]) -> None:
-        """Call `act` when the list is as new as it can be: now, if it is so or the server does not answer now."""
+        """Call `act` once the list is fetched; now if it is current, or if the server cannot answer now."""
         if self._is_current() or not self._client.is_connected() or not self.is_offered:
             act()
             return
@@ -122,14 +125,14 @@ class CachedList:
 
 
 def _milliseconds(value: object) -> int:
-    """What is missing, negative or no number counts as 0 ("Caching")."""
+    """A value in milliseconds; 0 if it is missing, negative or no number ("Caching")."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return 0
     return int(min(value, _MAX_TTL_MS))
 
 
 def _noting(exchange: Exchange[list[Item]], note: Callable[[Mapping[str, Any]], None]) -> Exchange[list[Item]]:
-    """The same exchange, whose results `note` is shown."""
+    """The same exchange, with `note` called for each result."""
     try:
         step = next(exchange)
         while True:

@@ -1,4 +1,4 @@
-"""`MergedList`: one list of several servers' items, encoded once for all who ask, and the way back to the servers."""
+"""`MergedList`: one list of several servers' items, encoded once for all clients, with routes to the servers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.protocol.request_headers import InvalidMark, Path, marks
 
 _PAGE = 1_000
-"""Items."""
+"""Items on one page."""
 
 
 class MergedList:
-    """Belongs to the gateway's event loop."""
-
     def __init__(self, member: str, version: int) -> None:
-        """`member` is what a result calls the items, and `version` that of `UpstreamServers`."""
+        """`member` is the member of the result with the items. `version` is that of `UpstreamServers`."""
         self.version = version
         self.routes: dict[str, tuple[UpstreamServer, str]] = {}
         """By the name in this list: the server, and its own name."""
         self.marks: dict[str, dict[Path, str]] = {}
-        """Arguments of tools that are repeated in headers, by the tool's name in this list."""
+        """Arguments of tools that clients repeat in headers, by the tool's name in this list."""
         self._member = member
         self._items: list[dict[str, Any]] = []
         self._pages: dict[tuple[int, bool], bytes] = {}
@@ -37,19 +35,19 @@ class MergedList:
         self.routes[name] = (server, own_name)
         self._items.append(item)
         if "inputSchema" in item:
-            # A client must not call a tool whose marks are invalid.
+            # Clients must not call a tool with invalid marks.
             with contextlib.suppress(InvalidMark):
                 if found := marks(item["inputSchema"]):
                     self.marks[name] = found
 
     def note(self, part: CachedList) -> None:
-        """How long a part of this list may be used again, and by which clients."""
+        """Include a part's time to live and scope in those of this list."""
         if part.is_offered:
             self._ttls.append(part.ttl_ms)
             self._is_public = self._is_public and part.is_public
 
     def page(self, cursor: str | None, *, stateless: bool) -> bytes:
-        """The result, as JSON. Raises `RequestRefused` for a cursor that is none of this list's."""
+        """One page as JSON. Raises `RequestRefused` for a cursor of another list."""
         start = 0
         if cursor is not None:
             start = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else -1

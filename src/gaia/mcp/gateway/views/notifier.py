@@ -1,4 +1,4 @@
-"""`Notifier`: which clients are told what changes at servers, and which resources are watched for them."""
+"""`Notifier`: tells clients of changes at servers, and watches resources for them."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ from gaia.runtime.loop_work import running_loop_work
 logger = get_logger(__name__)
 
 _TOGETHER_SECONDS = 0.02
-"""Changes of lists that come within this time are told together: at the start, all servers have some."""
+"""Seconds in which changes of lists are collected before clients are told. At the start, all servers have changes."""
 
 _DECISION_SECONDS = 4.0
-"""For a server of the stateless era to say whether it tells of a resource: less than `subscriptions/listen` waits."""
+"""Seconds that a server of the stateless era has to accept a subscription: fewer than `subscriptions/listen` waits."""
 
 MAX_WATCHED = 1_000
-"""Resources, for one audience."""
+"""Most resources that are watched for one audience."""
 
 _MAX_UNTOLD = 256
-"""Events of one server that wait until the audiences are told of the ones before. More are dropped."""
+"""Most events of one server that wait until earlier ones are told. More are dropped."""
 
 Done = Callable[[MCPError | None], None]
 
 
 class Audience(Protocol):
-    """A client that may be told: a session, or one ``subscriptions/listen``."""
+    """A client that may be told of changes: a session, or one ``subscriptions/listen``."""
 
     @property
     def owner(self) -> Principal | None:
-        """The client, if clients have names."""
+        """The client; None if clients have no names."""
 
     @property
     def view(self) -> object:
-        """What it may see."""
+        """The view of the client."""
 
     def sees(self, server: str) -> bool:
-        """Whether anything of a server may be told."""
+        """Whether the client may be told of anything at a server."""
 
     def sees_resource(self, server: str, uri: str) -> bool:
-        """Whether a change of a resource may be told."""
+        """Whether the client may be told of changes of a resource."""
 
     def list_changed(self, kind: Kind) -> None:
-        """A list has become another one, as far as servers say."""
+        """A server says that a list has changed."""
 
     def resource_updated(self, uri: str) -> None:
-        """A resource that was watched for this audience, or a part of it, has changed."""
+        """A resource that is watched for this audience, or a part of it, has changed."""
 
     def server_log(self, message: dict[str, Any]) -> None:
-        """The params of a log message that belongs to no request."""
+        """Send a log message that belongs to no request. `message` has its params."""
 
     def dismiss(self) -> None:
-        """End the streams that the client listens on: the gateway is about to stop, or the client is known no more."""
+        """End the streams on which the client listens: the gateway stops soon, or the client may no longer listen."""
 
 
 class Notifier:
@@ -72,25 +72,25 @@ class Notifier:
         servers.on_event = self._happened
         servers.on_instance = self._happened_in
         self._audiences: dict[Audience, set[tuple[MCPClient, str]]] = {}
-        """With the keys of what is watched for each."""
+        """The audiences, each with the keys in `_watched` of its resources."""
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
-        """By the process of the server, and URI."""
+        """By the client of the server's process, and the URI."""
         self._untold: dict[tuple[str, Kind], None] = {}
         self._list_changes = _FanOut("")
         self._fan_outs: dict[str, _FanOut] = {}
-        """By server. An event of one server that goes to many audiences does not keep those of others waiting."""
+        """By server, so that an event of one server for many audiences does not delay events of others."""
 
     def add(self, audience: Audience) -> None:
         """Tell an audience of changes of lists and of log messages from now on."""
         self._audiences.setdefault(audience, set())
 
     def remove(self, audience: Audience) -> None:
-        """Tell it nothing more; what is watched for no other audience is watched no longer."""
+        """Tell an audience nothing more. Resources that nobody else watches are no longer watched."""
         for key in self._audiences.pop(audience, ()):
             self._watched[key].remove(audience)
 
     def watch(self, audience: Audience, client: MCPClient, uri: str, done: Done) -> None:
-        """Tell an audience when a resource changes. `done` is called once the server has agreed, or has not.
+        """Tell an audience when a resource changes. `done` is called once the server has accepted or refused.
 
         `client` is that of the process that answers the audience's requests.
         """
@@ -118,7 +118,7 @@ class Notifier:
             self._watched[key].remove(audience)
 
     def dismiss(self, which: Callable[[Audience], bool] = lambda _: True) -> None:
-        """End the streams of all audiences, or of those that `which` is true of."""
+        """End the streams of all audiences, or of those for which `which` is true."""
         for audience in list(self._audiences):
             if which(audience):
                 audience.dismiss()
@@ -130,7 +130,7 @@ class Notifier:
         self._audiences.clear()
         self._fan_outs.clear()
 
-    # What happens.
+    # Events.
 
     def _list_changed(self, server: str, kind: Kind) -> None:
         if not self._untold:
@@ -154,14 +154,14 @@ class Notifier:
             self._logged(event, None)
 
     def _happened_in(self, process: MCPClient, event: ResourceUpdated | ServerLog) -> None:
-        """The same for a process that is not shared."""
+        """Handle an event of a process that is not shared."""
         if isinstance(event, ResourceUpdated):
             self._updated(process, event)
         else:
             self._logged(event, process)
 
     def _logged(self, event: ServerLog, process: MCPClient | None) -> None:
-        """Tell those who see the server; of a process that is not shared, those whose requests go to it."""
+        """Pass on a log message to audiences that see the server. If the process is not shared, only to its users."""
         server = self._servers.get(event.server)
         if server is None or server.logs_by_request:
             return
@@ -180,7 +180,7 @@ class Notifier:
 
     def _tell_update(self, client: MCPClient, event: ResourceUpdated) -> Iterator[None]:
         for (watched_by, uri), watch in list(self._watched.items()):
-            # It may be a part of what is watched.
+            # The event's resource may be a part of the watched one.
             if watched_by is client and event.uri.startswith(uri):
                 for audience in watch.audiences():
                     if audience.sees_resource(event.server, event.uri):
@@ -196,21 +196,21 @@ class Notifier:
 
 
 class _FanOut:
-    """Tells many audiences what has happened at one server, event by event, in slices between which the loop goes on.
+    """Tells many audiences of the events of one server, in slices between which the loop continues.
 
-    A server whose events come faster than the audiences can be told loses some.
+    Events are dropped if they come faster than the audiences can be told.
     """
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._waiting: dict[Hashable, Iterator[None]] = {}
-        """What has not begun: the steps of each event, one for each audience."""
+        """Events that are not begun: for each an iterator with one step per audience."""
         self._is_running = False
         self._has_dropped = False
-        """Whether events were dropped since all were told the last time."""
+        """Whether events were dropped since the queue was last empty."""
 
     def add(self, key: Hashable, steps: Iterator[None]) -> None:
-        """Take `steps` after those that wait. Nothing is done if some with this key wait: these say the same."""
+        """Queue `steps`. Does nothing if the queue has steps with this key: they say the same."""
         if len(self._waiting) >= _MAX_UNTOLD and key not in self._waiting:
             if not self._has_dropped:
                 self._has_dropped = True
@@ -231,7 +231,7 @@ class _FanOut:
 
 
 class _Watch:
-    """One resource of one server, for as many audiences as want it."""
+    """One resource of one server, for all audiences that watch it."""
 
     def __init__(self, client: MCPClient, uri: str, forget: Callable[[], object]) -> None:
         self._client = client
@@ -239,7 +239,7 @@ class _Watch:
         self._forget = forget
         self._audiences: dict[Audience, None] = {}
         self._is_watched = False
-        """Whether the server was asked to; the client asks anew after each restart."""
+        """Whether the server was asked to watch. The client asks again after each restart."""
         self._waiting: list[tuple[Audience, Done]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -271,7 +271,7 @@ class _Watch:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        """Ask the server for what the audiences want, as often as that changes meanwhile."""
+        """Subscribe or unsubscribe at the server, until that is what the audiences want."""
         features = self._client._engine.features
         while self._is_watched != bool(self._audiences):
             wanted = bool(self._audiences)
@@ -290,18 +290,18 @@ class _Watch:
             if wanted:
                 self._answer(error)
             # Those that have come while the server was asked to watch no longer get the answer of the next turn.
-        # Before the last answers: to send one may bring the next request, over HTTP that which was pipelined after it.
+        # Clear the task before the last answers: an answer may bring in the client's next request (HTTP pipelining).
         self._task = None
         self._answer(None)
         self._forget_if_unused()
 
     async def _subscribe(self) -> None:
-        """Raises `MCPError` if the server does not agree."""
+        """Raises `MCPError` if the server does not accept."""
         client, loop = self._client, asyncio.get_running_loop()
         decided: asyncio.Future[MCPError | None] = loop.create_future()
 
         def told(error: MCPError | None) -> None:
-            # The loop is closed if the gateway has ended meanwhile.
+            # The loop is closed if the gateway has stopped meanwhile.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
 
@@ -317,7 +317,7 @@ class _Watch:
                 text = f"the server has not agreed within {_DECISION_SECONDS:g} s to tell changes of the resource"
                 error = CallTimeout(text)
             if error is not None:
-                # Otherwise each further request would ask for it, and fail for the other resources too.
+                # Otherwise each later request would ask for it again, and fail for the other resources too.
                 await run(client._engine.trips, client._engine.features.unsubscribe_resource(self._uri))
                 raise error
         finally:

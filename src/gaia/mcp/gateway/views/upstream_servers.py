@@ -1,4 +1,4 @@
-"""The servers behind the gateway, and what is known of each, also while it restarts."""
+"""The servers behind the gateway, and what is known of each, also during a restart."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from gaia.runtime.loop_work import LoopWork
 logger = get_logger(__name__)
 
 Kind = Literal["tools", "prompts", "resources"]
-"""Whose lists can change."""
+"""Kinds of lists that can change."""
 
 _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
-"""The states of a server that has not joined the others and may do so any moment."""
+"""States of a server that has not joined the others yet, and may do so at any moment."""
 
 
 class UpstreamServer:
@@ -57,9 +57,9 @@ class UpstreamServer:
         instances: InstancePool,
         owners: InstanceOwners,
     ) -> None:
-        """``on_listed(name, kind, was_known)`` is called after a list has become another one.
+        """``on_listed(name, kind, was_known)`` is called after each change of a list.
 
-        What is listed comes from the shared process, whichever process answers the requests of sessions.
+        Lists come from the shared process, even if other processes answer the requests of sessions.
         """
         self.name = name
         self.client = client
@@ -77,31 +77,31 @@ class UpstreamServer:
         self.resources = known("resources", "uri", features.list_resources)
         self.templates = known("resources", "uriTemplate", features.list_resource_templates)
         self.has_settled = False
-        """Whether its first start has succeeded or failed, or took too long; see `UpstreamServers.settled`."""
+        """Whether its first start has succeeded, failed or taken too long; see `UpstreamServers.settled`."""
         self._log_level: int | None = None
-        """The least severe that any client wanted, as its severity."""
+        """The lowest severity that any client wanted."""
         self._tasks: set[asyncio.Task[None]] = set()
-        """asyncio itself keeps tasks only weakly."""
+        """Keeps the tasks alive: asyncio refers to them only weakly."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What it has declared; empty before its first handshake."""
+        """The declared capabilities; empty before the first handshake."""
         return self.client.capabilities
 
     @property
     def speaks_stateless(self) -> bool:
-        """Whether it is of the stateless era, as far as is known."""
+        """Whether it speaks the stateless era, as far as is known."""
         return self.client._engine.trips.is_stateless
 
     @property
     def logs_by_request(self) -> bool:
-        """Whether it logs what each request asks for, to the client of that request."""
+        """Whether each request sets its own log level, and gets its own log messages."""
         return self.speaks_stateless
 
     def owner_of(self, request: OwnedRequest) -> tuple[Hashable, Handle | None]:
-        """Whose process a request goes to, and the handle to tell its client of, if that is new.
+        """The owner of the process for a request, and the handle for the result if it is a new one.
 
-        The shared process has no owner (None). Raises RequestRefused for a handle that is not valid.
+        The shared process has the owner None. Raises RequestRefused for an invalid handle.
         """
         entry = self.client._engine.entry
         if entry is None or entry.instances == "shared":
@@ -122,13 +122,13 @@ class UpstreamServer:
         return self.upstream if owner is None else self.instances.upstream(owner)
 
     def want_log_level(self, level: str) -> None:
-        """Have the server send log messages of this severity and above, unless it sends less severe ones already."""
+        """Ask the server for log messages of this level and above, unless it already sends less severe ones."""
         if level not in LOG_LEVELS or self.logs_by_request or "logging" not in self.capabilities:
             return
         if self._log_level is None or severity(level) < self._log_level:
             self._log_level = severity(level)
             for client in (self.client, *self.instances.clients()):
-                # Processes that are started later are told, too.
+                # Also applies to later starts of the process.
                 client._engine.subscriptions.set_log_level(level)
                 if client.is_connected():
                     task = asyncio.get_running_loop().create_task(self._set_log_level(client, level))
@@ -142,7 +142,7 @@ class UpstreamServer:
             logger.warning("gateway_log_level_refused", server=self.name, error=error.message)
 
     def happened(self, event: Event) -> None:
-        """Fetch anew what is not true any more."""
+        """Mark lists as outdated after an event."""
         is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
         if is_new or isinstance(event, PromptsChanged):
             self.prompts.outdated(is_announced=not is_new)
@@ -151,7 +151,7 @@ class UpstreamServer:
             self.templates.outdated(is_announced=not is_new)
 
     def stop(self) -> list[Callable[[], None]]:
-        """Forget everything. Begins to end its instances; the functions returned wait for their ends."""
+        """Stop all tasks, and begin to end the instances. The returned functions wait for the ends."""
         for one in (self.prompts, self.resources, self.templates):
             one.stop()
         for task in self._tasks:
@@ -163,24 +163,23 @@ class UpstreamServers:
     """All servers of a manager, in its order. Belongs to the gateway's event loop."""
 
     def __init__(self, manager: MCPClientManager, seal: StateSeal | None = None) -> None:
-        """`seal` is for what clients keep between two rounds; None: one that no other gateway has."""
+        """`seal` encrypts states between two rounds. None: with a key that no other gateway has."""
         self.manager = manager
         self._rounds = Rounds(seal)
         self.checks = Checks()
-        """What calls pass on their way to servers."""
         self._version = 0
         self._routes: object = None
-        """The routes of the manager that the version is of; they are replaced as a whole."""
+        """The manager's routes at the current version. A change replaces the whole object."""
         self.on_event: Callable[[Event], None] = lambda _: None
-        """Told of everything that happens to a server, after the lists know it."""
+        """Called with every event of a server, after the lists are updated."""
         self.on_instance: Callable[[MCPClient, ResourceUpdated | ServerLog], None] = lambda *_: None
-        """Told of resources that have changed in a process that is not shared, and of what it logs."""
+        """Called with changed resources and log messages of processes that are not shared."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
-        """Told the server's name and the kind of list that has become another one."""
+        """Called with the server's name and the kind of a list that has changed."""
         self._servers: dict[str, UpstreamServer] = {}
         self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle, self._most_handles)
         self._inbox: LoopWork | None = None
-        """Of the loop, from the start on."""
+        """Work of the loop, from the start on."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[_Waiter, None] = {}
 
@@ -195,11 +194,11 @@ class UpstreamServers:
             self._following = following.pop_all()
 
     def end_instances(self) -> list[Callable[[], None]]:
-        """Begin to end all processes of sessions and clients; the functions returned wait for the ends."""
+        """Begin to end all processes of sessions and clients. The returned functions wait for the ends."""
         return [end for server in self._servers.values() for end in server.instances.close(at_once=True)]
 
     def stop(self) -> None:
-        """Forget everything; what waits goes on. `end_instances` was called."""
+        """Forget everything; waiting functions are called. Call `end_instances` first."""
         self._following.close()
         self._rounds.close()
         for server in self._servers.values():
@@ -209,7 +208,7 @@ class UpstreamServers:
             waiter.expire()
 
     def release(self, owner: Hashable) -> None:
-        """A session has ended, or a handle: so have its instances."""
+        """End the instances of a session or handle that has ended."""
         for server in self._servers.values():
             server.instances.release(owner)
 
@@ -224,11 +223,11 @@ class UpstreamServers:
         self.checks.refusals.note("unknown_handle", error, request.method, request.address, client)
 
     def end_unused(self) -> None:
-        """End the instances whose handles were not used for long."""
+        """End the handles that were not used for long, and their instances."""
         self._owners.expire()
 
     def get(self, name: str) -> UpstreamServer | None:
-        """A server that was started, whether it is ready or not."""
+        """A server that was started, ready or not; None if there is none."""
         client = self.manager._engine.client_of(name)
         known = self._servers.get(name)
         if known is not None and known.client is not client:
@@ -244,7 +243,7 @@ class UpstreamServers:
         return known
 
     def _instance_happened(self, instance: MCPClient, event: Event) -> None:
-        """Something has happened to a process that is not shared. For any thread."""
+        """Pass on an event of a process that is not shared. For any thread."""
         if isinstance(event, ResourceUpdated | ServerLog) and self._inbox is not None:
             self._inbox.post(lambda: self.on_instance(instance, event))
 
@@ -253,7 +252,7 @@ class UpstreamServers:
 
     @property
     def version(self) -> int:
-        """Grows with each change of what there is to list."""
+        """Grows with each change of the lists."""
         if self.manager._engine.routes is not self._routes:
             self._routes = self.manager._engine.routes
             self._version += 1
@@ -267,11 +266,11 @@ class UpstreamServers:
         return server.has_settled
 
     def names(self) -> list[str]:
-        """Of all that were started, in the order of the configuration."""
+        """Names of all servers that were started, in the order of the configuration."""
         return [status.name for status in self.manager.status()]
 
     def statuses(self) -> list[ServerStatus]:
-        """Those of the manager, with the figures of processes that are not shared."""
+        """The manager's statuses, with the figures of processes that are not shared."""
         known = self._servers
         return [known[one.name].instances.status(one) if one.name in known else one for one in self.manager.status()]
 
@@ -284,20 +283,20 @@ class UpstreamServers:
         return [known for name in names if (known := self.get(name)) is not None]
 
     def when(self, condition: Callable[[], bool], act: Callable[[], None], seconds: float) -> None:
-        """Call `act` once `condition`, which is looked at after each event, is true, or after so many seconds."""
+        """Call `act` once `condition` is true, or after so many seconds. The condition is checked after each event."""
         if condition():
             act()
         else:
             self._waiting[_Waiter(condition, act, seconds, self._waiting)] = None
 
     def look(self) -> None:
-        """Look at all conditions that are waited for."""
+        """Check all conditions that are waited for."""
         for waiter in list(self._waiting):
             waiter.look()
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, ServerLog | ResourceUpdated):
-            # Of these there may be thousands, and no list or condition depends on them.
+            # There may be thousands of these, and no list or condition depends on them.
             self.on_event(event)
             return
         if isinstance(event, StateChanged | ToolsChanged):

@@ -1,4 +1,4 @@
-"""`View`: what some clients see at one path: the tools and other things of several servers, under one set of names."""
+"""`View`: what clients with one profile see at one path: tools, prompts and resources under one set of names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.untrusted_text import consists_of
 
 _OPENING_SECONDS = 3.0
-"""For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
-that, and for the first list: the official SDK for the answer to ``server/discover``, others for both together."""
+"""Seconds to wait for the first start of servers when a client opens a session. Clients wait 10 seconds for that and
+for the first list: the official SDK for the answer to ``server/discover``, others for both together."""
 _START_SECONDS = 5.0
-"""For the same servers after that; lists are answered without those that take longer."""
+"""Seconds to wait for the same servers when a list is requested. The list then leaves out slower servers."""
 _LIST_SECONDS = 5.0
-"""For lists that no server has answered yet."""
+"""Seconds to wait for lists that no server has answered yet."""
 _NEW_LIST_SECONDS = 0.5
-"""For lists that are known, but may have changed."""
+"""Seconds to wait for lists that are known, but may have changed."""
 
 Item = dict[str, Any]
 
@@ -35,44 +35,43 @@ class View:
     """Belongs to the gateway's event loop."""
 
     def __init__(self, servers: UpstreamServers, changes: Notifier, server: str | None, profile: Profile) -> None:
-        """All servers, or one `server` under its own names; of them what `profile` allows."""
+        """Shows all servers, or one `server` under its own names, as far as `profile` allows."""
         self.changes = changes
-        """Tells clients of this view what changes."""
+        """Tells clients of this view of changes."""
         self._servers = servers
         self.server = server
         self.profile = profile
-        """What may be seen."""
         self._tools: MergedList | None = None
         self._prompts: MergedList | None = None
         self._resources: MergedList | None = None
         self._templates: MergedList | None = None
 
     def servers(self) -> Sequence[UpstreamServer]:
-        """In the order of the configuration."""
+        """The visible servers, in the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
         return self._servers.of(name for name in names if self.profile.allows_server(name))
 
     @property
     def checks(self) -> Checks:
-        """What calls pass on their way to servers."""
         return self._servers.checks
 
     def sees(self, server: str) -> bool:
-        """Whether anything of a server may be seen."""
         return (self.server is None or self.server == server) and self.profile.allows_server(server)
 
     def sees_resource(self, server: str, uri: str) -> bool:
-        """Whether a resource may be seen."""
         return self.sees(server) and self.profile.allows_resource(server, uri)
 
     def when_opening(self, act: Callable[[], None]) -> None:
-        """Call `act` as `when_settled` does, but sooner. Lists wait for servers that have not settled by then."""
+        """Call `act` like `when_settled`, but after fewer seconds.
+
+        Lists wait for servers that are not settled by then.
+        """
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
 
     def when_settled(self, act: Callable[[], None]) -> None:
-        """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds.
+        """Call `act` once the first starts of all servers have succeeded or failed, or after `_START_SECONDS`.
 
-        A server that has had these seconds is waited for no more: it may never answer.
+        A server that has had this time is not waited for again: it may never answer.
         """
         starting = [server for server in self.servers() if not self._servers.settled(server)]
 
@@ -86,7 +85,7 @@ class View:
     # Tools.
 
     def tools(self) -> MergedList:
-        """As they are listed and called."""
+        """The visible tools, under the names by which they are listed and called."""
         merged = self._tools
         if merged is None or merged.version != self._servers.version:
             merged = self._tools = MergedList("tools", self._servers.version)
@@ -113,14 +112,14 @@ class View:
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
     def _find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
-        """A tool of a server that is not among the manager's yet: the call waits, or fails with the reason."""
+        """Find a tool of a server that has not joined the routes. The call waits, or fails with the reason."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"
             own = name.removeprefix(prefix)
             if (
                 name.startswith(prefix)
                 and self._may_come(server, own)
-                # Before its start has begun, its client would refuse the call; it is waited for.
+                # Before the start begins, the server's client would refuse the call. So the call waits for the start.
                 and server.client.state is not ServerState.CREATED
                 and self.profile.allows_tool(server.name, own, None)
             ):
@@ -128,11 +127,11 @@ class View:
         return None
 
     def _may_come(self, server: UpstreamServer, tool: str) -> bool:
-        """Whether a tool that the manager does not have may be there soon."""
+        """Whether the server may soon have a tool that the manager does not have."""
         catalog = server.client._engine.tool_calls.catalog
         if not catalog.listed:
             return True
-        # It has listed its tools, and ended before it had joined the others, or is about to join them.
+        # The server has listed its tools and is about to join the others, or ended before it could.
         has_joined = any(route.client is server.client for route in self._servers.manager._engine.routes.values())
         return not has_joined and tool in catalog
 
@@ -147,7 +146,7 @@ class View:
             merged = self._prompts = MergedList("prompts", self._servers.version)
             servers = self.servers()
             if self.server is None:
-                # All prompts, seen or not: what a client may see does not change names.
+                # Names are assigned over all prompts, so that they do not depend on what a client may see.
                 everything = self._servers.of(self._servers.names())
                 pairs = [(server.name, item["name"]) for server in everything for item in server.prompts.items]
                 names = {
@@ -170,7 +169,7 @@ class View:
         self._when_fetched([one for server in servers for one in (server.resources, server.templates)], act)
 
     def resources(self) -> MergedList:
-        """Under their URIs. Of several servers with one URI, the first has it."""
+        """The visible resources by URI. If several servers have one URI, the first server counts."""
         merged = self._resources
         if merged is None or merged.version != self._servers.version:
             merged = self._resources = self._merge_resources(
@@ -199,7 +198,7 @@ class View:
         return merged
 
     def servers_of_resource(self, uri: str) -> list[UpstreamServer]:
-        """Which servers may have a resource, the likeliest first."""
+        """The servers that may have a resource, most likely first."""
         listed, templates, others = [], [], []
         for server in self.servers():
             if not server.resources.is_offered or not self.profile.allows_resource(server.name, uri):
@@ -215,7 +214,7 @@ class View:
         return listed[:1] or [*templates, *others]
 
     def _when_fetched(self, lists: Sequence[CachedList], act: Callable[[], None]) -> None:
-        """Call `act` when the lists are as new as they can be, or after some time."""
+        """Call `act` once the lists are fetched, or after some time."""
 
         def settled() -> None:
             missing = len(lists)
@@ -240,13 +239,13 @@ _RESERVED = ":/?#[]@!$&'()*+,;="
 
 
 def matches(template: str, uri: str) -> bool:
-    """Whether the fixed parts of a template stand in a URI in their order. In linear time: servers write templates."""
+    """Whether a URI has the fixed parts of a template in order. Linear time, because servers write templates."""
     parts = _EXPRESSION.split(template)
     return template == uri or (len(parts) > 1 and consists_of(uri, parts))
 
 
 def expanded(template: str, values: Mapping[str, str]) -> str:
-    """The URI of a template with these values, and nothing for the other variables."""
+    """The URI of a template with these values. Other variables are left out."""
 
     def expand(expression: re.Match[str]) -> str:
         text = expression[0][1:-1]

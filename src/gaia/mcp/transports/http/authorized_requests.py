@@ -1,7 +1,7 @@
-"""Requests with an authorization: ours, which adds one header, or one of httpx2, which may do anything.
+"""Requests with an authorization: this library's, which adds one header, or one of httpx2, which may do anything.
 
-An authorization may send a request twice: the second time with another token, after the server has refused the first.
-What it does in between may block, so it runs on threads of its own.
+An authorization may send a request again with another token, after the server has refused the first. Its work in
+between may block, so it runs on threads of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REVISION = "MCP-Protocol-Version"
 _FRAMING = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
-"""Headers that say how a message was sent: neither library may repeat those of the other one."""
+"""Headers about the framing of a message: neither library may repeat those of the other one."""
 
 
 class _Hooks(NamedTuple):
@@ -34,12 +34,12 @@ class _Hooks(NamedTuple):
 
 
 class AuthorizedRequests:
-    """Called as `HttpConnection.request`, with the connection. Thread-safe, as far as the authorization is."""
+    """Called like `HttpConnection.request`, with the connection. As thread-safe as the authorization is."""
 
     def __init__(self, authorization: RequestAuthorization | httpx2.Auth, threads: DaemonPool) -> None:
-        """`threads` run what the authorization does."""
+        """`threads` run the authorization's code."""
         self._authorization = authorization
-        # Asked once, because asking a protocol takes 30 µs.
+        # Checked once, because an isinstance check of a protocol takes 30 µs.
         self._ours = authorization if isinstance(authorization, RequestAuthorization) else None
         self._threads = threads
 
@@ -55,9 +55,9 @@ class AuthorizedRequests:
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
     ) -> Response:
-        """Raises what `HttpConnection.request` and the authorization do.
+        """Raises the errors of `HttpConnection.request` and of the authorization.
 
-        Requests that the authorization makes elsewhere use the same connection.
+        Requests that the authorization makes to other places use the same connection.
         """
         ours = self._ours
         if ours is None:
@@ -80,7 +80,7 @@ class AuthorizedRequests:
                     if flow is None:
                         flow = _Flow(ours.login_flow(headers.get(_REVISION)), self._threads)
                         first = await flow.send(None)
-                        # What the flow begins with may have been sent just now; if not, that comes first.
+                        # If the flow begins with the login that was just refused, go on to its next one.
                         login = await flow.send(said) if first == login else first
                     else:
                         login = await flow.send(said)
@@ -112,7 +112,7 @@ class AuthorizedRequests:
         try:
             outgoing = await flow.send(None)
             while True:
-                # Others are requests that the authorization makes for its own purposes.
+                # Other requests are the authorization's own.
                 is_message = outgoing.method == original.method and outgoing.url == original.url
                 response = await connection.request(
                     outgoing.method,
@@ -120,7 +120,7 @@ class AuthorizedRequests:
                     {name: value for name, value in outgoing.headers.items() if name not in _FRAMING},
                     outgoing.read(),
                     **(hooks if is_message else _Hooks(hooks.deadline))._asdict(),
-                    # The configured headers, which may be secret, are for the server alone.
+                    # Only the server itself may get the configured headers, which may be secret.
                     with_shared=is_message,
                 )
                 try:
@@ -144,7 +144,7 @@ class _Flow:
         self._runs = False
 
     async def send(self, value: object) -> Any:
-        """What the generator yields next; `value` is None at first. Raises EOFError at its end, and what it raises."""
+        """The next value of the generator; `value` is None at first. Raises EOFError at its end, and its exceptions."""
         steps = self._steps
 
         def step() -> Any:
@@ -164,14 +164,14 @@ class _Flow:
             raise
 
     def close(self) -> None:
-        """Leave it, on a thread that may wait; one that still runs is closed with its last reference."""
+        """Close the generator on a thread that may wait. One that still runs is closed with its last reference."""
         steps, self._steps = self._steps, None
         if steps is not None and not self._runs:
             self._threads.submit(steps.close, keep=True)
 
 
 async def _finish(response: Response) -> None:
-    """Only a connection whose response is read can be used again."""
+    """Read the rest: only then can the connection be used again."""
     await response.read()
     response.close()
 
@@ -181,7 +181,7 @@ def _as_httpx(response: Response, request: httpx2.Request) -> httpx2.Response:
 
     class Body(httpx2.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
-            # On the thread of the flow, while the exchange waits for that.
+            # On the thread of the flow. The exchange waits for the flow meanwhile.
             yield run(response.read())
 
     headers = [
@@ -191,6 +191,6 @@ def _as_httpx(response: Response, request: httpx2.Request) -> httpx2.Response:
         for one in (value.split("\n") if name == "set-cookie" else [value])
     ]
     converted = httpx2.Response(response.status, headers=headers, stream=Body(), request=request)
-    # The charset is the server's choice, too, and Python knows some that decompress (bz2) or take quadratic time.
+    # Not the server's charset: Python knows some that decompress (bz2) or take quadratic time.
     converted.encoding = "utf-8-sig"
     return converted

@@ -1,4 +1,4 @@
-"""What an HTTP response means that has no MCP message as its body, and the error messages for it."""
+"""Interprets HTTP responses whose body is no MCP message, and makes the errors for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode
 
 _EXCERPT_CHARACTERS = 200
 _MAX_SEARCHED = 4096
-"""Characters of a body in which markup is looked for, which takes quadratic time."""
+"""Characters of a body that are searched for markup, because the search takes quadratic time."""
 
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
 
 
 def error_in(body: bytes) -> ErrorResponse | None:
-    """The JSON-RPC error that is the body of a response; None if it is anything else."""
+    """The JSON-RPC error in the body of a response; None for any other body."""
     try:
         message = decode(body)
     except NotAMessage:
@@ -31,25 +31,24 @@ def error_in(body: bytes) -> ErrorResponse | None:
 
 
 def code_of(error: ErrorResponse) -> Any:
-    """The code of a JSON-RPC error; None if the server gave none."""
     return error.error.get("code") if isinstance(error.error, dict) else None
 
 
 def is_forgotten(response: Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
-    """Whether the server says that there is no such session, instead of reading the message.
+    """Whether the server says that the session does not exist, and has not read the message.
 
     `error` is the body of the response, if it is an error that answers no request.
     """
     if session_id is None:
         return False
     if response.status == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
-        # Not in the specification, but what the examples of the TypeScript SDK do.
+        # Not in the specification, but the examples of the TypeScript SDK do it.
         return "session" in str(error.error.get("message")).lower()
     return response.status == HTTPStatus.NOT_FOUND
 
 
 def wants_login(response: Response) -> bool:
-    """Whether another login may change the server's mind."""
+    """Whether another login may lead to another response."""
     status = response.status
     return status == HTTPStatus.UNAUTHORIZED or (
         status == HTTPStatus.FORBIDDEN and "www-authenticate" in response.headers
@@ -57,12 +56,12 @@ def wants_login(response: Response) -> bool:
 
 
 def with_id(error: ErrorResponse, identifier: int) -> bytes:
-    """An error as the answer to our request: servers that refuse a request early have not read its id."""
+    """The error as the answer to a request: servers that refuse a request early have not read its id."""
     return orjson.dumps({"jsonrpc": "2.0", "id": identifier, "error": error.error})
 
 
 def refusal(response: Response, url: Url, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
-    """The error for a response, from `url`, that is neither an answer nor a JSON-RPC error."""
+    """The error for a response from `url` that is neither an answer nor a JSON-RPC error."""
     status = response.status
     said = f"the server answered {_words(status)}{excerpt(body, redact)}"
     if wants_login(response):
@@ -74,9 +73,9 @@ def refusal(response: Response, url: Url, body: bytes, server: str, redact: Call
 
 
 def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
-    """The beginning of a body, without markup, to be appended to a message."""
-    # Secrets are masked in the whole body, because half of one would not be recognised, and once more without the
-    # markup that kept its parts apart.
+    """The beginning of a body without markup, to append to a message."""
+    # Secrets are masked in the whole body, because half of a secret is not recognised; and again without the markup,
+    # which may separate the parts of a secret.
     beginning = redact(body.decode("utf-8", "replace"))[:_MAX_SEARCHED]
     text = " ".join(redact(_MARKUP.sub(" ", beginning)).split())
     if not text:
@@ -92,7 +91,7 @@ def _words(status: int) -> str:
 
 
 def redirect_target(response: Response, url: Url) -> Url | None:
-    """Where a response from `url` redirects to; None if it says nothing that can be understood."""
+    """The target of a redirect from `url`; None if there is none, or it is invalid."""
     location = response.headers.get("location")
     try:
         return url.join(location) if location else None
@@ -101,6 +100,6 @@ def redirect_target(response: Response, url: Url) -> Url | None:
 
 
 def _place(response: Response, url: Url) -> str:
-    """Where a redirect leads, without what might be secret."""
+    """The target of a redirect, without parts that may be secret."""
     target = redirect_target(response, url)
     return "nowhere" if target is None else target.without_query()

@@ -1,4 +1,4 @@
-"""A stream of server-sent events, over as many responses as it takes (2025-11-25, "Resumability and Redelivery")."""
+"""One stream of server-sent events over several responses (2025-11-25, "Resumability and Redelivery")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RETRY_SECONDS = 1.0
 _MIN_RETRY_SECONDS = 0.1
 _MAX_RETRY_SECONDS = 300.0
 _MAX_ID = 4096
-"""Characters. The id is a header of the request for the rest, and servers take some 8 KiB of headers."""
+"""Characters. The id is sent back in a header, and servers accept about 8 KiB of headers."""
 
 _LINES_A_TURN = 64
 
@@ -20,51 +20,51 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class InvalidEvents(ProtocolBroken):
-    """What came is no stream of events, or one of them is too long."""
+    """The response is not a stream of events, or an event is too long."""
 
 
 class EventStream:
-    """The place that was reached in one stream. For one thread at a time."""
+    """The position in one stream. For one thread at a time."""
 
     def __init__(self, max_message_bytes: int) -> None:
         self._max_message_bytes = max_message_bytes
         self.last_id: str | None = None
-        """Of the last event that had one: from there the server can go on."""
+        """The id of the last event that had one: the server can continue after it."""
         self.retry = _RETRY_SECONDS
-        """How many seconds the server wants to be left alone before it is asked for the rest, within limits."""
+        """Seconds to wait before asking for the rest, as the server wants it, within limits."""
         self._lines, self._fields = _Lines(), _Fields()
         self._fruitless = 0
-        """How many times in a row the server was asked without sending a message."""
+        """How many requests in a row brought no message."""
 
     def pause(self, max_backoff: float) -> float:
-        """How many seconds to wait now before asking for the rest.
+        """Seconds to wait before asking for the rest.
 
-        Longer each time that nothing came, up to `max_backoff` or what the server asked for.
+        The time doubles with each request that brought nothing, up to `max_backoff` or the time that the server wants.
         """
         backoff = min(math.ldexp(self.retry, min(self._fruitless, 32)), max_backoff)
         self._fruitless += 1
         return max(self.retry, backoff)
 
     def begin(self, response: Response) -> None:
-        """Read another response from now on. Raises `InvalidEvents` for anything but events."""
+        """Read the next response. Raises `InvalidEvents` if it is not a stream of events."""
         if content_type(response) != "text/event-stream":
             raise InvalidEvents(f"the server sends {content_type(response) or 'no content type'} instead of events")
         self._lines, self._fields = _Lines(), _Fields()
 
     def messages(self, chunk: bytes) -> Iterator[bytes | None]:
-        """The data of the events that are messages, and None as `events` does."""
+        """The data of the events that are messages; None as in `events`."""
         for event in self.events(chunk):
             if event is None:
                 yield None
-            # An event without data only says from where to go on.
+            # An event without data only gives the position.
             elif event[0] == b"message" and event[1]:
                 self._fruitless = 0
                 yield event[1]
 
     def events(self, chunk: bytes) -> Iterator[tuple[bytes, bytes] | None]:
-        """Name and data of each event that ends in the next piece of the response; comments are left out.
+        """Name and data of each event that ends in `chunk`, without comments.
 
-        None after each 64 lines: others should have their turn. Raises `InvalidEvents`.
+        Yields None after each 64 lines, so that other work can run. Raises `InvalidEvents`.
         """
         fields = self._fields
         for number, line in enumerate(self._lines.feed(chunk), 1):
@@ -89,7 +89,7 @@ class EventStream:
         identifier, retry = event.identifier, event.retry
         if identifier and len(identifier) <= _MAX_ID:
             text = identifier.decode("utf-8", "replace")
-            # An id that no header can carry cannot be asked for: the last one that can is kept.
+            # An id that does not fit into a header cannot be sent back, so the earlier one is kept.
             if text.isascii() and text.isprintable():
                 self.last_id = text
         if retry is not None:
@@ -97,18 +97,18 @@ class EventStream:
                 milliseconds = int(retry)
             except ValueError:
                 return
-            # Compared as an integer: it may be too large for a float.
+            # Compared as an integer, because it may be too large for a float.
             milliseconds = min(max(milliseconds, 0), int(_MAX_RETRY_SECONDS * 1000))
             self.retry = max(milliseconds / 1000, _MIN_RETRY_SECONDS)
 
 
 def content_type(response: Response) -> str:
-    """What the body of a response is, in lower case and without parameters; empty if the server does not say it."""
+    """The content type of a response, in lower case and without parameters; empty if it has none."""
     return (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
 
 
 class _Fields:
-    """Those of one event."""
+    """The fields of one event."""
 
     __slots__ = ("any", "data", "identifier", "name", "retry", "size")
 
@@ -118,9 +118,9 @@ class _Fields:
         self.identifier: bytes | None = None
         self.retry: bytes | None = None
         self.any = False
-        """Whether any field has come: if not, there is no event."""
+        """Whether any field has come; without fields there is no event."""
         self.size = 0
-        """Bytes of all lines but comments."""
+        """Bytes of all lines except comments."""
 
     def add(self, line: bytes) -> None:
         if line.startswith(b":"):
@@ -140,17 +140,16 @@ class _Fields:
 
 
 class _Lines:
-    """Lines of chunks of bytes, without their ends, which are CR, LF or both. In linear time."""
+    """Splits chunks into lines without their ends, which are CR, LF or both. In linear time."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        """Of the line that has not ended."""
         self.pending = 0
-        """The length of these, in bytes."""
+        """The length of these parts in bytes."""
         self._after_cr = False
-        """The last chunk ended with a CR; an LF that comes now belongs to it."""
+        """Whether the last chunk ended with a CR; an LF that comes next belongs to it."""
         self._start: bytes | None = b""
-        """What has come while it may be the beginning of a byte order mark; None after that."""
+        """The first bytes, while they may be a part of a byte order mark; None after that."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         if self._start is not None:
@@ -179,6 +178,5 @@ class _Lines:
 
 
 def _text(lines: list[bytes]) -> bytes:
-    """The data of an event, as UTF-8."""
     data = lines[0] if len(lines) == 1 else b"\n".join(lines)
     return data if data.isascii() else data.decode("utf-8", "replace").encode()

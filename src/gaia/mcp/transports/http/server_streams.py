@@ -1,4 +1,4 @@
-"""Exchanges that read the response to a GET: what is not an answer, or all messages of a server of 2024-11-05."""
+"""Responses to a GET: messages that answer no request, or all messages of a server of 2024-11-05."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MAX_BACKOFF_SECONDS = 60.0
 _ANSWER_SECONDS = 1.0
 """How long requests wait for the stream of a server that sends no response before its first event."""
 _ENDPOINT_SECONDS = 10.0
-"""How long a server gets to say where messages are to be sent."""
+"""How long a server may take to send the URL for messages."""
 
 _CLOSED = "closed its stream"
 
 
 class _Stream:
-    """Has a connection of its own."""
+    """A GET with a connection of its own."""
 
     def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
         self._session = session
@@ -41,11 +41,11 @@ class _Stream:
         self._closing = False
 
     def close(self) -> None:
-        """Ask for nothing from now on. The task of the exchange is to be interrupted besides."""
+        """Send no more requests. The caller must also interrupt the task of the exchange."""
         self._closing = True
 
     async def _get(self, last_event_id: str | None) -> Response:
-        """Ask for the stream after the event with this id. Raises `Interrupted`, and as `HttpConnection.request`."""
+        """Request the stream after the event with this id. Raises `Interrupted`, and as `HttpConnection.request`."""
         headers = self._session.stream_headers(last_event_id)
         return await self._session.send(self._connection, "GET", self._session.url, headers, on_sending=self._check)
 
@@ -68,9 +68,9 @@ class ServerStream(_Stream):
         """Set when the server has answered the first GET, or it is known that it does not."""
 
     async def wait_until_answered(self) -> None:
-        """Wait until the server knows of the stream, or does not offer one, a second at most.
+        """Wait, at most a second, until the server knows of the stream or refuses it.
 
-        A request of the server that a tool asks before that has no stream to go to, and the usual servers drop it.
+        Before that, a question that the server asks during a tool call has no stream, and most servers drop it.
         """
         await self._answered.within(_ANSWER_SECONDS)
 
@@ -83,7 +83,7 @@ class ServerStream(_Stream):
             self._connection.close()
 
     async def _listen(self, stream: EventStream) -> bool:
-        """Read one response to its end. Whether it is of use to ask again."""
+        """Read one response to its end. Returns whether to request another one."""
         try:
             with await self._get(stream.last_id) as response:
                 self._answered.set()
@@ -101,7 +101,7 @@ class ServerStream(_Stream):
         except Interrupted:
             return False
         except NeedsAuthorization as error:
-            # The next call finds out, too; those that are under way must not be lost for the sake of this.
+            # The next call gets the same error. Calls in flight must not be lost because of this stream.
             logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
             return False
         except ConnectFailed as error:
@@ -113,10 +113,10 @@ class ServerStream(_Stream):
         return not self._closing
 
     def _is_offered(self, response: Response) -> bool:
-        """Any other status, such as that of a proxy without a server behind it, may be another one the next time."""
+        """Whether the server offers the stream. Other error statuses, such as a proxy's, may be temporary."""
         if response.status not in _NOT_OFFERED:
             return True
-        # The very first request may be answered with 404 by a server that knows no GET.
+        # A server without GET may answer the very first request with 404.
         if self._opened and error_responses.is_forgotten(response, self._session_id):
             self._sink.session_forgotten()
         else:
@@ -125,7 +125,7 @@ class ServerStream(_Stream):
 
 
 class OldServerStream(_Stream):
-    """All that a server of 2024-11-05 says; the URL to which it wants messages sent comes first.
+    """All messages of a server of 2024-11-05, beginning with the URL to which it wants messages sent.
 
     The end of the stream is the end of the channel, unless the URL never came.
     """
@@ -138,17 +138,17 @@ class OldServerStream(_Stream):
         io: IoThread,
         spawn: Callable[[Exchange[None]], Task],
     ) -> None:
-        """`spawn` has the I/O thread drive an exchange; that begins when the URL is first asked for."""
+        """`spawn` has the I/O thread run an exchange; this happens when the URL is first asked for."""
         super().__init__(session, sink, connection)
         self._spawn = spawn
         self._task: Task | None = None
         self._known = Signal(io)
-        """Set when the URL is known, or when it is known that there is none."""
+        """Set when the URL is known, or is known to be missing."""
         self._endpoint: Url | None = None
         self._failure: HttpClientError | None = None
 
     async def endpoint(self) -> Url:
-        """Where messages are sent, waiting for the server to say so. Raises `HttpClientError`."""
+        """Wait for the URL to which messages are sent. Raises `HttpClientError`."""
         if self._task is None:
             self._task = self._spawn(self.listen())
         if not await self._known.within(_ENDPOINT_SECONDS):
@@ -158,7 +158,7 @@ class OldServerStream(_Stream):
         return self._endpoint
 
     def abandon(self) -> None:
-        """On the I/O thread: end it, because the server does not speak this."""
+        """End the stream, because the server does not speak this revision. On the I/O thread."""
         self.close()
         if self._task is not None:
             self._task.interrupt()
@@ -202,7 +202,7 @@ class OldServerStream(_Stream):
 
     def _join(self, reference: str) -> Url:
         url = self._session.url.join(reference)
-        # What is written on the stream must not decide which server gets our headers.
+        # The content of the stream must not decide which server gets the client's headers.
         if url.origin != self._session.url.origin:
             raise ProtocolBroken("the server sends messages to another place, which is not trusted")
         return url

@@ -1,7 +1,13 @@
-"""Servers in a sandbox (Linux): what a process may read, write and reach, and how much it may use.
+"""Servers in a sandbox (Linux): limits what a process may read, write and reach, and how much it may use.
 
-This module has the ``"sandbox"`` of a server's entry, checked. `profile` works it out for this machine, `cage` makes
-the server's command run in it.
+This module has `Sandbox`, the checked ``"sandbox"`` of a server's entry.
+
+- `profile` computes from it which paths of this machine are hidden, shown and writable; `places` knows the paths.
+- `cage` changes the server's command so that it runs in the sandbox, with the first engine that can enforce everything.
+- The engines are `bubblewrap` (namespaces) and `kernel` (Landlock). Both use the system call filter of `kernel`.
+- `limits` has memory, processes and processor time. `launcher` is the program that runs just before the server.
+
+Invariant: if any part of the sandbox cannot be enforced, the server is not started.
 """
 
 from __future__ import annotations
@@ -13,27 +19,27 @@ import msgspec
 _SIZE = re.compile(r"(\d+)([KMG]?)i?B?", re.IGNORECASE)
 _FACTORS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _MIN_MEMORY = 16 * 1024**2
-"""Less than this starts no interpreter, so it can only be a mistake in the unit."""
+"""No interpreter starts with less, so a smaller value is a mistake in the unit."""
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What a server may do beyond the default profile, and how much it may use.
 
-    The default profile: the file system read-only and without the homes, a private ``/tmp``, no network, its own
-    processes only. The constructor raises ValueError for unusable values.
+    In the default profile the file system is read-only and without the homes, ``/tmp`` is private, there is no network,
+    and the server sees its own processes only. The constructor raises ValueError for invalid values.
     """
 
     read: list[str] = msgspec.field(default_factory=list)
-    """Files and directories of hidden places that the server may read. ``~`` is expanded; relative paths start at the
+    """Files and directories in hidden places that the server may read. ``~`` is expanded; relative paths start at the
     server's working directory."""
     write: list[str] = msgspec.field(default_factory=list)
     """Files and directories that it may read and change."""
     network: bool = False
-    """Whether it has the network of this machine, the loopback addresses included."""
+    """Whether it has the network of this machine, including the loopback addresses."""
     memory: str | int | None = None
     """Bytes, or a text such as ``512M`` (K, M and G are powers of 1024)."""
     processes: int | None = None
-    """Processes and threads that may exist at once."""
+    """The number of processes and threads at one time."""
     cpu_seconds: int | None = None
     """Processor time of each process."""
 

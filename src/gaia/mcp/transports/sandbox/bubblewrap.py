@@ -1,4 +1,4 @@
-"""The engine of choice: bubblewrap, which gives a server namespaces of its own."""
+"""The preferred engine: bubblewrap, which gives a server its own namespaces."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _NAMESPACES = (
 _SETTINGS = "/proc/sys"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is made anew for each sandbox
 _SCRATCH_BYTES = 1024**3
-"""What a server may keep in its private directories if its memory is not limited."""
+"""The size of a server's private directories if its memory is not limited."""
 
 
 class Unusable(Exception):
-    """An engine cannot be used on this machine; the text says why, and what to do about it."""
+    """An engine cannot be used on this machine. The text says why, and what to do about it."""
 
 
 @functools.cache
 def find_bubblewrap() -> tuple[str, bool]:
     """The path of a bubblewrap that works here, and whether it can forbid further user namespaces (0.8 or newer).
 
-    It is tried with all the namespaces that a sandbox needs. Raises Unusable, and is then asked anew the next time.
+    The test uses all namespaces that a sandbox needs. Raises Unusable; the next call tests again then.
     """
     program = shutil.which("bwrap")
     if program is None:
@@ -59,11 +59,11 @@ def _run(argv: list[str]) -> bytes:
 
 
 def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[str]:
-    """The argument vector that comes before the command. It ends with ``--``.
+    """The arguments before the command. They end with ``--``.
 
-    No `--new-session`: the transport has made the session, and finds the sandbox's processes by their group. No
-    `--die-with-parent`: that would be the end of the thread which started the server, and the guard does it for the
-    process.
+    There is no `--new-session`: the transport has made the session, and finds the sandbox's processes by their group.
+    There is no `--die-with-parent`: it would react to the end of the thread that started the server. The guard does it
+    for the process.
     """
     scratch = str(profile.memory or _SCRATCH_BYTES)
     arguments = [program, *_NAMESPACES]
@@ -77,10 +77,10 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
     steps.sort(key=lambda step: (step[0].count("/") - (step[0] == "/"), step[0]))
     for place, step in steps:
         arguments += [*step, place]
-    # The kernel lets root set what is in /proc/sys from any namespace, such as the program that it runs after a crash.
+    # In any namespace root may change /proc/sys, such as the program that the kernel runs after a crash.
     arguments += ["--proc", "/proc", "--ro-bind", _SETTINGS, _SETTINGS, "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", scratch, "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"]
-    # Only now, because places within them had to be made.
+    # Last, because mount points in these directories had to be made first.
     for place in (*profile.hidden, *profile.masked, *partly):
         if place not in profile.private and isdir(place):
             arguments += ["--remount-ro", place]
@@ -88,12 +88,12 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
 
 
 def _partly_shown(profile: Profile, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Directories with files that are left out, entry by entry; an outer one first."""
+    """The mounts of directories with left-out files, entry by entry; an outer directory first."""
     for directory in directories:
         if directory != "/":
             yield directory, ["--tmpfs"]
         for path in entries_without(directory, [*profile.left_out, "/proc", "/dev"]):
-            # One that has gone meanwhile is no loss.
+            # An entry may be gone by now; it is skipped then.
             yield path, ["--symlink", os.readlink(path)] if islink(path) else ["--ro-bind-try", path]
 
 

@@ -1,4 +1,4 @@
-"""`cage`: a server's command made to run in its sandbox, by the first engine that can enforce all of it here."""
+"""`cage` makes a server's command run in its sandbox, with the first engine that can enforce everything here."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _LAUNCHER = Path(__file__).with_name("launcher.py")
 _SHELL = "/bin/sh"
 _SIGNALLED = 128
 _SCOPED = 6
-"""The version of Landlock that keeps abstract sockets apart."""
+"""The first version of Landlock that separates abstract sockets."""
 
 
 @dataclass
 class Cage:
-    """How a server is started in its sandbox, and what is left to do around that. Used by one thread at a time."""
+    """How to start a server in its sandbox, and the work after its end. For one thread at a time."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -53,13 +53,13 @@ class Cage:
     profile: Profile
     limits: Limits
     scratch: str | None = None
-    """The server's private directory, where it is one of this machine's."""
+    """The server's private directory, if it is a directory of this machine."""
 
     def ending_of_server(self, ending: Ending) -> Ending:
-        """How the server ended by how the process ended that was started.
+        """Convert the ending of the started process into the ending of the server.
 
-        With bubblewrap that one waits for the server. Its exit status is then as of a shell: 128 and the signal. Call
-        it before `remove`, because the control group knows which limits were reached.
+        Bubblewrap waits for the server and reports a signal like a shell: as exit status 128 plus the signal. Call this
+        before `remove`, because the control group knows which limits were reached.
         """
         number = (ending.exit_code or 0) - _SIGNALLED
         if self.engine == "bubblewrap" and 0 < number < signal.NSIG:
@@ -70,7 +70,7 @@ class Cage:
         return msgspec.structs.replace(ending, used_up=used_up) if used_up else ending
 
     def remove(self) -> None:
-        """Call it when all processes have ended, or none was started. May be called again."""
+        """Call this when all processes have ended, or none was started. May be called again."""
         if self.limits.groups is not None:
             self.limits.groups.remove()
         if self.scratch is not None:
@@ -84,10 +84,10 @@ def cage(
     cwd: str | None,
     configured: Mapping[str, str] | None = None,
 ) -> Cage:
-    """The sandbox of a server that is started now. `remove` is to be called in the end.
+    """Make the sandbox of a server that is started now. Call `remove` in the end.
 
-    `argv` begins with an absolute path. `configured` is the part of the environment that the configuration names: it
-    is left as it is. Raises StartFailed if a path cannot be used, or no engine of this machine enforces everything.
+    `argv` begins with an absolute path. `configured` is the part of the environment that the configuration sets; it is
+    not changed. Raises StartFailed if a path cannot be used, or no engine of this machine enforces everything.
     """
     if not sys.executable or getattr(sys, "frozen", False):
         raise StartFailed('a sandbox needs a Python interpreter, and this application has none; remove "sandbox"')
@@ -116,7 +116,7 @@ def _in_bubblewrap(
     program, disables_namespaces = find_bubblewrap()
     if not profile.private:
         raise Unusable("bubblewrap needs a directory /tmp, in whose place it puts a private one")
-    # A network namespace has abstract sockets of its own; with the host's network Landlock keeps them apart.
+    # A network namespace has its own abstract sockets; with the host's network, Landlock separates them.
     scoped = profile.network and landlock_version() >= _SCOPED
     families = INTERNET if profile.network and not scoped else (*LOCAL, *INTERNET)
     allowed = filter_program(platform.machine(), families, alone=False)
@@ -124,10 +124,10 @@ def _in_bubblewrap(
     prefix = wrapped(profile, program, disables_namespaces)
     limits = limits_of(profile, in_namespaces=True)
     plan = _plan(limits, domain, allowed, environment)
-    # Its variables name directories of this machine, which the sandbox does not have.
+    # Inherited variables may name directories that the sandbox does not have.
     private = _with_scratch(_useful(environment, profile, configured), profile.private[0], configured)
-    # SIGTERM is for the server: bubblewrap would end at once, and with it the server's time to end well. The launcher
-    # lets the signal through again.
+    # SIGTERM is for the server: bubblewrap would end at once, without leaving the server time. The launcher stops
+    # ignoring the signal.
     begin = _shell(limits, "trap '' TERM")
     return Cage([*begin, *prefix, *launcher, plan, *argv], private, "bubblewrap", profile, limits)
 
@@ -146,7 +146,7 @@ def _in_landlock(
         raise
     domain = {"files": files, "tcp": profile.network, "signals": True}
     plan = _plan(limits, domain, allowed, environment)
-    # The home cannot be read, and programs take that for an error where they take an empty one for none.
+    # Programs treat an unreadable home as an error, but accept an empty one.
     private = _with_scratch(_useful(environment, profile, configured) | {"HOME": scratch}, scratch, configured)
     return Cage([*_shell(limits), *launcher, plan, *argv], private, "landlock", profile, limits, scratch)
 
@@ -162,19 +162,18 @@ def _shell(limits: Limits, *commands: str) -> list[str]:
 
 
 def _plan(limits: Limits, domain: dict[str, Any] | None, allowed: bytes, environment: Mapping[str, str]) -> str:
-    """What the launcher is told."""
     plan = {
         "limits": limits.of_process,
         "landlock": domain,
         "filter": allowed.hex(),
-        # The interpreter sets it for itself.
+        # The interpreter sets this variable for itself.
         "unset": [] if "LC_CTYPE" in environment else ["LC_CTYPE"],
     }
     return marshal.dumps(plan).hex()
 
 
 def _with_scratch(environment: dict[str, str], scratch: str, configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment with temporary files and caches in the private directory."""
+    """The environment, with temporary files and caches in the private directory."""
     places = {
         "TMPDIR": scratch,
         "XDG_CACHE_HOME": os.path.join(scratch, "cache"),
@@ -192,9 +191,9 @@ def _with_scratch(environment: dict[str, str], scratch: str, configured: Mapping
 
 
 def _useful(environment: Mapping[str, str], profile: Profile, configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment without inherited settings of no use in the sandbox.
+    """The environment without inherited settings that are useless in the sandbox.
 
-    These are paths that it does not show, and proxies and package indexes with passwords if it has no network.
+    These are paths that it does not show and, without a network, proxies and package indexes with passwords.
     """
     return {
         name: value

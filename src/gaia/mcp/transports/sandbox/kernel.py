@@ -1,8 +1,8 @@
-"""What the kernel enforces by itself: rules of Landlock for files, and a filter of system calls (seccomp-BPF).
+"""The parts of a sandbox that the kernel enforces: Landlock rules for files, and a system call filter (seccomp-BPF).
 
-Landlock is the engine where bubblewrap cannot be used. The filter covers what namespaces and Landlock do not: keys of
-the user's session, sockets of virtual machines, characters typed into a terminal; and, for Landlock alone, sockets of
-any kind and the metadata of files.
+Landlock is the engine if bubblewrap cannot be used. The filter covers what namespaces and Landlock do not: keys of the
+user's session, sockets of virtual machines, characters typed into a terminal; and, for Landlock alone, sockets of any
+kind and the metadata of files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gaia.mcp.transports.sandbox.places import is_below
 from gaia.mcp.transports.sandbox.profile import Profile
 
 INTERNET = (2, 10, 16)
-"""AF_INET, AF_INET6, and AF_NETLINK, by which programs learn of their own addresses."""
+"""AF_INET, AF_INET6, and AF_NETLINK, which programs use to find their own addresses."""
 
 LOCAL = (1,)
 """AF_UNIX."""
@@ -39,7 +39,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "file_setattr": (469, 469),
 }  # fmt: skip
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Which column counts, and the machine's number in the kernel's audit."""
+"""For each machine: the column of `_CALLS`, and the machine's number in the kernel's audit."""
 
 _ALWAYS = ("add_key", "request_key", "keyctl")
 _UNCOVERED_BY_LANDLOCK = (
@@ -49,10 +49,10 @@ _UNCOVERED_BY_LANDLOCK = (
     *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr"),
     *("removexattrat", "file_setattr"),
 )
-"""Other processes' memory and priority, and modes, owners, times and attributes of files that cannot be written to."""
+"""Access to other processes' memory and priority, and to modes, owners, times and attributes of read-only files."""
 
 _OF_ANOTHER_PROCESS = ("prlimit64", "sched_setscheduler", "sched_setattr", "sched_setparam", "sched_setaffinity")
-"""Their first argument is a process, or 0 for the caller itself."""
+"""The first argument of these is a process, or 0 for the caller itself."""
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
@@ -64,7 +64,7 @@ _ON_FILES = (
 
 _STREAM, _SEQPACKET = 1, 5
 _CONNECTED = tuple(kind | flags for kind in (_STREAM, _SEQPACKET) for flags in (0, 0x800, 0x80000, 0x80800))
-"""Kinds of pairs of sockets that cannot send to any other address, without and with SOCK_NONBLOCK and SOCK_CLOEXEC."""
+"""Socket pairs that cannot send to any other address, with and without SOCK_NONBLOCK and SOCK_CLOEXEC."""
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -75,10 +75,10 @@ _Instruction = tuple[int, int, int, int]
 
 
 def filter_program(machine: str, families: Iterable[int], *, alone: bool) -> bytes:
-    """The filter for a machine, as ``struct sock_filter`` one after the other.
+    """The filter for a machine, as a sequence of ``struct sock_filter``.
 
-    `families` are the kinds of sockets that may be made. `alone` is for Landlock without namespaces. Raises Unusable
-    for a machine whose system calls are not known here.
+    `families` are the socket families that may be used. `alone` is for Landlock without namespaces. Raises Unusable for
+    a machine whose system calls are unknown here.
     """
     if machine not in _MACHINES:
         raise Unusable(f"a sandbox is known for {' and '.join(_MACHINES)}, and this machine is {machine}")
@@ -94,7 +94,7 @@ def filter_program(machine: str, families: Iterable[int], *, alone: bool) -> byt
     ]
     for name in (*_ALWAYS, *(_UNCOVERED_BY_LANDLOCK if alone else ())):
         program += _rule(numbers, name, [_refuse(errno.EPERM)])
-    # Requests in its rings pass no filter. Programs that use it do without where it is missing.
+    # Requests in its rings pass no filter. Programs that use it can do without it.
     program += _rule(numbers, "io_uring_setup", [_refuse(errno.ENOSYS)])
     program += _rule(numbers, "socket", _only(0, families, errno.EACCES))
     if alone:
@@ -112,13 +112,12 @@ def _refuse(number: int) -> _Instruction:
 
 
 def _rule(numbers: Mapping[str, int | None], name: str, body: list[_Instruction]) -> list[_Instruction]:
-    """`body` for one system call; it ends with a return."""
     number = numbers[name]
     return [] if number is None else [(_EQUAL, 0, len(body), number), *body]
 
 
 def _only(argument: int, values: Iterable[int], error: int) -> list[_Instruction]:
-    """Refuse all values of an argument but these. Its lower half counts: the kernel takes these arguments as int."""
+    """Refuse all other values of an argument. Only its lower half counts: the kernel takes these arguments as int."""
     return [*_when(argument, values, (_RETURN, 0, 0, _ALLOW)), _refuse(error)]
 
 
@@ -134,29 +133,29 @@ def _when(argument: int, values: Iterable[int], then: _Instruction) -> list[_Ins
 
 
 READ, WRITE, USE, LIST = "read", "write", "use", "list"
-"""What a rule permits: to read and run; to change as well; to read from a device and write to it; to list names."""
+"""The rights of a rule: read and run; also change; read from and write to a device; list names."""
 
 _CREATE_RULESET = 444
 _VERSION_FLAG = 1
 _NEEDED = 6
-"""The first version that keeps signals and abstract sockets within the sandbox, of Linux 6.12."""
+"""The first version that keeps signals and abstract sockets within the sandbox (Linux 6.12)."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _FACTS = (
     *("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version"),
     *("self", "sys/kernel", "sys/vm", "sys/fs", "sys/net"),
 )
-"""What programs look up in ``/proc``. Other processes' directories stay closed."""
+"""Files that programs read in ``/proc``. Other processes' directories stay closed."""
 
 
 def landlock_version() -> int:
-    """The version of Landlock's interface in this kernel; 0 if it has none, or it is turned off."""
+    """The version of this kernel's Landlock interface; 0 if there is none, or it is turned off."""
     library = ctypes.CDLL(None, use_errno=True)
     return max(0, int(library.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
 
 
 def require_landlock(profile: Profile) -> None:
-    """Raises Unusable if Landlock of this kernel cannot enforce the profile."""
+    """Raises Unusable if this kernel's Landlock cannot enforce the profile."""
     version = landlock_version()
     if version < _NEEDED:
         state = f"version {version}" if version else "none"
@@ -167,10 +166,10 @@ def require_landlock(profile: Profile) -> None:
 
 
 def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
-    """What is permitted, as pairs of a path and READ, WRITE, USE or LIST. `scratch` is the server's private directory.
+    """The rules, as pairs of a path and READ, WRITE, USE or LIST. `scratch` is the server's private directory.
 
-    Landlock only permits, and with a directory all that is in it; so of a directory with hidden places each other entry
-    is named.
+    Landlock can only permit, and a rule for a directory covers everything in it. So for a directory with hidden places
+    there is a rule for each other entry.
     """
     closed = [*profile.hidden, *profile.masked, *profile.left_out, "/proc", "/dev"]
     for path in _without("/", closed):
@@ -181,7 +180,7 @@ def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
     for place in (*profile.write, scratch):
         yield place, WRITE
     for directory in {os.path.dirname(file) for file in profile.left_out}:
-        # Of which only the entries were named. The right holds for all that is in it.
+        # Only the entries of this directory were permitted. The right to list covers everything below it.
         if not any(is_below(place, directory) for place in (*profile.hidden, *profile.masked)):
             yield directory, LIST
     for name in _DEVICES:
@@ -191,7 +190,7 @@ def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
 
 
 def _without(place: str, closed: Sequence[str]) -> Iterator[str]:
-    """The fewest paths that cover `place` but not the closed ones."""
+    """The fewest paths that cover `place` without the closed ones."""
     if any(is_below(place, path) for path in closed):
         return
     inner = [path for path in closed if is_below(path, place)]

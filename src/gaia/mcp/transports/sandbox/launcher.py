@@ -1,8 +1,8 @@
-"""Runs in the server's process, before the server: gives up rights and sets limits, then becomes the server.
+"""Runs in the server's process before the server: gives up rights and sets limits, then becomes the server.
 
-Run by path with an isolated interpreter, so it imports the standard library only. This is not done between fork and
-exec, because the host has threads. The arguments are a plan, marshalled, and the server's argument vector. If a part of
-the plan cannot be enforced, the launcher ends with an error, and the server is not started.
+It is run by path with an isolated interpreter, so it imports the standard library only. The host cannot do this between
+fork and exec, because it has threads. The arguments are a marshalled plan and the server's argument vector. If a part
+of the plan cannot be enforced, the launcher ends with an error, and the server is not started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _PATH_BENEATH = 444, 445, 446, 1
 _ABSTRACT, _SIGNALS = 1, 2
 _TCP = 0b11
 _ALL = 0xFFFF
-"""The rights to files of version 5 and newer."""
+"""All rights to files in version 5 and newer."""
 _DEVICES_MADE = 1 << 6 | 1 << 11
 _RIGHTS = {
     "read": 1 << 0 | 1 << 2 | 1 << 3,
@@ -34,7 +34,7 @@ _RIGHTS = {
     "list": 1 << 3,
 }
 _OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
-"""Rights that mean something for what is no directory; the kernel refuses the others there."""
+"""Rights that apply to files; for a file the kernel refuses the others, which apply to directories."""
 _CAPABILITIES = 64
 _KEPT = 3
 _IGNORED = (13, 15, 25)
@@ -49,8 +49,8 @@ def main(plan: dict[str, Any], argv: list[str]) -> None:
     if plan["landlock"] is not None:
         restrict(libc, **plan["landlock"])
     os.closerange(_KEPT, os.sysconf("SC_OPEN_MAX"))
-    # The interpreter ignores two of these signals, and may have set the variable; what waits for the server ignores the
-    # third. The server would inherit all of it.
+    # The server would inherit ignored signals: the interpreter ignores two of these, the process that waits for the
+    # server ignores the third. The interpreter may also have set the variable.
     for number in _IGNORED:
         libc.signal(number, None)
     environment = {name: value for name, value in os.environb.items() if name.decode() not in plan["unset"]}
@@ -59,7 +59,6 @@ def main(plan: dict[str, Any], argv: list[str]) -> None:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Set resource limits, by the names of the module `resource`."""
     for name, value in limits.items():
         number = getattr(resource, name)
         hard = resource.getrlimit(number)[1]
@@ -71,7 +70,7 @@ def limit(limits: dict[str, int]) -> None:
 
 
 def drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Give up the rights of root that are apart from owning files; an ordinary user's process has none."""
+    """Give up all rights of root except owning files; the process of an ordinary user has none."""
     for capability in range(_CAPABILITIES):
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     header = struct.pack("=Ii", 0x20080522, 0)
@@ -79,7 +78,7 @@ def drop_capabilities(libc: ctypes.CDLL) -> None:
 
 
 def restrict(libc: ctypes.CDLL, files: list[list[str]] | None, tcp: bool, signals: bool) -> None:
-    """Enter a Landlock domain: `files` are pairs of path and right, or None for no restriction of files."""
+    """Enter a Landlock domain. `files` are pairs of path and right; None does not restrict files."""
     scoped = _ABSTRACT | (_SIGNALS if signals else 0)
     attributes = struct.pack("=QQQ", 0 if files is None else _ALL, 0 if tcp else _TCP, scoped)
     ruleset = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
@@ -111,7 +110,7 @@ def check(result: int, what: str) -> None:
 
 if __name__ == "__main__":
     try:
-        # Of the same interpreter, so the format is the same.
+        # The host uses the same interpreter, so the format is the same.
         main(marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:])  # noqa: S302 - it comes from the host
     except (OSError, ValueError) as error:
         sys.stderr.write(f"sandbox: {error}\n")

@@ -1,4 +1,4 @@
-"""How much a server may use: control groups where this process may make them, limits of each process otherwise."""
+"""Limits of a server's memory, processes and processor time: control groups if possible, else limits per process."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _PREFIX = "gaia-mcp-"
 _MEMBERS = "cgroup.procs"
 _EMPTY_SECONDS = 2.0
 _BUBBLEWRAP_PROCESSES = 2
-"""One that waits outside the sandbox, and the first one within."""
+"""Bubblewrap's own processes: one outside the sandbox, and the first one inside."""
 
 _POLL_SECONDS = 0.01
 
-# The files of a controller that take its limit; those that only some kernels have come last, and may be missing.
+# The files that set a controller's limit. The last ones exist in some kernels only.
 _VERSION_1 = {"pids": ["pids.max"], "memory": ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]}
 _VERSION_2 = {"pids": ["pids.max"], "memory": ["memory.max", "memory.swap.max"]}
 
-# Where the kernel counts what it did because of a limit, by the key of the limit: files (version 1 and 2), and a field.
+# By the key of the limit: files in which the kernel counts its refusals (version 1 and 2), and the field.
 _REFUSALS = {"memory": (("memory.oom_control", "memory.events"), "oom_kill"), "processes": (("pids.events",), "max")}
 
 
 class ControlGroups:
-    """The groups of one server, one for each hierarchy. Made before it starts, removed when all its processes ended."""
+    """The control groups of one server, one for each hierarchy. Made before its start, removed after its end."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         """`limits` by controller: ``pids`` and ``memory``. Raises OSError if this process may not make such groups."""
@@ -46,7 +46,7 @@ class ControlGroups:
 
     @property
     def members(self) -> list[str]:
-        """Files: the process that writes ``0`` to each becomes a member, and so do its descendants."""
+        """Files: a process that writes ``0`` to each becomes a member, and so do its descendants."""
         return [str(folder / _MEMBERS) for folder in self._folders]
 
     def _limit(self, value: int, parent: Path, files: list[str]) -> None:
@@ -59,7 +59,7 @@ class ControlGroups:
         (folder / files[0]).write_text(str(value))
         for file in files[1:]:
             if (folder / file).exists():
-                # Version 1 counts both together here, version 2 the swapped part alone.
+                # Here version 1 counts both together; version 2 counts only the swapped part.
                 (folder / file).write_text("0" if file == "memory.swap.max" else str(value))
 
     def used_up(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class ControlGroups:
         return 0
 
     def remove(self) -> None:
-        """Remove the groups; waits a moment for the kernel to forget the last process."""
+        """Remove the groups. Waits a moment until the kernel has forgotten the last process."""
         deadline = time.monotonic() + _EMPTY_SECONDS
         while self._folders:
             try:
@@ -89,19 +89,19 @@ class ControlGroups:
 
 
 def _hierarchy(controller: str) -> tuple[Path, list[str]]:
-    """The group below which one with this controller can be made, and the names of its limits. Raises OSError."""
+    """The parent group for a new group with this controller, and the names of its limit files. Raises OSError."""
     unified = None
     for line in _MEMBERSHIP.read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             parent = _ROOT / controller / path.lstrip("/")
-            # In a container the path is that of the host, and what is mounted is the container's own.
+            # In a container the path is that of the host, but the container's own group is mounted.
             return (parent if parent.is_dir() else _ROOT / controller), _VERSION_1[controller]
         if number == "0":
             unified = path
     if unified is None:
         raise FileNotFoundError(f"no control group has the controller {controller}")
-    # A group with processes passes no controllers on, so the new one stands beside that of this process.
+    # A group with processes passes on no controllers, so the new group is a sibling of this process's group.
     parent = (_ROOT / unified.lstrip("/")).parent if unified != "/" else _ROOT
     if controller not in (parent / "cgroup.subtree_control").read_text().split():
         raise PermissionError(f"{parent} passes the controller {controller} on to no group")
@@ -121,17 +121,17 @@ def _sweep(parent: Path) -> None:
 
 @dataclass
 class Limits:
-    """What enforces the limits of one start."""
+    """The limits of one start."""
 
     groups: ControlGroups | None = None
     of_process: dict[str, int] = field(default_factory=dict)
-    """Names of the module `resource`, and values."""
+    """Values by the names of the module `resource`."""
 
 
 def limits_of(profile: Profile, *, in_namespaces: bool) -> Limits:
     """Raises Unusable, naming the key, if a limit cannot be enforced.
 
-    `in_namespaces` is whether the server gets a user namespace, in which the system counts its processes apart.
+    `in_namespaces` says whether the server gets a user namespace, where the system counts its processes separately.
     """
     limits = Limits()
     if profile.cpu_seconds is not None:
@@ -153,6 +153,6 @@ def limits_of(profile: Profile, *, in_namespaces: bool) -> Limits:
                 raise Unusable(f'"processes" needs a control group ({error}) or bubblewrap') from error
             if os.getuid() == 0:
                 raise Unusable(f'"processes" needs a control group ({error}), or a user other than root') from error
-            # Of bubblewrap's processes one is in the namespace.
+            # One of bubblewrap's processes is in the namespace.
             limits.of_process["RLIMIT_NPROC"] = profile.processes + 1
     return limits

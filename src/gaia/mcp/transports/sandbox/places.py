@@ -1,7 +1,7 @@
-"""The places that a sandbox hides, the files of this program among them, and what a program needs to start.
+"""The places that a sandbox hides, including this program's files, and the paths that a program needs to start.
 
-A file that is replaced (as each save of a configuration does) is another file: what is mounted over its name is gone
-then, in all namespaces. So the directory of such a file is shown entry by entry, as it is when the server is started.
+Each save of a configuration replaces the file by another one; a mount over its name is then gone, in all namespaces. So
+the directory of such a file is shown entry by entry, as it is when the server is started.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gaia.mcp.errors import StartFailed
 from gaia.runtime.private_files import private_files
 
 PRIVATE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the places that a sandbox replaces
-"""Replaced by empty directories of the sandbox's own, which it may write to."""
+"""Places that a sandbox replaces by empty directories of its own, to which the server may write."""
 
 _HIDDEN = ("/home", "/root", "/run", "/var/run", "/mnt", "/media")
-"""Homes; sockets and credentials of services, sessions and containers; other disks, those of Windows under WSL."""
+"""Homes; sockets and credentials of services, sessions and containers; other disks, and those of Windows under WSL."""
 
 SECRETS = (
     # keys, and credentials of programs
@@ -45,7 +45,7 @@ SECRETS = (
     ".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".mysql_history",
     ".sqlite_history", ".local/share/fish/fish_history",
 )  # fmt: skip
-"""Paths within a home that stay hidden where the home, or a directory above them, is opened for a server."""
+"""Paths in a home that stay hidden if the home, or a directory above them, is opened for a server."""
 
 _SYSTEM_SECRETS = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
@@ -54,22 +54,22 @@ _SYSTEM_SECRETS = (
     "/etc/kubernetes", "/etc/docker", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/systemd",
     "/var/log", "/var/mail", "/var/spool",
 )  # fmt: skip
-"""What permissions hide from ordinary users, and nothing but a sandbox from servers of root."""
+"""Places that permissions hide from ordinary users; from a server that runs as root, only a sandbox hides them."""
 
 _INTERPRETER = re.compile(r"(python|node|deno|bun|ruby|perl|php|bash|sh)[\d.]*")
 _CODE_FOLLOWS = ("-m", "-c", "-e", "-p", "--eval", "--print")
-"""Options of interpreters after which no script is named."""
+"""Options of interpreters that are not followed by a script."""
 
 _PROJECT_FILES = ("package.json", "pyproject.toml", "setup.py")
 _SHEBANG_BYTES = 256
 _LINKS = 40
-"""As many as the kernel follows."""
+"""The number of links that the kernel follows."""
 
 
 def homes() -> list[str]:
-    """The user's homes, by the environment and by the system's list of users; existing directories only."""
+    """The user's homes, from the environment and from the system's list of users; existing directories only."""
     found = [os.path.expanduser("~")]
-    # The user of a container may have no name.
+    # The user of a container may have no entry.
     with contextlib.suppress(KeyError):
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
     real = (os.path.realpath(home) for home in found if os.path.isabs(home))
@@ -77,25 +77,25 @@ def homes() -> list[str]:
 
 
 def hidden_places() -> list[str]:
-    """The directories that are empty in a sandbox, the private ones included; none lies within another."""
+    """The directories that are empty in a sandbox, including the private ones; none lies within another."""
     places = (*_HIDDEN, *PRIVATE, tempfile.gettempdir(), *homes())
     return outermost(os.path.realpath(place) for place in places if os.path.isdir(place))
 
 
 def secret_places() -> list[str]:
-    """The existing paths that are secrets wherever they can be seen."""
+    """The existing paths that are secret wherever they are visible."""
     own = (os.path.join(home, secret) for home in homes() for secret in SECRETS)
     system = (path for pattern in _SYSTEM_SECRETS for path in glob.glob(pattern))
     return outermost(os.path.realpath(path) for path in (*own, *system) if os.path.exists(path))
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether `path` is `directory`, or lies in it. Both are absolute and free of links."""
+    """Whether `path` is `directory` or lies in it. Both are absolute and free of links."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """The paths that lie in none of the others, each once."""
+    """The paths that do not lie in another one, each once."""
     kept: list[str] = []
     for path in sorted(set(paths)):
         if not any(is_below(path, other) for other in kept):
@@ -104,7 +104,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def links_of(path: str) -> list[tuple[str, str]]:
-    """The symbolic links on the way of an absolute path: where each stands, free of links itself, and what it says."""
+    """The symbolic links on the way of an absolute path: the place of each, itself free of links, and its target."""
     found: list[tuple[str, str]] = []
     place, rest = "/", [part for part in path.split("/") if part not in ("", ".")]
     while rest and len(found) < _LINKS:
@@ -125,11 +125,11 @@ def links_of(path: str) -> list[tuple[str, str]]:
 
 
 def needed_by(program: str, search_path: str) -> Iterator[str]:
-    """The paths that a program needs besides those that all programs have: what it is installed with.
+    """The paths of a program's installation, which it needs to start.
 
-    That is a virtual environment with the interpreter that it was made of, a version of Node.js or Python with its
-    packages, the project that a script belongs to, the interpreter that it names. Where the kind of installation is not
-    known it is the program's directory, and in a home's own ``bin`` the file alone.
+    These are a virtual environment with its base interpreter, a version of Node.js or Python with its packages, the
+    project of a script, and the interpreter that a script names. If the kind of installation is unknown, it is the
+    program's directory; in a home's own ``bin``, only the file.
     """
     seen: set[str] = set()
     waiting = [program]
@@ -150,7 +150,7 @@ def needed_by(program: str, search_path: str) -> Iterator[str]:
 
 
 def script_of(argv: Sequence[str], directory: str) -> str | None:
-    """The script that an interpreter is told to run, as an absolute path; None if the command is something else."""
+    """The script that an interpreter is told to run, as an absolute path; None for any other command."""
     if _INTERPRETER.fullmatch(os.path.basename(argv[0])) is None:
         return None
     for word in argv[1:]:
@@ -163,7 +163,7 @@ def script_of(argv: Sequence[str], directory: str) -> str | None:
 
 
 def _installation(program: str) -> str:
-    """The directory that one file of a program belongs to, or the file alone."""
+    """The directory to which a program's file belongs, or the file alone."""
     if "/node_modules/" in program:
         return program[: program.index("/node_modules/") + len("/node_modules")]
     directory = os.path.dirname(program)
@@ -176,7 +176,7 @@ def _installation(program: str) -> str:
 
 
 def _is_runtime(prefix: str) -> bool:
-    # The user's own prefix holds much more than programs: data, keys, the state of all applications.
+    # The user's own prefix contains more than programs: data, keys, the state of all applications.
     if prefix in _own("") or any(is_below(home, prefix) for home in homes()):
         return False
     marks = ("pyvenv.cfg", "lib/node_modules", "lib/python3*", "libexec", "versions", "tools/image")
@@ -184,7 +184,7 @@ def _is_runtime(prefix: str) -> bool:
 
 
 def _project(directory: str) -> str | None:
-    """The nearest directory above that is a project of Node.js or Python; never a home or what homes lie in."""
+    """The nearest directory above that is a project of Node.js or Python, but no home and no parent of a home."""
     while directory != "/" and not any(is_below(home, directory) for home in homes()):
         if any(os.path.exists(os.path.join(directory, file)) for file in _PROJECT_FILES):
             return directory
@@ -193,7 +193,7 @@ def _project(directory: str) -> str | None:
 
 
 def _own(directory: str) -> set[str]:
-    """The user's own prefixes, or a directory of each."""
+    """The user's own prefixes, or the subdirectory `directory` of each."""
     return {os.path.join(home, ".local", directory).rstrip("/") for home in homes()}
 
 
@@ -202,7 +202,6 @@ def _is_of_programs_only(directory: str) -> bool:
 
 
 def _interpreters(script: str, search_path: str) -> list[str]:
-    """The programs that a script's first line names."""
     try:
         with open(script, "rb") as stream:
             line = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
@@ -220,15 +219,15 @@ def _interpreters(script: str, search_path: str) -> list[str]:
 
 _MOUNTS = "/proc/self/mountinfo"
 _MAX_ENTRIES = 500
-"""Of a directory that is shown entry by entry: each takes about half a millisecond of a server's start."""
+"""Entries of a directory that is shown entry by entry: each takes about half a millisecond of a server's start."""
 
 
 def hidden_files(named: Iterable[str], opened: Iterable[str], is_shown: Callable[[str], bool]) -> list[str]:
-    """The paths that the sandbox hides, of those that it would show otherwise. They have no links in them.
+    """The paths that the sandbox would show but must hide, free of links. Some may not exist yet.
 
-    At some of them there may be nothing yet. They are the files of this program and others that belong to them by their
-    names: older logs, locks, copies. What not every user can read beside such a file is hidden too, but not in places
-    that were `opened` for the server. Paths that are `named` by its entry are left out.
+    They are the files of this program, and files with related names: older logs, locks, copies. A file beside them that
+    not every user can read is hidden too, except in places that were `opened` for the server. Paths that are `named` by
+    the server's entry are not hidden.
     """
     opened, named, mounts = list(opened), set(named), _mounts()
     found: dict[str, None] = {}
@@ -243,13 +242,13 @@ def hidden_files(named: Iterable[str], opened: Iterable[str], is_shown: Callable
 
 
 def can_be_left_out(file: str) -> bool:
-    """Whether there is such a file, in a directory that may be shown entry by entry."""
+    """Whether the file exists, in a directory that may be shown entry by entry."""
     directory = os.path.dirname(file)
     return os.path.isfile(file) and os.access(directory, os.R_OK) and len(os.listdir(directory)) <= _MAX_ENTRIES
 
 
 def entries_without(directory: str, hidden: Iterable[str]) -> list[str]:
-    """The paths of what is in a directory, but for the hidden ones. Raises StartFailed if there are too many."""
+    """The entries of a directory, without the hidden ones. Raises StartFailed if there are too many."""
     hidden = set(hidden)
     try:
         entries = sorted(os.path.join(directory, name) for name in os.listdir(directory))
@@ -281,7 +280,7 @@ def _beside(file: str, opened: list[str]) -> Iterator[str]:
 
 
 def _mounts() -> list[tuple[str, str, str]]:
-    """Of each mounted file system: its number, which directory of it is mounted, and where; those on top come first."""
+    """For each mounted file system: its number, which directory of it is mounted, and where; the top one first."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
             found = [line.split(" ", 5) for line in lines]
@@ -291,7 +290,7 @@ def _mounts() -> list[tuple[str, str, str]]:
 
 
 def _places_of(path: str, mounts: list[tuple[str, str, str]]) -> Iterator[str]:
-    """A path, and the others of the same file, where a part of its file system is mounted again."""
+    """A path, and other paths of the same file, if a part of its file system is mounted more than once."""
     yield path
     around = [mount for mount in mounts if is_below(path, mount[2])]
     if not around:
@@ -306,5 +305,5 @@ def _places_of(path: str, mounts: list[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    """A path of the kernel's table, where some characters are written as numbers."""
+    """A path from the kernel's table, in which some characters are written as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda number: chr(int(number[1], 8)), text)

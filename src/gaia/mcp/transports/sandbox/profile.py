@@ -1,4 +1,4 @@
-"""A server's sandbox, worked out for this machine: which paths are hidden, shown and writable, and what is limited."""
+"""A server's sandbox on this machine: which paths are hidden, shown and writable, and which limits hold."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ _RESOLVER = "/etc/resolv.conf"
 
 @dataclass(frozen=True)
 class Profile:
-    """All paths are absolute and free of symbolic links."""
+    """The sandbox of one start. All paths are absolute and free of symbolic links."""
 
     hidden: tuple[str, ...]
-    """Directories that are empty but for what `read` and `write` show of them; none lies within another."""
+    """Directories that are empty except for the places of `read` and `write`; none lies within another."""
     private: tuple[str, ...]
-    """Those among them that the server may write to; what it writes is gone when it ends."""
+    """Hidden directories to which the server may write; the content is gone when it ends."""
     read: tuple[str, ...]
     """Places within hidden ones that can be read."""
     write: tuple[str, ...]
     """Places that the server can change, within hidden ones or not."""
     masked: tuple[str, ...]
-    """Secrets that are not shown although they lie in a place that is."""
+    """Secrets that are hidden although the place around them is shown."""
     left_out: tuple[str, ...]
-    """Files in places that are shown: those of this program, and secrets. The directory around one is shown entry by
-    entry, so that it stays hidden when it is replaced or made anew."""
+    """Files to hide in shown places: those of this program, and secrets. The directory of such a file is shown entry by
+    entry, so that the file stays hidden when it is replaced or made anew."""
     links: tuple[tuple[str, str], ...]
-    """Symbolic links in hidden places that lead to places that are shown, and what they say."""
+    """Symbolic links in hidden places that lead to shown places, with their targets."""
     cwd: str
     """The working directory of the server."""
     network: bool
     memory: int | None
-    """Bytes; None sets no limit, here and below."""
+    """Bytes; None means no limit, here and below."""
     processes: int | None
     cpu_seconds: int | None
 
     def writes(self, path: str) -> bool:
-        """Whether the server can change what is at an absolute path, and keep it so."""
+        """Whether the server can change the file at an absolute path permanently."""
         real = os.path.realpath(path)
         return any(is_below(real, place) for place in self.write)
 
     def shows(self, path: str) -> bool:
-        """Whether the server can see what is at an absolute path."""
+        """Whether the server can see the file at an absolute path."""
         real = os.path.realpath(path)
         deepest = max(
             (
@@ -109,14 +109,14 @@ def profile_of(
 
     def is_shown(path: str) -> bool:
         is_hidden = any(is_below(path, place) for place in hidden)
-        # A program may be given /dev/fd/3, of which the sandbox has another one.
+        # A program may get /dev/fd/3, which is another file in the sandbox.
         return not any(is_below(path, place) for place in (*masked, *_KERNEL)) and (
             not is_hidden or any(is_below(path, place) for place in opened)
         )
 
     own = hidden_files(named, opened, is_shown)
     _refuse_writing_around(own, [real for _, real in write])
-    # Secrets are replaced too, as `npm login` does. Where the server may write, they can only be masked.
+    # Secrets are replaced too, for example by `npm login`. Where the server may write, they can only be masked.
     lasting = [
         secret
         for secret in masked
@@ -147,12 +147,12 @@ def profile_of(
 
 
 def _is_missing(link: str, hidden: list[str], visible: list[str]) -> bool:
-    """Whether a symbolic link is not in the sandbox by itself."""
+    """Whether a symbolic link does not exist in the sandbox unless it is made there."""
     return any(is_below(link, place) for place in hidden) and not any(is_below(link, place) for place in visible)
 
 
 def _listed(key: str, paths: Iterable[str], directory: str) -> list[tuple[str, str]]:
-    """Each path as it is reached, and without links."""
+    """Each path as given, made absolute, and its real path."""
     found = []
     for path in paths:
         absolute = _absolute(path, directory)
@@ -170,7 +170,7 @@ def _absolute(path: str, directory: str) -> str:
 
 
 def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
-    """A server that may write around a file of this program could put another one into its place."""
+    """A server that may write around a file of this program could replace that file."""
     own = list(own)
     held = [
         f"{place} holds {', '.join(names)}"
@@ -185,7 +185,7 @@ def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
 
 
 def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: list[str]) -> None:
-    """A server that may replace a link would choose what is opened for it at its next start."""
+    """A server that may replace a link could choose what is opened for it at its next start."""
     for key in ("read", "write"):
         for path in getattr(sandbox, key):
             for link, _ in links_of(_absolute(path, directory)):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.clients.sessions import Session
-from gaia.mcp.gateway.messages import RequestRefused, decode_message
+from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message
 from gaia.mcp.gateway.methods.dispatch import require_unused, take_message
 from tests.gateway.lines import asking
 
@@ -94,3 +96,9 @@ def test_an_id_is_used_once_at_a_time(session: Session) -> None:
     session.requests[1] = Request("ping")
     with pytest.raises(RequestRefused):
         require_unused(session, message)
+
+
+def test_an_answer_that_is_nested_too_deep_is_refused() -> None:
+    nested = b'{"a":' * 5_000 + b"1" + b"}" * 5_000
+    with pytest.raises(RequestRefused, match="no response"):
+        take_message(Mock(), ClientMessage("2.0", 1, result=msgspec.Raw(nested)))

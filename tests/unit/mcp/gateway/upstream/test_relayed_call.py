@@ -12,8 +12,9 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.client import MCPClient
-from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
 from gaia.mcp.gateway.upstream import relayed_call
+from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.tools.output_validation import OutputValidation
@@ -106,6 +107,32 @@ def test_a_cancelled_call_is_cancelled_on_the_server_and_ends_nothing_else() -> 
 
 
 class TestAskingAHandshakeClient:
+    def test_a_call_that_is_cancelled_while_its_client_is_asked_ends(self) -> None:
+        async def use() -> None:
+            async with upstream_of(server(STATELESS)) as upstream:
+                requester = Requester().send(upstream, "tools/call", call_of("hello"))
+                await requester.question()
+                assert isinstance(requester.call, RelayedCall)
+                requester.call.cancel("not wanted")
+                assert isinstance(requester.call.exchange.error, CallCancelled)
+                assert requester.call.exchange.observation is None
+
+        asyncio.run(use())
+
+    def test_an_answer_that_cannot_be_sent_ends_the_call(self) -> None:
+        endless: dict[str, Any] = {}
+        endless["content"] = endless
+
+        async def use() -> None:
+            async with upstream_of(server(STATELESS)) as upstream:
+                requester = Requester().send(upstream, "tools/call", call_of("hello"))
+                (await requester.question())[2](endless, None)
+                error = (await requester.relayed()).error
+                assert isinstance(error, InputMissing)
+                assert (error.delivery, "cannot be passed on" in error.message) == ("unknown", True)
+
+        asyncio.run(use())
+
     @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
     def test_it_is_asked_in_the_middle_of_its_call(self, revision: str) -> None:
         async def use() -> None:
