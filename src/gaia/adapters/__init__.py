@@ -1,6 +1,13 @@
-"""The tools of MCP servers for other agent frameworks: one module for each framework, named like it.
+"""The tools of MCP servers for other agent frameworks: one module for each framework, with its name.
 
-An adapter takes a running `MCPClientManager` or `AsyncMCPClientManager`, which stays its owner's: adapters start and
-stop no servers. None of the frameworks is a dependency of gaia-mcp; importing an adapter without its framework raises
-an ImportError that says what to install. `gaia.adapters.results` is what they share, for adapters of your own.
+An adapter takes a running `MCPClientManager` or `AsyncMCPClientManager`, and never starts or stops servers. Importing
+an
+adapter without its framework raises an ImportError that says what to install; none of the frameworks is a dependency of
+gaia-mcp.
+
+`results` decides what a model sees of a result, `arguments` adapts schemas, `calls` makes a call, and `calls_in_doubt`
+decides when a repeated call must not be made. Adapters of your own may use these modules too.
+
+Invariants: a failed call is a text for the model, unless the framework needs an exception. A call that may have taken
+effect is not repeated if its tool is not marked as safe to repeat.
 """

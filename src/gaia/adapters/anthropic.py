@@ -1,6 +1,6 @@
 """The tools of MCP servers for Anthropic's messages.
 
-Nothing of the package ``anthropic`` is needed: definitions, calls and results are the dicts and objects of its API.
+The package ``anthropic`` is not needed: definitions, calls and results are the dicts and objects of its API.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
 
 
 def anthropic_tools(manager: Manager) -> list[Any]:
-    """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
+    """The ``tools`` of a request: the present tools of `manager`, so ask again for each request.
 
-    Dicts of the API have the type `Any`, here and below, so that a type checker takes them for those of the package
+    Dicts of the API have the type `Any`, here and below, so that a type checker accepts them as types of the package
     ``anthropic``.
     """
     return [
@@ -35,11 +35,12 @@ def anthropic_tools(manager: Manager) -> list[Any]:
 
 
 def run_tool_call(manager: Manager, tool_use: Any) -> Any:
-    """Make a call that the model asks for, and return its block ``tool_result``. Thread-safe.
+    """Make a call that the model requests, and return its block ``tool_result``. Thread-safe.
 
     `tool_use`, an object or a dict, is a block of a message's ``content`` with the type ``tool_use``. The results of
-    all such blocks of a message belong into one message of the role ``user``. What goes wrong in the call is a text in
-    the block, which has ``is_error`` then, and raises nothing.
+    all such blocks of a message belong in one message of the role ``user``. A failure of the call is a text in the
+    block,
+    with ``is_error``, and raises nothing.
 
     Raises ValueError if `tool_use` is something else.
     """
@@ -67,7 +68,7 @@ def _member(thing: Any, name: str) -> Any:
 def _answer(manager: Manager, tool_use: Any, result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": _member(tool_use, "id")}
     if result.is_error:
-        # The API takes nothing but text then.
+        # The API then accepts only text.
         safe = is_safe(manager, _member(tool_use, "name"))
         return {**block, "content": text_for_model(result, safe_to_repeat=safe), "is_error": True}
     return {**block, "content": [_block(part) for part in content_for_model(result)]}

@@ -1,7 +1,6 @@
-"""The arguments of tools, for frameworks that cannot take their JSON Schema as it is. The functions are thread-safe.
+"""The arguments of tools, for frameworks that cannot use their JSON Schema directly. The functions are thread-safe.
 
-Some frameworks take a pydantic model, some take properties one by one, and some make every argument a required one that
-may be null.
+Some frameworks take a pydantic model, some take properties one by one, and some require every argument and allow null.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["accepts_null", "arguments_model", "flat_properties", "inlined_schema", "without_nulls"]
 
 _TYPES = ("string", "number", "integer", "boolean", "array", "object")
-"""Of JSON Schema, except null."""
+"""The types of JSON Schema, except null."""
 
 _MAX_DEPTH = 64
 _MAX_NODES = 10_000
-"""Of a schema without references. Schemas come from servers, and references can fan out."""
+"""Limits of a schema after inlining. Schemas come from servers, and references can fan out."""
 
 
 def inlined_schema(tool: MCPTool) -> dict[str, Any]:
-    """The JSON Schema of the tool's arguments without references: what a ``$ref`` points to stands in its place.
+    """The JSON Schema of the tool's arguments without references: each ``$ref`` is replaced by its target.
 
-    It is always that of an object, with ``properties``. A ``$ref`` without an end, to another document or to nowhere is
-    left out, which permits anything; of a schema that would become too large only the names of the properties stay. The
+    It is always for an object, with ``properties``. A recursive ``$ref``, and one to another document or to nowhere, is
+    left out, which permits anything. If the schema would become too large, only the names of the properties stay. The
     server checks the arguments itself.
     """
     try:
@@ -45,10 +44,10 @@ def inlined_schema(tool: MCPTool) -> dict[str, Any]:
 
 
 def arguments_model(schema: Mapping[str, Any]) -> type[pydantic.BaseModel]:
-    """A pydantic model that takes any arguments as they are, and describes itself with `schema`.
+    """A pydantic model that accepts any arguments unchanged, and describes itself with `schema`.
 
     The server checks the arguments. A model with a field for each of them would check and change them first: it would
-    add null for what was left out, and refuse what it has no words for.
+    add null for missing ones, and refuse values that it cannot express.
     """
     import pydantic
 
@@ -77,7 +76,7 @@ def accepts_null(schema: object) -> bool:
 
 
 def without_nulls(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` without those that are null but, by the `inlined_schema`, may only be left out."""
+    """`arguments` without nulls that, by the `inlined_schema`, may only be left out."""
     properties, required = schema["properties"], schema["required"]
     return {
         name: value
@@ -89,7 +88,7 @@ def without_nulls(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 def flat_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The properties of an `inlined_schema`, each with its ``type``, a ``description`` and, if optional, ``nullable``.
 
-    A property that may be of several types has a list of them; one that says nothing of its type has all.
+    A property with several types has a list of them; one without a type has all.
     """
     return {
         name: _flat(value if isinstance(value, Mapping) else {}, optional=name not in schema["required"])
@@ -101,13 +100,13 @@ def _flat(schema: Mapping[str, Any], *, optional: bool) -> dict[str, Any]:
     anyof = schema.get("anyOf")
     branches = [one for one in anyof if isinstance(one, Mapping)] if isinstance(anyof, list) else []
     branches = [one for one in branches if one.get("type") != "null"]
-    # What remains of a value that may be null is what else it may be.
+    # A nullable value with one alternative is treated as that alternative.
     flat = dict(branches[0]) if len(branches) == 1 else {}
     flat |= {name: value for name, value in schema.items() if name != "anyOf"}
     kinds = [_types(flat)] if "type" in flat else [_types(branch) for branch in branches]
     types = [kind for kind in _TYPES if any(kind in named for named in kinds)] if all(kinds) else []
     if "number" in types and len(types) > 1 and "integer" not in types:
-        # An integer is a number, which frameworks forget in lists.
+        # Every integer is a number, but frameworks forget that in lists.
         types.append("integer")
     flat["type"] = types[0] if len(types) == 1 else types or list(_TYPES)
     flat["description"] = flat["description"] if isinstance(flat.get("description"), str) else ""
@@ -122,18 +121,18 @@ def _types(schema: Mapping[str, Any]) -> list[Any]:
 
 
 class _TooLarge(Exception):
-    """A schema that is out of bounds when its references are inlined."""
+    """A schema exceeds the limits when its references are inlined."""
 
 
 class _Inliner:
-    """Puts what references of one root schema point to into their places."""
+    """Replaces references of one root schema by their targets."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._nodes = 0
 
     def inlined(self, node: Any, within: tuple[str, ...], depth: int) -> Any:
-        """`within` are the references that led to `node`."""
+        """Inline `node`; `within` are the references that led to it."""
         self._nodes += 1
         if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise _TooLarge
@@ -143,7 +142,7 @@ class _Inliner:
             return node
         reference = node.get("$ref")
         if not isinstance(reference, str):
-            # A property may be called so; what is neither that nor a reference would be none for any framework.
+            # A property may have this name. Any other value is invalid for every framework.
             is_property = isinstance(reference, dict | bool)
             members = {name: value for name, value in node.items() if name != "$ref" or is_property}
             return {name: self.inlined(value, within, depth + 1) for name, value in members.items()}
@@ -154,7 +153,7 @@ class _Inliner:
         return rest
 
     def _target(self, reference: str) -> object:
-        """What a pointer into this schema points to; None if it is another document's, or points nowhere."""
+        """The target of a pointer into this schema; None for another document's, or without a target."""
         if not reference.startswith("#/"):
             return None
         here: Any = self._root

@@ -1,6 +1,6 @@
-"""Calls of tools as models ask for them: by a name, and perhaps with arguments that are text. Thread-safe.
+"""Calls of tools in a model's terms: a name, and arguments that may be text. Thread-safe.
 
-Adapters of this package use these functions; so can those that you write.
+The adapters of this package use these functions; adapters of your own may too.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from gaia.mcp.aio import AsyncMCPClientManager
 __all__ = ["Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"]
 
 Manager: TypeAlias = MCPClientManager | AsyncMCPClientManager
-"""What adapters take."""
+"""The managers that adapters accept."""
 
 
 def synchronous(manager: Manager) -> MCPClientManager:
-    """`manager` itself, or the one that an asynchronous manager is made over."""
+    """`manager` itself, or the synchronous manager behind an asynchronous one."""
     return manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
 
 
 def call_tool(manager: Manager, name: str, arguments: dict[str, Any] | str | None) -> ToolResult:
     """Call a tool by its namespaced name; see `MCPClientManager.call_tool`.
 
-    Arguments that are a text are parsed; what is no JSON object gives an error whose ``error_type`` is
+    Arguments as text are parsed; text that is not a JSON object gives an error whose ``error_type`` is
     ``invalid_arguments``.
     """
     try:
@@ -45,6 +45,6 @@ async def call_tool_async(manager: Manager, name: str, arguments: dict[str, Any]
 
 
 def is_safe(manager: Manager, name: str) -> bool:
-    """Whether the tool of this namespaced name is marked as safe to repeat; False if there is none."""
+    """Whether the tool of this namespaced name is marked as safe to repeat; False if it is unknown."""
     tools = synchronous(manager).list_tools()
     return any(tool.namespaced_name == name and tool.safe_to_repeat for tool in tools)

@@ -1,6 +1,6 @@
-"""Calls that a framework may make again, although the server may have acted on the first one.
+"""`CallsInDoubt`: calls that a framework may repeat, although the server may have acted on the first one.
 
-Adapters of this package use `CallsInDoubt`; so can those that you write.
+The adapters of this package use it; adapters of your own may too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INTERRUPTED = "the call was interrupted before its answer came"
 
 
 class CallsInDoubt(Generic[Request]):
-    """The last 100 calls whose outcome is not known, of tools that are not safe to repeat. Thread-safe."""
+    """The last 100 calls with an unknown outcome, of tools that are not safe to repeat. Thread-safe."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Request, ToolResult]] = deque(maxlen=_KEPT)
@@ -33,9 +33,9 @@ class CallsInDoubt(Generic[Request]):
         repeats: Callable[[Request], bool],
         call: Callable[[], Awaitable[ToolResult]],
     ) -> ToolResult:
-        """The result of `call`, or that of an earlier one that is in doubt, if this request `repeats` the earlier one.
+        """The result of `call`, or of an earlier call in doubt that this request `repeats`.
 
-        `request` is what the framework says of the request. A call that is cancelled is in doubt too.
+        `request` is the framework's description of the request. A cancelled call is in doubt too.
         """
         if (earlier := self._earlier(repeats)) is not None:
             return earlier
@@ -49,7 +49,7 @@ class CallsInDoubt(Generic[Request]):
     def make_sync(
         self, tool: MCPTool, request: Request, repeats: Callable[[Request], bool], call: Callable[[], ToolResult]
     ) -> ToolResult:
-        """Like `make`, for a `call` that blocks. One that an exception ends, such as KeyboardInterrupt, is in doubt."""
+        """Like `make`, for a blocking `call`. A call that an exception such as KeyboardInterrupt ends is in doubt."""
         if (earlier := self._earlier(repeats)) is not None:
             return earlier
         result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))

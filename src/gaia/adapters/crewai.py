@@ -18,11 +18,13 @@ except ImportError as error:
 
 
 def crewai_tools(manager: Manager) -> list[BaseTool]:
-    """The tools that `manager` offers at this moment, for the ``tools`` of an agent or a task; thread-safe.
+    """The present tools of `manager`, for the ``tools`` of an agent or a task; thread-safe.
 
-    They have the names that `manager.list_tools` gives them, which CrewAI shows to models in lower case, can be called
-    synchronously and from any event loop, and go on to work when their server has been restarted. Of tools that CrewAI
-    would show by one name, the later ones get a number, such as ``_2``: it would call the first one for all of them.
+    They have the names of `manager.list_tools`, which CrewAI shows to models in lower case, can be called synchronously
+    and
+    from any event loop, and keep working after a restart of their server. If CrewAI would show several tools by one
+    name,
+    the later ones get a number, such as ``_2``: otherwise it would call the first one for all of them.
     """
     offered = [(name_for_model(tool), tool) for tool in synchronous(manager).list_tools()]
     listed = {sanitize_tool_name(name) for name, _ in offered}
@@ -37,23 +39,23 @@ def crewai_tools(manager: Manager) -> list[BaseTool]:
 
 
 def refresh(tools: list[BaseTool], manager: Manager) -> None:
-    """Put the tools that `manager` offers now into an agent's or a task's ``tools``, in which those of others stay.
+    """Replace the tools of `manager` in an agent's or a task's ``tools`` by its present ones; other tools stay.
 
-    It counts from the next task on. It is for the thread that uses the agent.
+    It takes effect with the next task. Call it from the thread that uses the agent.
     """
     others = [tool for tool in tools if not (isinstance(tool, MCPServerTool) and tool.is_of(manager))]
     tools[:] = others + crewai_tools(manager)
 
 
 def never_cached(_arguments: Any = None, _result: Any = None) -> bool:
-    """For ``cache_function``: by default CrewAI answers an equal call with the result of the earlier one."""
+    """A ``cache_function``: by default CrewAI answers an equal call with the earlier result."""
     return False
 
 
 class MCPServerTool(BaseTool):
-    """One tool. Its result is a text; what goes wrong is a ``ToolFailure``, which CrewAI records.
+    """One tool. Its result is a text; a failure is a ``ToolFailure``, which CrewAI records.
 
-    It raises no exceptions, because CrewAI calls a tool that does again, up to five times.
+    It raises no exceptions, because CrewAI repeats a call that raises, up to five times.
     """
 
     _manager: MCPClientManager
@@ -63,7 +65,7 @@ class MCPServerTool(BaseTool):
     def __init__(self, manager: MCPClientManager, tool: MCPTool, name: str) -> None:
         schema = inlined_schema(tool)
         properties = {
-            # CrewAI makes all arguments required. One that may be left out is then one that may be null.
+            # CrewAI makes all arguments required, so an optional argument must accept null.
             name: value if name in schema["required"] or accepts_null(value) else {"anyOf": [value, {"type": "null"}]}
             for name, value in schema["properties"].items()
         }

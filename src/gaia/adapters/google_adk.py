@@ -21,28 +21,30 @@ except ImportError as error:
     raise ImportError("gaia.adapters.google_adk needs google-adk: pip install google-adk") from error
 
 _Request: TypeAlias = tuple[tuple[str, str, str], str | None, str, int]
-"""Run, tool and arguments; id of the call; path of the node, and which attempt of it makes the call."""
+"""(Run, tool and arguments); id of the call; path of the node; number of the attempt that makes the call."""
 
 
 class MCPManagerToolset(BaseToolset):
-    """What `manager` offers, listed anew at each step of a run. Starts and stops no servers, also not by `close`.
+    """The tools of `manager`, listed again at each step of a run. Never starts or stops servers, not even in `close`.
 
-    The tools have the names that `manager.list_tools` gives them. Any number of agents, runs and event loops may share
-    a toolset. ADK makes a call again when it resumes a run that was interrupted in the call, or retries the node of a
-    workflow. A tool that is not marked as safe to repeat is not called again then: the answer says that the outcome of
-    the first call is not known.
+    The tools have the names of `manager.list_tools`. Any number of agents, runs and event loops may share a toolset.
+    ADK
+    repeats a call when it resumes a run that was interrupted in the call, or retries the node of a workflow. A tool
+    that is
+    not marked as safe to repeat is then not called again: the answer says that the outcome of the first call is
+    unknown.
     """
 
     def __init__(self, manager: Manager, *, tool_filter: ToolPredicate | list[str] | None = None) -> None:
-        """`tool_filter` is ADK's, for the names of the tools here: this toolset shows only those that it selects."""
+        """`tool_filter` is ADK's, for the names of the tools: this toolset shows only the tools that it selects."""
         super().__init__(tool_filter=tool_filter)
         self._manager = manager
-        # Otherwise ADK would show the whole of a run what its first step was given.
+        # Otherwise ADK would use the tools of the first step for the whole run.
         self._use_invocation_cache = False
         self._in_doubt: CallsInDoubt[_Request] = CallsInDoubt()
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """The tools that the manager offers at this moment."""
+        """The present tools of the manager."""
         tools = [
             MCPManagerTool(tool, self._manager, self._in_doubt) for tool in synchronous(self._manager).list_tools()
         ]
@@ -52,7 +54,7 @@ class MCPManagerToolset(BaseToolset):
 class MCPManagerTool(BaseTool):
     """One tool. It returns ``{"result": text or structured content}``, with pictures as parts under ``"images"``.
 
-    A failure is ``{"error": text}``, and never an exception, which ADK would take as a reason to call again.
+    A failure is ``{"error": text}``, and never an exception, after which ADK would call again.
     """
 
     def __init__(self, tool: MCPTool, manager: Manager, in_doubt: CallsInDoubt[_Request]) -> None:
@@ -69,13 +71,13 @@ class MCPManagerTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
-        """Call the tool; ADK does that. If the task is cancelled, so is the call."""
+        """Call the tool. ADK uses this. Cancelling the task cancels the call."""
         name = name_for_model(self.tool)
         made = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
         identity, step, attempt = tool_context.function_call_id, tool_context.node_path, tool_context.attempt_count
 
         def repeats(earlier: _Request) -> bool:
-            # A run that is resumed makes the call again under its id, and each attempt of a node makes it anew.
+            # A resumed run repeats the call under its id; each attempt of a node makes it under a new id.
             is_retried = earlier[2] == step and earlier[3] < attempt
             return earlier[0] == made and (earlier[1] == identity or is_retried)
 
@@ -90,10 +92,10 @@ class MCPManagerTool(BaseTool):
         shown = content_for_model(result)
         response: dict[str, Any] = {"result": "\n".join(part["text"] for part in shown if part["type"] == "text")}
         if result.structured is not None:
-            # Most servers send it twice, as a text for older clients too.
+            # Most servers also send it as text, for older clients.
             response["result" if _parsed(response["result"]) == result.structured else "structured"] = result.structured
         if images := [part for part in shown if part["type"] == "image"]:
-            # ADK moves parts of a response to where models look for pictures.
+            # ADK moves parts of a response to the place where models expect pictures.
             response["images"] = [
                 types.Part.from_bytes(data=base64.b64decode(part["data"]), mime_type=part["mimeType"])
                 for part in images

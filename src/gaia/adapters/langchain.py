@@ -19,27 +19,28 @@ except ImportError as error:
     raise ImportError("gaia.adapters.langchain needs LangChain: pip install langchain") from error
 
 _IDENTITY = "mcp_tool_call_id"
-"""Of the metadata of a call."""
+"""The key of the call's id in the metadata."""
 
 _in_doubt: CallsInDoubt[tuple[object, ...]] = CallsInDoubt()
-"""Of all tools: an agent that goes on from a checkpoint may have been given new ones."""
+"""Shared by all tools, because an agent that continues from a checkpoint may have new tools."""
 
 
 def langchain_tools(manager: Manager) -> list[StructuredTool]:
-    """The tools that `manager` offers at this moment, for ``create_agent``, ``ToolNode`` and ``bind_tools``.
+    """The present tools of `manager`, for ``create_agent``, ``ToolNode`` and ``bind_tools``.
 
-    The tools have the names that `manager.list_tools` gives them, can be called synchronously and asynchronously, by
-    any number of threads and event loops, and go on to work when their server has been restarted. For a list that
-    changes, call this again, or see `gaia.adapters.langchain_agents`.
+    The tools have the names of `manager.list_tools`, can be called synchronously and asynchronously, by any number of
+    threads and event loops, and keep working after a restart of their server. For a list that changes, call this again,
+    or
+    see `gaia.adapters.langchain_agents`.
     """
     return [
         MCPStructuredTool(
             name=name_for_model(tool),
             description=description_for_model(tool),
-            # A reference that points nowhere would make LangChain raise an exception for all tools of the model.
+            # A dangling reference would make LangChain raise an exception for all tools of the model.
             args_schema=inlined_schema(tool),
             response_format="content_and_artifact",
-            # An exception would end the run, or have a middleware repeat the call.
+            # An exception would end the run, or let a middleware repeat the call.
             handle_tool_error=True,
             metadata={"mcp_server": tool.server, **tool.annotations},
             manager=synchronous(manager),
@@ -53,10 +54,11 @@ class MCPStructuredTool(StructuredTool):
     """A tool of a server.
 
     The ``ToolMessage`` of a call has texts and images as ``content``, and the whole `ToolResult` as ``artifact``, as a
-    dict. What goes wrong is a message with ``status="error"``, never an exception.
+    dict. A failure is a message with ``status="error"``, never an exception.
 
-    LangGraph runs a task again when it goes on from a checkpoint, or when a ``RetryPolicy`` says so. A tool that is not
-    marked as safe to repeat is not called again by the same task, if it is not known what became of the first call.
+    LangGraph runs a task again when it continues from a checkpoint, or by a ``RetryPolicy``. If the outcome of a call
+    is
+    unknown, the same task does not repeat it, unless the tool is marked as safe to repeat.
     """
 
     manager: SkipValidation[MCPClientManager] = Field(exclude=True, repr=False)
@@ -78,7 +80,7 @@ class MCPStructuredTool(StructuredTool):
         return super().invoke(input, _with_identity(config, input), **options)
 
     async def ainvoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - as LangChain has it
-        # That of StructuredTool runs a tool without `coroutine` in a thread, where a call cannot be cancelled.
+        # StructuredTool's own method runs a tool without `coroutine` in a thread, where a call cannot be cancelled.
         return await BaseTool.ainvoke(self, input, _with_identity(config, input), **options)
 
     async def _arun(self, /, **arguments: Any) -> Any:
@@ -93,7 +95,7 @@ class MCPStructuredTool(StructuredTool):
         )
 
     def _request(self, arguments: dict[str, Any]) -> tuple[object, ...]:
-        """What stays the same when LangGraph runs a task again. Without LangGraph, the task is None."""
+        """The identity of a request when LangGraph runs a task again. Without LangGraph, the task is None."""
         metadata = ensure_config()["metadata"]
         identity = metadata.get("langgraph_checkpoint_ns"), metadata.get(_IDENTITY)
         return *identity, self.name, json.dumps(arguments, sort_keys=True, default=str)
@@ -108,7 +110,7 @@ class MCPStructuredTool(StructuredTool):
 
 
 def _with_identity(config: Any, call: Any) -> Any:
-    """`config` with the id of the call, which LangChain does not tell `_run` and `_arun`."""
+    """`config` with the id of the call, which LangChain does not pass to `_run` and `_arun`."""
     config = ensure_config(config)
     identity = call.get("id") if isinstance(call, dict) and call.get("type") == "tool_call" else None
     return {**config, "metadata": {**config["metadata"], _IDENTITY: identity}}

@@ -1,4 +1,4 @@
-"""The tools of MCP servers for agents of ``langchain.agents``, as they are at each turn."""
+"""The present tools of MCP servers for agents of ``langchain.agents``, at each turn."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ except ImportError as error:
 
 
 class MCPToolsMiddleware(AgentMiddleware):
-    """Gives an agent the tools that `manager` offers when the model is asked, and makes its calls of them.
+    """Gives an agent the present tools of `manager` whenever the model is asked, and makes its calls of them.
 
-    ``create_agent(model, tools, middleware=[MCPToolsMiddleware(manager)])``, where `tools` are the agent's others. A
-    tool that a server adds can be called in the model's next turn; one that it removes is not shown any more.
+    ``create_agent(model, tools, middleware=[MCPToolsMiddleware(manager)])``, where `tools` are the agent's others. The
+    model can call a new tool in its next turn; a removed tool is no longer shown.
     """
 
     def __init__(self, manager: Manager) -> None:
@@ -41,7 +41,7 @@ class MCPToolsMiddleware(AgentMiddleware):
         return request.override(tools=[*request.tools, *langchain_tools(self._manager)])
 
     def _with_tool(self, request: Any) -> Any:
-        """With the tool of this name, if the agent has none of its own. An unknown one is LangChain's to answer."""
+        """Add the tool of this name, if the agent has none of its own. LangChain answers a call of an unknown tool."""
         if request.tool is not None:
             return request
         named = [tool for tool in langchain_tools(self._manager) if tool.name == request.tool_call["name"]]

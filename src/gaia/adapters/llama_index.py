@@ -18,17 +18,18 @@ except ImportError as error:
 
 
 def llama_index_tools(manager: Manager) -> list[FunctionTool]:
-    """The tools that `manager` offers at this moment, for the `tools` of an agent or of a model; thread-safe.
+    """The present tools of `manager`, for the `tools` of an agent or of a model; thread-safe.
 
-    They have the names that `manager.list_tools` gives them, can be called synchronously and from any event loop, and
-    go on to work when their server has been restarted. A result's ``blocks`` have its texts and images, its
-    ``raw_output`` is the whole `ToolResult`, and ``is_error`` says whether something went wrong.
+    They have the names of `manager.list_tools`, can be called synchronously and from any event loop, and keep working
+    after
+    a restart of their server. A result's ``blocks`` have its texts and images, its ``raw_output`` is the whole
+    `ToolResult`, and ``is_error`` says whether the call failed.
     """
     return [_function_tool(synchronous(manager), tool) for tool in synchronous(manager).list_tools()]
 
 
 class MCPToolRetriever(ObjectRetriever[FunctionTool]):
-    """All tools that a manager offers, for the ``tool_retriever`` of an agent, which asks for them at each step."""
+    """All tools of a manager, for the ``tool_retriever`` of an agent, which asks for them at each step."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
@@ -47,7 +48,7 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
         blocks = [
             TextBlock(text=part["text"])
             if part["type"] == "text"
-            # Encoded already: it is decoded where a model's API wants that.
+            # Still encoded: code for a model's API decodes it if necessary.
             else ImageBlock(image=part["data"].encode(), image_mimetype=part["mimeType"])
             for part in content_for_model(result, safe_to_repeat=tool.safe_to_repeat)
         ]
@@ -66,5 +67,5 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
         return made
 
     metadata = ToolMetadata(description_for_model(tool), name, arguments_model(input_schema(tool)))
-    # A callback alone can say what the output is; what the function returns would become a text.
+    # Only a callback can return a `ToolOutput`; the function's own result would become a text.
     return FunctionTool(call, metadata, acall, callback=whole, async_callback=awhole)

@@ -1,6 +1,6 @@
-"""The tools of MCP servers for OpenAI's chat completions and responses, and for endpoints that speak the same.
+"""The tools of MCP servers for OpenAI's chat completions and responses, and for compatible endpoints.
 
-Nothing of the package ``openai`` is needed: definitions, calls and results are the dicts and objects of its API.
+The package ``openai`` is not needed: definitions, calls and results are the dicts and objects of its API.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
 
 
 def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
-    """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
+    """The ``tools`` of a request: the present tools of `manager`, so ask again for each request.
 
     The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
     for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the
-    API have the type `Any`, here and below, so that a type checker takes them for those of the package ``openai``.
+    API have the type `Any`, here and below, so that a type checker accepts them as types of the package ``openai``.
 
     Raises ValueError for another `api`.
     """
@@ -44,12 +44,13 @@ def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -
 
 
 def run_tool_call(manager: Manager, tool_call: Any) -> Any:
-    """Make a call that the model asks for, and return what to add to the conversation. Thread-safe.
+    """Make a call that the model requests, and return the item for the conversation. Thread-safe.
 
     `tool_call`, an object or a dict, is one of ``message.tool_calls`` of a chat completion, or an item of a response's
     ``output`` with the type ``function_call``. The answer is a message of the role ``tool``, or an item with the type
-    ``function_call_output``. What goes wrong in the call, and arguments that are not JSON, are a text in it and raise
-    nothing. A message of the role ``tool`` has no place for images, so there they are named.
+    ``function_call_output``. A failure of the call, and arguments that are not JSON, are a text in it and raise
+    nothing. A
+    message of the role ``tool`` cannot hold images, so it only names them.
 
     Raises ValueError if `tool_call` is something else.
     """

@@ -17,24 +17,24 @@ except ImportError as error:
 
 
 def function_tools(manager: Manager) -> list[FunctionTool]:
-    """The tools that `manager` offers at this moment, for ``Agent(tools=…)``.
+    """The present tools of `manager`, for ``Agent(tools=…)``.
 
-    The tools have the names that `manager.list_tools` gives them, may be used by any number of agents, runs and event
-    loops, and go on to work when their server has been restarted. What goes wrong is the tool's output, in words; no
-    call raises an exception.
+    The tools have the names of `manager.list_tools`, may be used by any number of agents, runs and event loops, and
+    keep
+    working after a restart of their server. A failure is a text in the tool's output; no call raises an exception.
     """
     return [_function_tool(manager, tool) for tool in synchronous(manager).list_tools()]
 
 
 @dataclass
 class MCPManagerAgent(Agent[TContext]):
-    """An ``Agent`` that has, beside its own `tools`, those of `mcp_manager`, listed anew at each turn of a run."""
+    """An ``Agent`` with its own `tools` and the tools of `mcp_manager`, listed again at each turn of a run."""
 
     mcp_manager: Manager | None = None
-    """Starting and stopping its servers is its owner's. None is an agent without these tools."""
+    """The manager's owner starts and stops its servers. With None the agent has no such tools."""
 
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
-        """The tools of `mcp_servers`, and those that `mcp_manager` offers at this moment."""
+        """The tools of `mcp_servers`, and the present tools of `mcp_manager`."""
         tools = await super().get_mcp_tools(run_context)
         return tools if self.mcp_manager is None else [*tools, *function_tools(self.mcp_manager)]
 
@@ -50,7 +50,7 @@ def _function_tool(manager: Manager, tool: MCPTool) -> FunctionTool:
         description=description_for_model(tool),
         params_json_schema=input_schema(tool),
         on_invoke_tool=invoke,
-        # Strict schemas require every argument, and forbid much else that servers use.
+        # Strict schemas require every argument, and forbid many keywords that servers use.
         strict_json_schema=False,
     )
 

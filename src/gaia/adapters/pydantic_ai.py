@@ -29,24 +29,24 @@ except ImportError as error:
     raise ImportError("gaia.adapters.pydantic_ai needs pydantic-ai: pip install pydantic-ai-slim") from error
 
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
-"""Any: the server checks them."""
+"""Accepts any arguments, because the server checks them."""
 
 
 class MCPManagerToolset(AbstractToolset[AgentDepsT]):
-    """The tools that `manager` offers, listed anew at each step of a run, under the names of `manager.list_tools`.
+    """The tools of `manager`, listed again at each step of a run, under the names of `manager.list_tools`.
 
-    Starts and stops no servers. Any number of agents, runs and event loops may share a toolset.
+    Never starts or stops servers. Any number of agents, runs and event loops may share a toolset.
     """
 
     id: str | None = None
 
     def __init__(self, manager: Manager, *, id: str | None = None) -> None:
-        """`id` is the toolset's name among those of an agent, which durable execution needs."""
+        """`id` is the toolset's name among an agent's toolsets, which durable execution needs."""
         self._manager = manager
         self.id = id
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """The tools that the manager offers at this moment."""
+        """The present tools of the manager."""
         definitions = [_definition(tool) for tool in synchronous(self._manager).list_tools()]
         return {
             one.name: ToolsetTool(toolset=self, tool_def=one, max_retries=ctx.max_retries, args_validator=_ARGUMENTS)
@@ -56,12 +56,12 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        """Call a tool. Raises ModelRetry for an error that the tool reports, and ToolFailed for a call that failed."""
+        """Call a tool. Raises ModelRetry if the tool reports an error, and ToolFailed if the call failed."""
         result = await call_tool_async(self._manager, name, tool_args)
         if not result.is_error:
             return _output(result)
         text = text_for_model(result, safe_to_repeat=(tool.tool_def.metadata or {}).get("safe_to_repeat") is True)
-        # With a retry, the framework asks the model to try again: not for a call that may have taken effect.
+        # A retry asks the model to try again, which is wrong for a call that may have taken effect.
         raise ToolFailed(text) if "error_type" in result else ModelRetry(text)
 
 
@@ -76,7 +76,7 @@ def _definition(tool: MCPTool) -> ToolDefinition:
 
 
 def _schema(tool: MCPTool) -> dict[str, Any]:
-    """The schema of the arguments, or what pydantic-ai can take of it. For any other it would end the run."""
+    """The schema of the arguments, reduced if pydantic-ai cannot use it: an unusable schema would end the run."""
     inlined = inlined_schema(tool)
     for schema in (input_schema(tool), inlined):
         try:
@@ -88,7 +88,7 @@ def _schema(tool: MCPTool) -> dict[str, Any]:
 
 
 def _output(result: ToolResult) -> Any:
-    """The structured content, if there is any and all else is text, which repeats it; else the texts and images."""
+    """The structured content, if the rest is only text, which repeats it; else the texts and images."""
     output = [
         part["text"]
         if part["type"] == "text"

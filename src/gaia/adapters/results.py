@@ -1,6 +1,6 @@
-"""What a model is shown of tools and of their results, whatever the framework. The functions are pure and thread-safe.
+"""What a model sees of tools and of their results, for any framework. The functions are pure and thread-safe.
 
-Adapters of this package use these functions; so can those that you write.
+The adapters of this package use these functions; adapters of your own may too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Shown: TypeAlias = TextContent | ImageContent
-"""A part of a result that a model can be shown: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
+"""A part of a result for a model: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
 
 NO_EFFECT = "The call was not sent, so it had no effect."
 DO_NOT_REPEAT = (
@@ -35,15 +35,17 @@ DO_NOT_REPEAT = (
 MAY_BE_REPEATED = "It may be repeated: the tool is marked as safe to call twice."
 
 IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
-"""The types that models take."""
+"""The image types that models accept."""
 
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
-"""JSON-RPC codes of calls that the server did not make: unreadable or invalid, no such method or tool, wrong arguments,
-and a person has to do something first."""
+"""JSON-RPC codes of calls that the server did not execute: unreadable or invalid, no such method or tool, wrong
+arguments,
+and a person has to do something first.
+"""
 
 
 class InvalidArguments(MCPError, ValueError):
-    """A model wrote arguments that are no JSON object. The message is for the model."""
+    """A model wrote arguments that are not a JSON object. The message is for the model."""
 
     error_type = "invalid_arguments"
 
@@ -51,12 +53,14 @@ class InvalidArguments(MCPError, ValueError):
 def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> list[Shown]:
     """The texts and images of `result`, in the server's order; never empty.
 
-    Embedded resources are texts and images too. What is neither, such as audio or an image that models do not take, is
-    named by a text with its type and size in bytes. Without any content, it is the structured content as JSON.
+    Embedded resources count as texts and images. A text with type and size in bytes stands for any other block, such as
+    audio or an image that models do not accept. If there is no content, the result is the structured content as JSON.
 
-    A failure begins with a text ``Error: …``. Where the call may have taken effect (``delivery`` is ``"unknown"``),
-    it tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`); where it was
-    not sent, it says so.
+    A failure begins with a text ``Error: …``. If the call may have taken effect (``delivery`` is ``"unknown"``), the
+    text
+    tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`). If the call was
+    not
+    sent, the text says so.
     """
     if "error_type" in result:
         return [_text_block(_failure(result, safe_to_repeat))]
@@ -74,35 +78,35 @@ def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> li
 
 
 def text_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> str:
-    """The same as one text, for frameworks and models that take nothing else: images are named, not shown."""
+    """`content_for_model` as one text, for frameworks and models without images: images are named, not shown."""
     parts = content_for_model(result, safe_to_repeat=safe_to_repeat)
     return "\n".join(part["text"] if part["type"] == "text" else _named("image", part, part["data"]) for part in parts)
 
 
 def name_for_model(tool: MCPTool) -> str:
-    """The name that `MCPClientManager.call_tool` takes; the tool's own for one that is no manager's."""
+    """The name for `MCPClientManager.call_tool`; for a tool without a manager its own name."""
     return tool.namespaced_name or tool.name
 
 
 def description_for_model(tool: MCPTool) -> str:
-    """The server's text about the tool: its description, or else its title, or else its own name; never empty."""
+    """The tool's description, or else its title, or else its own name; never empty."""
     return tool.description or tool.title or tool.name
 
 
 def input_schema(tool: MCPTool) -> dict[str, Any]:
-    """The JSON Schema of the tool's arguments: a copy that may be changed, and always that of an object."""
+    """The JSON Schema of the tool's arguments: a copy that may be changed, always for an object."""
     schema = copy.deepcopy(tool.input_schema)
     schema["type"] = "object"
     if not isinstance(schema.get("properties"), dict):
-        # Endpoints insist on them, and not every server writes them.
+        # Endpoints require them, and not every server writes them.
         schema["properties"] = {}
     return schema
 
 
 def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
-    """The arguments of a call that a model wrote as JSON; a dict is taken as it is. No text means no arguments.
+    """The arguments of a call that a model wrote as JSON, or a dict. Empty text means no arguments.
 
-    Raises `InvalidArguments` for what is not a JSON object.
+    Raises `InvalidArguments` for anything that is not a JSON object.
     """
     try:
         return parsed_arguments(written)
@@ -111,11 +115,11 @@ def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
 
 
 def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
-    """The text for a call that has no answer of the tool."""
+    """The text for a call without an answer of the tool."""
     if result.get("delivery") == "not_sent":
         advice = NO_EFFECT
     elif isinstance(code := result.get("code"), int) and code in _REJECTIONS:
-        # The server's own words say what was wrong with the call.
+        # The server's own message says what was wrong with the call.
         return f"Error: {result.error}"
     else:
         advice = MAY_BE_REPEATED if safe_to_repeat else DO_NOT_REPEAT
@@ -136,12 +140,12 @@ def _shown(block: ContentBlock) -> Shown:
         if isinstance(mime_type, str) and mime_type in IMAGE_TYPES and _is_base64(data):
             return {"type": "image", "data": data, "mimeType": mime_type}
         return _text_block(_named(kind, members, data))
-    # A link, or a kind of block that is not known yet.
+    # A link, or an unknown kind of block.
     return _text_block(_json({name: value for name, value in members.items() if name != "_meta"}))
 
 
 def _is_base64(data: str) -> bool:
-    """Whether `base64.b64decode`, which adapters call without asking, makes bytes of it: servers send all sorts."""
+    """Whether `base64.b64decode` accepts the data. Adapters call it without a check, and servers send anything."""
     try:
         return bool(base64.b64decode(data))
     except ValueError:
@@ -149,7 +153,7 @@ def _is_base64(data: str) -> bool:
 
 
 def _named(kind: str, members: Any, data: str) -> str:
-    """In brackets, what cannot be shown as it is."""
+    """A description in brackets of a block that cannot be shown."""
     size = len(data) * 3 // 4 - data[-2:].count("=")
     told = (kind, members.get("mimeType"), members.get("uri"), f"{size} bytes")
     return f"[{', '.join(str(one) for one in told if one)}]"
@@ -163,5 +167,5 @@ def _json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (RecursionError, ValueError):
-        # An integer of more than 4300 digits, too.
+        # Also for an integer of more than 4300 digits.
         return "(too large to show)"

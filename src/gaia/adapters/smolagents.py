@@ -19,14 +19,16 @@ except ImportError as error:
 
 
 def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MCPServerTool]:
-    """The tools that `manager` offers at this moment, for the `tools` of an agent; thread-safe.
+    """The present tools of `manager`, for the `tools` of an agent; thread-safe.
 
-    They have the names that `manager.list_tools` gives them, with ``_`` for ``-``, because smolagents wants
-    identifiers, and go on to work when their server has been restarted.
+    They have the names of `manager.list_tools`, with ``_`` for ``-`` because smolagents requires identifiers, and keep
+    working after a restart of their server.
 
-    What goes wrong is a text for the model that begins with ``Error:``. With `raise_errors` it is an `MCPError` with
-    this text, which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the
-    calls beside it, and tell the model to try again.
+    A failure is a text for the model that begins with ``Error:``. With `raise_errors` it is an `MCPError` with this
+    text,
+    which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the parallel
+    calls,
+    and tell the model to try again.
     """
     offered = synchronous(manager).list_tools()
     names = [name_for_model(tool) for tool in offered]
@@ -40,7 +42,7 @@ def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MC
 
 
 def refresh(tools: dict[str, Tool], manager: Manager, *, raise_errors: bool = False) -> None:
-    """Give an agent the tools that `manager` offers now; `tools` is its ``tools``, in which those of others stay."""
+    """Replace the tools of `manager` in an agent's ``tools`` by its present ones; other tools stay."""
     for name, tool in list(tools.items()):
         if isinstance(tool, MCPServerTool) and tool.manager is synchronous(manager):
             del tools[name]

@@ -23,22 +23,23 @@ except ImportError as error:
     raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
 
 _CANCEL_SECONDS = 0.05
-"""How often a call under way looks whether its agent was cancelled. `threading.Event` wakes up no event loop."""
+"""Seconds between checks whether the agent was cancelled. `threading.Event` cannot wake an event loop."""
 
 
 def strands_tools(manager: Manager) -> list[AgentTool]:
-    """The tools that `manager` offers at this moment, for ``Agent(tools=…)``, with the names that it gives them.
+    """The present tools of `manager`, for ``Agent(tools=…)``, with its names.
 
-    They can be shared by agents, threads and event loops, and go on to work when their server has been restarted.
+    Agents, threads and event loops can share them, and they keep working after a restart of their server.
     """
     return [MCPManagerTool(tool, manager) for tool in synchronous(manager).list_tools()]
 
 
 class MCPManagerPlugin(Plugin):
-    """Gives an agent what `manager` offers: ``Agent(plugins=[…])``. Starts and stops no servers.
+    """Gives an agent the tools of `manager`: ``Agent(plugins=[…])``. Never starts or stops servers.
 
-    Before each call of the model, the agent's tools become what is listed then. A tool of the agent's own that has the
-    same name, or one that differs only by ``-`` and ``_``, stays, and the server's is left out.
+    Before each call of the model, the agent's tools are updated. If the agent has a tool of its own with the same name,
+    or
+    with a name that differs only by ``-`` and ``_``, the server's tool is left out.
     """
 
     name = "gaia-mcp"
@@ -48,7 +49,7 @@ class MCPManagerPlugin(Plugin):
         self._manager = manager
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the tools, and take over what has changed before each call of the model; Strands calls this."""
+        """Register the tools, and update them before each call of the model. Strands calls this."""
         self._update(agent)
         agent.add_hook(lambda event: self._update(event.agent), BeforeModelCallEvent)
 
@@ -59,19 +60,20 @@ class MCPManagerPlugin(Plugin):
             if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != listed.get(name):
                 del registry.registry[name]
         for tool in [tool for name, tool in listed.items() if name not in registry.registry]:
-            # What a server lists must not end the agent's run.
+            # A server's listing must not end the agent's run.
             with contextlib.suppress(ValueError):
                 registry.register_tool(MCPManagerTool(tool, self._manager))
 
 
 class MCPManagerTool(AgentTool):
-    """One tool. What goes wrong is a result with ``status: "error"``, never an exception.
+    """One tool. A failure is a result with ``status: "error"``, never an exception.
 
-    A hook may have Strands make a call again (``AfterToolCallEvent.retry``). A tool that is not marked as safe to
-    repeat is not called again then, if it is not known what became of the first call.
+    A hook may let Strands repeat a call (``AfterToolCallEvent.retry``). If the outcome of the first call is unknown,
+    the
+    call is not repeated, unless the tool is marked as safe to repeat.
     """
 
-    # Properties in the base class; abstract ones have to be overridden here.
+    # The base class has abstract properties, which must be overridden here.
     tool_name = tool_type = "mcp"
     tool_spec = ToolSpec(name="", description="", inputSchema={})
 
@@ -88,10 +90,10 @@ class MCPManagerTool(AgentTool):
         self._in_doubt: CallsInDoubt[object] = CallsInDoubt()
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
-        """Call the tool; Strands does that. `Agent.cancel` cancels the call, and so does the end of the task."""
+        """Call the tool. Strands uses this. `Agent.cancel` cancels the call, and so does the end of the task."""
         arguments = tool_use["input"]
         call = functools.partial(self._call, arguments, invocation_state.get("agent"))
-        # A retry has the very object that the model's request was decoded to; another request may have the same id.
+        # A retry passes the same object again. Another request may have the same id, so the id does not identify it.
         result = await self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
         shown = content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)
         answer = {
@@ -116,6 +118,6 @@ class MCPManagerTool(AgentTool):
 def _content(part: Shown) -> dict[str, Any]:
     if part["type"] == "text":
         return {"text": part["text"]}
-    # Of the types in `results.IMAGE_TYPES`, which Strands takes all.
+    # Strands accepts all types in `results.IMAGE_TYPES`.
     form = part["mimeType"].removeprefix("image/")
     return {"image": {"format": form, "source": {"bytes": base64.b64decode(part["data"])}}}

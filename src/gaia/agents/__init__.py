@@ -1,1 +1,1 @@
-"""Agents and what they are built from; see `gaia.agents.base`."""
+"""Agents and their parts; `gaia.agents.base` has them."""

@@ -1,4 +1,11 @@
-"""Serve an `ApiAgent` as a model behind OpenAI's chat completions. Needs the extra ``gaia-mcp[serve]``."""
+"""Serves an `ApiAgent` as a model behind OpenAI's chat completions. Needs the extra ``gaia-mcp[serve]``.
+
+- `app`: the routes, how long a request may be silent, and what happens when a client disconnects.
+- `chat_completions`: the fields of a request, and the documents of an answer.
+
+Invariants: an agent answers on a worker thread, never on the event loop. A client's disconnection cancels the work. The
+client gets a general message about a failure; the log gets the cause.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API that agents are served at: ``/v1/models`` and ``/v1/chat/completions``."""
+"""The routes of OpenAI's API for agents: ``/v1/models`` and ``/v1/chat/completions``."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ logger = get_logger(__name__)
 PATH = "/v1"
 
 KEEP_ALIVE_SECONDS = 15.0
-"""Silence after which a client that streams gets a comment, so that no proxy closes the connection."""
+"""Seconds of silence after which a streaming client gets a comment, so that no proxy closes the connection."""
 
 
 class _Work:
-    """One answer that an agent makes on a worker thread."""
+    """One answer of an agent, made on a worker thread."""
 
     def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class Api:
 
 
 async def _next_piece(work: _Work) -> str | None:
-    """A piece of the answer, an empty one after some time without any, and None at the end."""
+    """A piece of the answer, an empty one after some time of silence, and None at the end."""
     try:
         return await asyncio.wait_for(work.pieces.get(), KEEP_ALIVE_SECONDS)
     except TimeoutError:

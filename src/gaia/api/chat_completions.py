@@ -1,8 +1,8 @@
-"""OpenAI's chat completions: the body of a request, the agent's answer, and the documents that tell it.
+"""OpenAI's chat completions: the body of a request, the agent's answer, and the documents of the answer.
 
-An agent answers with `Agent.run`. One that wants to do it differently, or to give its answer piece by piece, defines
+An agent answers with `Agent.run`. An agent that answers in its own way, or piece by piece, defines
 ``answer_chat(self, messages, emit)``: `messages` are as the client sent them, ``emit(text)`` sends a piece of the
-answer to a client that streams, and what it returns is the whole answer, as a text or as an `AgentResult`.
+answer to a client that streams, and the return value is the whole answer, as a text or as an `AgentResult`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from gaia.agents.base import ApiAgent
 from gaia.agents.base.agent_result import AgentResult, Usage
 
 _FINISH_REASONS = {"step_limit": "length", "length": "length", "content_filter": "content_filter"}
-"""OpenAI's finish reasons for the stop reasons of a run, where they are not ``stop``."""
+"""OpenAI's finish reasons by the stop reasons of a run; any other is ``stop``."""
 
 _NOT_SUPPORTED = ("tools", "functions", "audio")
-"""Parameters that would change what the answer means. Others, such as the temperature, are ignored."""
+"""Refused parameters, because they would change the meaning of the answer. Others, such as the temperature, are
+ignored."""
 
 Object = dict[str, Any]
 Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
@@ -50,7 +51,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """What is checked of a message; `checked_messages` checks its content."""
+    """The checked fields of a message; `checked_messages` checks its content."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     name: str | None = None
@@ -70,12 +71,12 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     stream_options: StreamOptions | None = None
     n: int | None = None
 
-    # What an agent decides by itself.
+    # Fields that the agent decides itself.
     tools: list[Object] | None = None
     functions: list[Object] | None = None
     audio: Object | None = None
 
-    # What is ignored.
+    # Ignored fields.
     tool_choice: str | Object | None = None
     function_call: str | Object | None = None
     parallel_tool_calls: bool | None = None
@@ -112,7 +113,7 @@ def parse(body: bytes) -> ChatRequest:
     try:
         request = _decoder.decode(body)
         for message in request.messages:
-            # They are passed on as they came, with fields that are not known here.
+            # Messages are passed on unchanged, with unknown fields.
             msgspec.convert(message, Message)
     except msgspec.ValidationError as error:
         raise RequestFailed(400, str(error)) from None
@@ -159,7 +160,7 @@ def _text(content: Any) -> str:
 
 
 class Answer(NamedTuple):
-    """What an agent answered."""
+    """An agent's answer."""
 
     text: str
     usage: Usage
@@ -167,7 +168,7 @@ class Answer(NamedTuple):
 
 
 def answer(agent: ApiAgent, messages: list[Object], emit: Callable[[str], None]) -> Answer:
-    """Have the agent answer in this thread. Raises what the agent raises."""
+    """Let the agent answer in this thread. Raises the agent's exceptions."""
     own: Callable[[list[Object], Callable[[str], None]], Any] | None = getattr(agent, "answer_chat", None)
     if own is not None:
         result = own(messages, emit)
@@ -180,7 +181,7 @@ def answer(agent: ApiAgent, messages: list[Object], emit: Callable[[str], None])
 
 
 class Reply:
-    """The documents of one answer, whole or in chunks: they share an id and a time."""
+    """The documents of one answer, whole or in chunks, with a common id and time."""
 
     def __init__(self, model_id: str) -> None:
         self._common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model_id}

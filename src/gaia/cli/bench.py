@@ -198,6 +198,7 @@ class Calls(NamedTuple):
 
     @property
     def rate(self) -> float:
+        """Calls per second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:
@@ -277,6 +278,8 @@ def _edges(low: float, high: float, every: int) -> list[float]:
 
 
 class Latency(NamedTuple):
+    """Figures in seconds."""
+
     median: float
     p99: float
 

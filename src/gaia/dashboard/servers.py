@@ -77,6 +77,7 @@ class Timeline:
             self._add({"at": time.time(), "kind": kind, **fields})
 
     def events(self) -> list[dict[str, Any]]:
+        """The events, oldest first."""
         with self._lock:
             return list(self._events)
 

@@ -1,7 +1,15 @@
 """Use tools of MCP servers: `MCPClientMixin` in an agent, `MCPClientManager` for several servers, `MCPClient` for one.
 
-All that an application needs of the client can be imported from here. A name is loaded on first use, so that importing
-this package, or running one of its modules, loads no client.
+Applications import the client's public names from here. A name is loaded on first use, so that importing this package,
+or running one of its modules, loads no client.
+
+- `client`, `tools`, `config`: the client, its tools, and its configuration.
+- `requests`, `protocol`, `rpc`, `transports`: a request's life, messages, calls under way, and the way to a server.
+- `supervision`: starting, watching and restarting servers. `cluster`: servers that run on a cluster.
+- `aio`: the same client for asyncio. `authorization`: logins. `observation`: spans.
+- `gateway`, `server`, `doctor`: many servers behind one endpoint, an agent as a server, and diagnosis.
+
+`errors` has all exceptions; each says whether the server may have acted on the call.
 """
 
 from __future__ import annotations
@@ -151,7 +159,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
+    # Hidden from type checkers: for them, a module with `__getattr__` has every name, misspelt ones too.
     __getattr__, __dir__ = lazy_names(
         __name__,
         {

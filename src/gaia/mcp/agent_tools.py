@@ -1,4 +1,4 @@
-"""Tools of MCP servers in an agent's registry: their names, their owners, and the wording of their answers."""
+"""Tools of MCP servers in an agent's registry: names, owners, and the form of answers for a model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _lock = reentrant_lock()
-"""Owns what this module writes to registries, because several may share one. Never held while calling out."""
+"""Owns this module's writes to registries, because several agents may share one. Never held while calling out."""
 
 _INSTRUCTION = (
     "Parse this JSON data and provide a human-readable summary. "
@@ -38,7 +38,7 @@ _INSTRUCTION = (
 
 
 class Registry(Protocol):
-    """What is needed of a registry: a dict will do, and so will an agent's `ToolRegistry`."""
+    """The part of a registry that is used here: a dict will do, and so will an agent's `ToolRegistry`."""
 
     def __setitem__(self, key: str, entry: dict[str, Any], /) -> None: ...
 
@@ -52,7 +52,7 @@ class Registry(Protocol):
 
 
 class _Entry(dict[str, Any]):
-    """A registry entry with its owner, the only one that removes it, and its position among the server's tools."""
+    """A registry entry with its owner, which alone removes it, and its position among the server's tools."""
 
     __slots__ = ("owner", "position")
 
@@ -62,30 +62,31 @@ class _Entry(dict[str, Any]):
 
 
 class RegisteredTools:
-    """What the MCP servers of one agent have in its registry. Thread-safe.
+    """The tools of one agent's MCP servers in its registry. Thread-safe.
 
     A tool is registered under its plain name, ``mcp_<server>_<tool>``. All tools that compete for one name take their
-    hashed forms; one whose plain name belongs to another server keeps it for good, because models remember names of
-    servers that are gone. What was not registered here is never replaced. A tool that stays is there at every moment.
+    hashed forms. A tool whose plain name belongs to another server keeps its hashed form, because models remember names
+    of
+    removed servers. Entries of other code are never replaced. A tool that stays is present at every moment.
     """
 
     def __init__(self) -> None:
         self._tickets = itertools.count(1)
         self._applied: dict[str, int] = {}
-        """The newest ticket of each server that reached the registry, or 0. Owned by `_lock`."""
+        """By server: the newest ticket that reached the registry, or 0. Owned by `_lock`."""
 
     def expect(self, servers: Iterable[str]) -> None:
-        """Servers that are configured. Names of tools that belong to one of them never lead to another."""
+        """Record the configured servers. A tool name that belongs to one of them never leads to another."""
         with _lock:
             for server in servers:
                 self._applied.setdefault(server, 0)
 
     def ticket(self) -> int:
-        """A number to take before asking a server for its tools, so that old news never replaces newer."""
+        """A number to take before asking a server for its tools, so that an old answer never replaces a newer one."""
         return next(self._tickets)
 
     def replace(self, registry: Registry, server: str, ticket: int, definitions: Iterable[dict[str, Any]]) -> None:
-        """Make `definitions` (registry entries) the tools of `server`, unless a newer ticket has been used."""
+        """Make `definitions` (registry entries) the tools of `server`, unless a newer ticket was used."""
         entries = [_Entry(definition, self, position) for position, definition in enumerate(definitions)]
         with _lock:
             if ticket < self._applied.get(server, 0):
@@ -96,7 +97,7 @@ class RegisteredTools:
             logger.warning("mcp_tool_not_registered", server=server, tool=tool, reason="other tools have its names")
 
     def remove(self, registry: Registry, server: str) -> None:
-        """Remove all tools of `server`, those included that the agent has registered itself."""
+        """Remove all tools of `server`, including those that the agent registered itself."""
         self.replace(registry, server, self.ticket(), [])
         with _lock:
             for key, entry in registry.copy().items():
@@ -113,9 +114,9 @@ class RegisteredTools:
 def _replace(
     registry: Registry, owner: RegisteredTools, server: str, entries: list[_Entry], servers: Collection[str]
 ) -> list[str]:
-    """Put `entries` in the place of those that `owner` has for `server`. Returns the tools that got no name.
+    """Replace the entries that `owner` has for `server`. Returns the tools that got no name.
 
-    `servers` are all that the owner knows.
+    `servers` are all servers that the owner knows.
     """
     present = [entry for entry in registry.values() if isinstance(entry, _Entry)]
     staying = [entry for entry in present if entry.owner is not owner or entry["_mcp_server"] != server]
@@ -132,11 +133,11 @@ def _replace(
             taken.add(key)
             named[key] = tools[pair]
     others = naming.folded(servers)
-    # First what is new, then what is gone, so that a tool which only moves can be found all the time.
+    # Add first and remove later, so that a tool that only moves can be found at every moment.
     for key, entry in named.items():
         entry["name"] = key
         own, tool = entry["_mcp_server"], entry["_mcp_tool_name"]
-        # Models leave out parts of names; what is left must not be the name of another server's tool.
+        # Models shorten names. A shortened name must not be the name of another server's tool.
         aliases = (f"{own}_{tool}", tool)
         entry["_mcp_aliases"] = [alias for alias in aliases if not naming.is_of_another(alias, own, others)]
         registry[key] = entry
@@ -147,7 +148,7 @@ def _replace(
 
 
 def definitions_of(client: MCPClient) -> list[dict[str, Any]]:
-    """The registry entries of the tools that `client` offers, for `RegisteredTools.replace`."""
+    """The registry entries of the tools of `client`, for `RegisteredTools.replace`."""
     return [
         {
             **tool.to_gaia_format(client.name),
@@ -160,7 +161,7 @@ def definitions_of(client: MCPClient) -> list[dict[str, Any]]:
 
 
 def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
-    """The servers of `manager` in order, whenever it is asked for. Keeps no manager from being dropped."""
+    """A function that returns the servers of `manager` in order. It holds the manager weakly."""
     reference = weakref.ref(manager)
 
     def names() -> list[str]:
@@ -172,9 +173,9 @@ def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
 
 
 def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with its answers worded for a model: ``status`` and what to do with the ``data``.
+    """`function` with its answers put into a form for a model: ``status``, and an instruction about the ``data``.
 
-    Answers that are no dicts pass through unchanged.
+    Answers that are not dicts pass through unchanged.
     """
 
     @functools.wraps(function)
@@ -188,7 +189,7 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
         return {
             "status": "success",
             "message": f"Tool '{tool_name}' returned data",
-            # A model need not read twice what the members of every result repeat.
+            # The model need not read members that every result repeats.
             "data": result.without_defaults(),
             "instruction": _INSTRUCTION,
         }
@@ -197,7 +198,7 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
 
 
 def _error_data(result: ToolResult) -> dict[str, Any]:
-    """The members of a failure without what the ``error`` says already."""
+    """The members of a failure that the ``error`` does not contain already."""
     data = result.without_defaults()
     if "error_type" in data:
         return data
@@ -208,10 +209,10 @@ def _error_data(result: ToolResult) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class AgentServers:
-    """What `MCPClientMixin` knows about one agent: its settings, its manager, and the tools that it registered."""
+    """The state of `MCPClientMixin` for one agent: its settings, its manager, and the tools that it registered."""
 
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the constructor was given as ``mcp_servers``."""
+    """The constructor's ``mcp_servers``."""
     auto_load: bool = False
     """Whether the servers of the stacked configuration files are connected when the agent is constructed."""
     config_file: str | os.PathLike[str] | None = None
@@ -221,22 +222,22 @@ class AgentServers:
     debug: bool | None = None
 
     pending: bool = False
-    """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
+    """Whether `MCPClientMixin.__init__` has run and the construction has not ended."""
 
     lock: Any = field(default_factory=reentrant_lock)
-    """Owns the next three, so that two threads that need a manager first make only one."""
+    """Owns the next three attributes, so that two threads do not both make a manager."""
     manager: Any = None
     memory_only: bool = False
-    """Whether the mixin has made `manager`, and its configuration has no file."""
+    """Whether the mixin made `manager` with a configuration without a file."""
     unsubscribe: Callable[[], object] | None = None
 
     tools: RegisteredTools = field(default_factory=RegisteredTools)
     registry: Registry | None = None
-    """Of a host that has none."""
+    """The registry of a host that has none of its own."""
 
 
 def check_entry(name: str, entry: object) -> None:
-    """Raise ValueError if `entry` cannot be the one of a server: the mistake is in the code that declares it."""
+    """Raise ValueError if `entry` cannot be a server's entry: the declaring code is wrong."""
     if not isinstance(entry, Mapping):
         raise ValueError(  # noqa: TRY004 - the specification says ValueError
             f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(entry).__name__}"
@@ -246,7 +247,7 @@ def check_entry(name: str, entry: object) -> None:
 
 
 def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
-    """`servers`, all of whose entries can be used. Raises ValueError: one that cannot is a mistake in the code."""
+    """Check all entries of `servers`. Raises ValueError for an unusable one, which is a mistake in the code."""
     if servers is None:
         return {}
     require_servers(servers)
@@ -257,9 +258,9 @@ def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mappin
 
 
 def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], agent: str) -> MCPConfig:
-    """Put `servers` into the memory of `config`, over what its files say; returns `config`.
+    """Put `servers` into the memory of `config`, over its files; returns `config`.
 
-    Logs for `agent`, the name of its class, which servers come from which file.
+    Logs which servers come from which file, for `agent`, the name of its class.
     """
     for name, entry in servers.items():
         config.add_server(name, entry, save=False)
@@ -273,11 +274,11 @@ def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], 
 
 _ON_THE_WAY = (ServerState.CREATED, ServerState.STARTING, ServerState.AUTHORIZING)
 _NAMED = 100
-"""How many tools of a server are named at most."""
+"""The limit of tools of a server that are named."""
 
 
 def connected_line(client: MCPClient, file: Path | None = None) -> str:
-    """A line about a connected server: the file that its entry comes from, if any, and the names of its tools."""
+    """A line about a connected server: the file of its entry, if any, and the names of its tools."""
     names = [one_line(tool.name) for tool in client.list_tools()]
     count = f"{len(names)} tool{'' if len(names) == 1 else 's'}"
     origin = "" if file is None else f" from {file}"
@@ -291,7 +292,7 @@ def load_summary(manager: MCPClientManager) -> str:
     statuses = {status.name: status for status in manager.status()}
     enabled = [name for name, entry in manager.config.get_servers().items() if not entry.get("disabled")]
     lines = []
-    # Those with a status include what cannot be used as an entry.
+    # Servers with a status include those with unusable entries.
     for name in dict.fromkeys([*enabled, *statuses]):
         client = manager.get_client(name) if name in connected else None
         if client is not None:

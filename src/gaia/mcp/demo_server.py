@@ -44,7 +44,7 @@ class RpcError(Exception):
 
 
 class Call:
-    """One running ``tools/call``: what its tool may do besides returning a result."""
+    """The tool's side of one running ``tools/call``, besides its result."""
 
     def __init__(self, send: Callable[[Json], None], progress_token: str | int | None) -> None:
         self.interrupted = threading.Event()
@@ -53,14 +53,14 @@ class Call:
         self._progress_token = progress_token
 
     def report_progress(self, progress: float, total: float) -> None:
-        """Tell the client how far the call is, if the client asked to be told."""
+        """Tell the client how far the call is, if the client asked for progress."""
         if self._progress_token is not None and not self.interrupted.is_set():
             params = {"progressToken": self._progress_token, "progress": progress, "total": total}
             self._send({"method": "notifications/progress", "params": params})
 
 
 class Tool(NamedTuple):
-    """What ``tools/list`` says about a tool, and the function behind it."""
+    """A tool's entry in ``tools/list``, and its function."""
 
     name: str
     description: str
@@ -68,7 +68,7 @@ class Tool(NamedTuple):
     """JSON Schema of each argument; one without a ``default`` is required."""
     annotations: Json
     run: Callable[..., Json | None]
-    """Takes the call and its arguments. Returns None if the call was interrupted: then it is not answered."""
+    """Takes the call and its arguments. Returns None if the call was interrupted and needs no answer."""
     output_properties: Json | None = None
 
     def listing(self) -> Json:
@@ -168,9 +168,9 @@ class DemoServer:
         """Guards `_running`, which the reading thread and the threads of the calls share."""
 
     def handle_line(self, line: bytes) -> None:
-        """Handle one line of input: a message or, in one of the revisions, several."""
+        """Handle one line of input: a message or, in revision 2025-03-26, several."""
         try:
-            # For NaN and Infinity, which are no JSON, int raises ValueError.
+            # NaN and Infinity are not JSON; int raises ValueError for them.
             message = json.loads(line, parse_constant=int)
         except (ValueError, RecursionError) as error:
             self._send_error(None, RpcError(PARSE_ERROR, f"parse error: {error}"))
@@ -192,7 +192,7 @@ class DemoServer:
             if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
                 raise RpcError(INVALID_REQUEST, "not a JSON-RPC 2.0 message")
             method, params = message.get("method"), message.get("params", {})
-            # Other notifications change nothing, and an answer needs nothing: this server sends no requests.
+            # Other notifications and answers are ignored: this server sends no requests.
             if method == "notifications/cancelled" and "id" not in message and isinstance(params, dict):
                 self.interrupt(params.get("requestId"))
             elif "id" in message and ("method" in message or not message.keys() & {"result", "error"}):
@@ -241,7 +241,7 @@ class DemoServer:
 
         def run() -> None:
             result = tool.run(call, **arguments)
-            # Off the list before the answer is out: from then on the client may use the id again.
+            # Remove it before the answer is sent: from then on the client may use the id again.
             with self._lock:
                 del self._running[request_id]
             if result is not None:
@@ -259,7 +259,7 @@ class DemoServer:
 
     def send(self, message: Json) -> None:
         """Send a message, from any thread."""
-        # ASCII escapes: a lone surrogate in an argument is legal JSON that UTF-8 cannot carry in any other way.
+        # ASCII escapes, because UTF-8 cannot carry a lone surrogate, which JSON allows.
         text = json.dumps({"jsonrpc": "2.0"} | message, separators=(",", ":"), allow_nan=False)
         with self._output_lock:
             self._write(text.encode("ascii") + b"\n")
@@ -275,7 +275,7 @@ def _write_to_stdout(data: bytes) -> None:
 
 
 def serve(make: Callable[[Callable[[bytes], None]], DemoServer]) -> int:
-    """Serve until the end of standard input; return the exit code. `make` is given what writes a line."""
+    """Serve until the end of standard input; return the exit code. `make` receives a function that writes a line."""
     server = make(_write_to_stdout)
     sys.stdout = sys.stderr  # Nothing but the protocol may reach standard output, whatever prints.
     print(f"gaia demo server {VERSION} (pid {os.getpid()}) serves MCP on standard input and output", file=sys.stderr)

@@ -3,7 +3,7 @@
 Each failed call says whether the server may have acted on it (`delivery`):
 
 - ``"not_sent"``: no byte of the request reached the server; repeating it is safe.
-- ``"unknown"``: the request was (at least partly) written; its side effect may have happened.
+- ``"unknown"``: the request was written, at least in part; its side effect may have happened.
 
 The classes also derive from the built-in exceptions that the abstract transport documents (`RuntimeError`,
 `TimeoutError`, `ValueError`), so code that does not import this module can catch them.
@@ -61,17 +61,17 @@ class MCPError(Exception):
         """Whether the server may have acted: ``"not_sent"`` or ``"unknown"``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Constructors of subclasses take more than the message, which alone is in `args`.
+        # Constructors of subclasses take more than the message, but `args` holds only the message.
         return _restored, (type(self), self.args, self.__dict__)
 
     @property
     def message(self) -> str:
-        """What was wrong, where, and what to do next; free of secrets that are known."""
+        """What is wrong, where, and what to do next; known secrets are masked."""
         return str(self.args[0])
 
     @message.setter
     def message(self, message: str) -> None:
-        # One place: what was masked must not be left where `str`, `repr` and tracebacks look.
+        # Stored only in `args`: an unmasked copy must not be left where `str`, `repr` and tracebacks look.
         self.args = (message,)
 
     def mask(self, redact: Callable[[str], str]) -> None:
@@ -119,7 +119,7 @@ class HandshakeFailed(MCPError, RuntimeError):
 class ServerUnavailable(MCPError, RuntimeError):
     """The server is down, and this call does not start it; the message gives the reason.
 
-    `retry_in` is when it is tried again, in seconds from the moment of the refusal; None if it is not, or not known.
+    `retry_in` is the time until the next attempt, in seconds from the refusal; None if there is none, or it is unknown.
     """
 
     error_type = "server_unavailable"
@@ -130,15 +130,15 @@ class ServerUnavailable(MCPError, RuntimeError):
 
     @classmethod
     def of(cls, server: str, reason: str, retry_in: float | None = None) -> ServerUnavailable:
-        """The error for a server by its name."""
+        """The error for a server, by its name."""
         error = cls("", retry_in=retry_in)
         error.message = f"server {server!r} is unavailable: {reason}{error.next_attempt}"
         return error
 
     @property
     def next_attempt(self) -> str:
-        """The end of a message, which says when the server is tried again; empty if that is not known."""
-        # Rounded up, so that the attempt has been made by then.
+        """The end of a message that says when the server is tried again; empty if that is unknown."""
+        # Rounded up, so that the attempt was made by then.
         return "" if self.retry_in is None else f"; the next attempt is in {math.ceil(self.retry_in) or 1} s"
 
 
@@ -153,13 +153,13 @@ class AnswerLost(ServerCrashed):
 
 
 class SessionLost(MCPError, RuntimeError):
-    """A handle of `MCPClient.pinned` stays with one replica of a server, which has ended with all that it knew."""
+    """The replica of a handle of `MCPClient.pinned` has ended, and its memory is gone."""
 
     error_type = "session_lost"
 
 
 class Overloaded(MCPError, RuntimeError):
-    """The queue of calls that wait for this server is full."""
+    """Too many calls wait for this server already."""
 
     error_type = "overloaded"
 
@@ -183,7 +183,7 @@ class ToolDenied(MCPError, ValueError):
 
 
 class ToolNotApproved(ToolDenied):
-    """Definitions are pinned, and that of this tool, or of this prompt, is not the approved one."""
+    """Definitions are pinned, and this tool or prompt does not have the approved one."""
 
     error_type = "not_approved"
 
@@ -209,7 +209,7 @@ class UnknownTool(MCPError, ValueError):
 
 
 class InvalidResponse(MCPError, ValueError):
-    """The server answered something that the protocol does not allow."""
+    """The server's answer violates the protocol."""
 
     error_type = "invalid_response"
 
@@ -218,7 +218,7 @@ class InvalidResponse(MCPError, ValueError):
 
 
 class InputMissing(MCPError, RuntimeError):
-    """The server needed an answer of a person or a model to continue, and the application gave none."""
+    """The server needed an answer from a person or a model, and the application gave none."""
 
     error_type = "input_missing"
 
@@ -227,7 +227,7 @@ class JsonRpcError(MCPError, RuntimeError):
     """The server answered with a JSON-RPC error object.
 
     `code` is its integer code, `data` the value that the server attached (or None). Local failures have no code, so
-    they cannot be mistaken for a server's answer.
+    nobody can mistake them for a server's answer.
     """
 
     error_type = "jsonrpc"
@@ -241,7 +241,7 @@ class JsonRpcError(MCPError, RuntimeError):
 class UrlElicitationRequired(JsonRpcError):
     """The request works only after a person has done something at a URL (specification 2025-11-25, "Elicitation").
 
-    Show the person the URLs, and call again when they are done there: `ElicitationCompleted` may say so.
+    Show the URLs to the person, and call again afterwards. An `ElicitationCompleted` event may report the end.
     """
 
     error_type = "url_elicitation_required"
@@ -249,9 +249,9 @@ class UrlElicitationRequired(JsonRpcError):
 
     @property
     def elicitations(self) -> list[dict[str, Any]]:
-        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}``, each; URLs as `web_page` has them.
+        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}`` each; URLs are checked by `web_page`.
 
-        Entries whose URL is no web page are left out.
+        Entries whose URL is not a web page are left out.
         """
         listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
         found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -260,12 +260,12 @@ class UrlElicitationRequired(JsonRpcError):
 
 
 def web_page(url: object) -> str | None:
-    r"""A URL of a server as a person may be sent to it: https, or http on this machine, and no script, file or app.
+    r"""A server's URL in a form that is safe for a person: https, or http on this machine, never a script, file or app.
 
     None if the person must not be sent there. That includes a URL that seems to lead elsewhere because a user stands
-    before its host: ``https://bank.example@evil.example``. For browsers, a backslash is a slash:
+    before its host: ``https://bank.example@evil.example``. Browsers read a backslash as a slash:
     ``http://evil.example\@127.0.0.1`` leads elsewhere than Python says. A host with letters of other alphabets is
-    written in ASCII (``xn--…``): they may look like Latin ones.
+    written in ASCII (``xn--…``), because they may look like Latin ones.
     """
     if not isinstance(url, str) or not url.isprintable() or " " in url or "\\" in url:
         return None
@@ -290,12 +290,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def answered_error(code: int, message: str, data: Any = None) -> JsonRpcError:
-    """The exception for an error object of a server."""
+    """The exception for a server's error object."""
     return (UrlElicitationRequired if code == UrlElicitationRequired.CODE else JsonRpcError)(code, message, data)
 
 
 class HttpError(MCPError, RuntimeError):
-    """A server over HTTP answered a request with something that is not an MCP message.
+    """A server over HTTP answered with something that is not an MCP message.
 
     `status` is the status code; None if there was none, or if it is not the cause.
     """
@@ -334,11 +334,11 @@ _BY_TYPE: dict[str, type[MCPError]] = {
         NeedsAuthorization,
     )
 }
-"""By `error_type`. Of classes with the same word it is the most general one."""
+"""By `error_type`; the most general of classes with the same word."""
 
 
 def error_of(error_type: str, message: str) -> MCPError:
-    """The exception for a word of `MCPError.error_type`; an `MCPError` with that word if it belongs to no class."""
+    """The exception for a word of `MCPError.error_type`; an `MCPError` with that word if no class has it."""
     error = _BY_TYPE.get(error_type, MCPError)(message)
     error.error_type = error_type
     return error

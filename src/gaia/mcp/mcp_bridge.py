@@ -21,14 +21,15 @@ _prompts: _Listing = methodcaller("get_mcp_prompts")
 
 
 class MCPBridge:
-    """Offers what its `agents` offer, and passes each request to the agent that it concerns.
+    """Offers the tools, prompts and resources of its `agents`, and passes each request to the right agent.
 
     It is served like an agent::
 
         serve_http(MCPBridge({"code": CodeAgent(), "files": FileAgent()}))
 
-    Namespaces consist of ASCII letters, digits, ``_`` and ``-``, as names of tools do. Where two agents would get a
-    tool of the same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
+    Namespaces consist of ASCII letters, digits, ``_`` and ``-``, as names of tools do. If two agents would get a tool
+    of the
+    same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class MCPBridge:
         return [one for agent in self._agents.values() for one in agent.get_mcp_resource_templates()]
 
     def read_mcp_resource(self, uri: str) -> Any:
-        """Read from the agent that lists it, or else from the first that knows it: it may belong to a template."""
+        """Read from the agent that lists the URI, or else from the first that accepts it, as a template may."""
         agents = sorted(
             self._agents.values(), key=lambda agent: all(one.get("uri") != uri for one in agent.get_mcp_resources())
         )
@@ -102,7 +103,7 @@ class MCPBridge:
             agent.set_mcp_logging_level(level)
 
     def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
-        """Listen to the changes of all agents. Returns a function that stops it."""
+        """Listen to the changes of all agents. Returns a function that ends this."""
         removers = [agent.add_mcp_listener(listener) for agent in self._agents.values()]
 
         def remove() -> None:

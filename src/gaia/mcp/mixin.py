@@ -1,15 +1,15 @@
-"""`MCPClientMixin`: gives an agent the tools of MCP servers, and keeps its registry equal to what they offer.
+"""`MCPClientMixin`: gives an agent the tools of MCP servers, and keeps its registry up to date.
 
-How it fits itself to any host class:
+How it works with any host class:
 
-- One object holds everything that it remembers, and is made when it is first needed. So the methods also work in a host
-  whose ``__init__`` never calls ``super().__init__()``; such an agent connects no server by itself.
+- One object holds its whole state, and is made on first need. So the methods also work in a host whose ``__init__``
+  never calls ``super().__init__()``; such an agent connects no server by itself.
 - ``__init__`` only notes its settings. The servers are connected when the outermost ``__init__`` of the object
-  returns, whatever the order of the bases: the host can rebuild its prompt and print by then, and servers that a
+  returns, whatever the order of the bases. By then the host can rebuild its prompt and print, and servers that a
   constructor connects with `connect_mcp_server` come first. The settings of the last call count, so a class with its
   agent before the mixin may call ``Agent.__init__(self)`` and then ``MCPClientMixin.__init__(self, config_file=…)``.
-- The configuration of its manager is that of the ``config_file``, or in memory. One in memory becomes that of the
-  stacked files when the construction ends, if they are to be loaded, or with a call that needs the files.
+- Its manager's configuration is the ``config_file``, or in memory. A configuration in memory is replaced by the stacked
+  files when the construction ends, if they are to be loaded, or by a call that needs the files.
 - It uses ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry`` of the host, where they exist. A
   host without a registry gets a `gaia.agents.base.registry.ToolRegistry`.
 """
@@ -82,22 +82,29 @@ class MCPClientMixin(ConstructionHook):
     ) -> None:
         """Note the settings, and pass all other arguments on.
 
-        The agent's servers are connected, all at once, when the object is constructed. By default they are those of the
-        stacked configuration files, ``~/.gaia/mcp_servers.json`` and the project's ``mcp_servers.json`` over it; see
-        `MCPConfig`. A server that cannot be connected is reported, and the agent starts without its tools.
+        The agent's servers are connected, all at once, when the object is constructed. By default they come from the
+        stacked
+        configuration files, ``~/.gaia/mcp_servers.json`` and the project's ``mcp_servers.json`` over it; see
+        `MCPConfig`. A
+        server that cannot be connected is reported, and the agent starts without its tools.
 
-        - `config_file`: those of this file alone, whatever `auto_load_config` says. If it does not exist, it has no
-          servers, and `connect_mcp_server` makes it.
-        - `mcp_servers`: these alone, by name, each with an entry as in a file, such as ``{"command": "uvx", "args":
+        - `config_file`: only this file counts, whatever `auto_load_config` says. If it does not exist, it has no
+          servers, and
+          `connect_mcp_server` makes it.
+        - `mcp_servers`: only these count, by name, each with an entry as in a file, such as ``{"command": "uvx",
+          "args":
           ["mcp-server-time"]}``. No file is read or written, unless there is a `config_file` too or `auto_load_config`
-          is true; then an entry of `mcp_servers` counts before one of a file.
+          is true;
+          then an entry of `mcp_servers` overrides a file's.
         - `auto_load_config`: false skips the stacked files.
 
-        `trust_local` is what `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`, `on_sampling`
-        and `roots` answer servers that ask; see `MCPClient`.
+        `trust_local` is as in `MCPConfig`. `debug` defaults to the host's. `on_elicitation`, `on_sampling` and `roots`
+        answer
+        requests of servers; see `MCPClient`.
 
-        The constructor, and every loading of files, waits at most `start_timeout` seconds for servers that take long to
-        start (None: until each is ready or has failed). Their tools are registered when they are ready.
+        The constructor, and every loading of files, waits at most `start_timeout` seconds for slow servers (None: until
+        each is
+        ready or has failed). Their tools are registered when they are ready.
 
         Raises ValueError for an entry of `mcp_servers` that cannot be used, such as one without a ``command`` or a
         ``url``. A broken file raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
@@ -137,12 +144,12 @@ class MCPClientMixin(ConstructionHook):
     @property
     def _mcp_state(self) -> AgentServers:
         state: AgentServers | None = self.__dict__.get("_mcp_state")
-        # setdefault on a dict is atomic, so two threads get the same one.
+        # setdefault on a dict is atomic, so two threads get the same object.
         return self.__dict__.setdefault("_mcp_state", AgentServers()) if state is None else state
 
     @property
     def _mcp_manager(self) -> Any:
-        """The `MCPClientManager`; made when it is first needed. Another one may be assigned."""
+        """The `MCPClientManager`, made on first need. Another one may be assigned."""
         state = self._mcp_state
         with state.lock:
             if state.manager is None:
@@ -181,7 +188,7 @@ class MCPClientMixin(ConstructionHook):
         if state.auto_load or state.servers:
             self._connect_configured_mcp_servers()
         else:
-            # The specification says that there is a manager from now on.
+            # The specification says that a manager exists from now on.
             _ = self._mcp_manager
 
     def _construction_failed(self) -> None:
@@ -190,15 +197,21 @@ class MCPClientMixin(ConstructionHook):
     def connect_mcp_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> bool:
         """Start the server `name` and register its tools.
 
-        An agent with a ``config_file`` saves its entry there, as it is given: a password in it too, unless it is
-        written as ``${VAR}``. If that cannot be done it is logged, and the server is connected all the same. The entry
-        of any other agent is kept in memory. `save` decides it for this server: with true it is saved to the
-        ``config_file`` or the usual file (see `MCPConfig`), or the call fails; with false it is kept in memory.
+        An agent with a ``config_file`` saves the entry there as given, including a password that is not written as
+        ``${VAR}``.
+        If saving fails, that is logged, and the server is connected all the same. Any other agent keeps the entry in
+        memory.
+        `save` overrides this for one server: true saves the entry to the ``config_file`` or the usual file (see
+        `MCPConfig`), or
+        the call fails; false keeps it in memory.
 
-        A server that runs already with the same configuration is fine as it is; one that failed is started again, and
-        one that is being restarted is waited for, as long as a request may take. Returns True if the server is ready,
-        and False if something fails; the reason is logged, and printed on the agent's console. Raises ValueError if
-        `config` is not a mapping with a ``command`` or a ``url``.
+        A server that already runs with the same configuration is left as it is. A failed server is started again, and
+        the call
+        waits for a server that is being restarted, as long as a request may take. Returns True if the server is ready,
+        and
+        False on any failure; the reason is logged, and printed on the agent's console. Raises ValueError if `config` is
+        not a
+        mapping with a ``command`` or a ``url``.
         """
         check_entry(name, config)
         try:
@@ -215,23 +228,23 @@ class MCPClientMixin(ConstructionHook):
         return True
 
     def _ready_mcp_client(self, name: str, config: Mapping[str, Any], save: bool | None) -> MCPClient:
-        """The client of a server that is ready. Raises what keeps it from being ready."""
+        """The client of a server that is ready. Raises an exception if the server is not ready."""
         manager = self._mcp_manager
         client: MCPClient | None = manager.get_client(name)
         is_new = manager.config.get_server(name) != config
         if client is None or is_new:
-            # Of a configuration in memory it need not be said.
+            # A configuration in memory needs no such argument.
             where = {} if self._mcp_state.memory_only else {"save": save is True}
             added: MCPClient = manager.add_server(name, config, **where)
             if save is None and is_new and self._mcp_state.config_file is not None:
                 try:
                     manager.config.add_server(name, config)
                 except ConfigError as error:
-                    # The server is connected; a file that cannot be written is no obstacle.
+                    # The server is connected, even if the file cannot be written.
                     logger.warning("config_not_saved", server=name, error=error.message)
             return added
         if client.connect() and not client.is_connected():
-            # It is being restarted, or has exited by itself. A request waits for the former, and starts the latter.
+            # A request waits for a server that is being restarted, and starts one that has exited by itself.
             client.list_tools(refresh=True)
         if not client.is_connected():
             raise ServerUnavailable(client.last_error or f"it is {client.state.value}")
@@ -240,14 +253,14 @@ class MCPClientMixin(ConstructionHook):
         return client
 
     def _read_mcp_files(self) -> None:
-        """Have a configuration that is in memory only read the usual files. Raises ConfigError if one is broken.
+        """Let a configuration that is only in memory read the usual files. Raises ConfigError if one is broken.
 
-        What is in memory stays over what the files say.
+        Entries in memory override the files.
         """
         state = self._mcp_state
         with state.lock:
             manager = self._mcp_manager
-            # Another configuration may have been assigned to the manager.
+            # The application may have assigned another configuration to the manager.
             if state.memory_only and manager.config.config_file is None:
                 manager.config = put_over_files(
                     MCPConfig(trust_local=state.trust_local), manager.config.get_servers(), type(self).__name__
@@ -257,11 +270,14 @@ class MCPClientMixin(ConstructionHook):
     def load_mcp_servers_from_config(self) -> int:
         """Connect the servers of the configuration files, and register their tools.
 
-        These are the files that `MCPConfig` names, or the agent's ``config_file`` alone; servers of the agent's
-        ``mcp_servers`` that are not connected are connected too. Servers that are connected already stay. In a
-        constructor this does now what is otherwise done when the object is constructed.
+        These are the files that `MCPConfig` names, or only the agent's ``config_file``. Servers of the agent's
+        ``mcp_servers``
+        that are not connected are connected too. Connected servers stay. A constructor may call this to do now what
+        otherwise
+        happens when the object is constructed.
 
-        Returns how many servers are connected now. What became of each is printed on the agent's console. A server that
+        Returns how many servers are connected now, and prints each server's result on the agent's console. A server
+        that
         could not be connected is tried again in the background, and its tools are registered when it is ready. Raises
         ConfigError if a file is broken.
         """
@@ -270,7 +286,7 @@ class MCPClientMixin(ConstructionHook):
         return self._connect_configured_mcp_servers()
 
     def _connect_configured_mcp_servers(self) -> int:
-        """Connect all that the manager's configuration has. Returns how many are connected now."""
+        """Connect all servers of the manager's configuration. Returns how many are connected now."""
         manager = self._mcp_manager
         self._mcp_state.tools.expect(manager.config.get_servers())
         manager.load_from_config()
@@ -279,7 +295,7 @@ class MCPClientMixin(ConstructionHook):
         return registered
 
     def _follow_connected_mcp_servers(self, manager: Any) -> int:
-        """Register the tools of all connected servers. Returns how many servers these are."""
+        """Register the tools of all connected servers. Returns the number of servers."""
         registered = 0
         for name in manager.list_servers():
             if (client := manager.get_client(name)) is not None:
@@ -289,7 +305,7 @@ class MCPClientMixin(ConstructionHook):
         return registered
 
     def require_mcp_servers(self, *names: str, timeout: float | None = 30.0) -> None:
-        """Wait until servers are ready and their tools are registered, by default all of the configuration.
+        """Wait until servers are ready and their tools are registered, by default all configured servers.
 
         For agents that cannot work without them. Raises `ServerUnavailable` (a RuntimeError) that names each server
         that is not ready, with the cause; see `MCPClientManager.require`.
@@ -301,8 +317,9 @@ class MCPClientMixin(ConstructionHook):
     def disconnect_mcp_server(self, name: str) -> None:
         """Unregister the server's tools, stop it, and remove it from the configuration.
 
-        That is this agent's memory, and the configuration file too if the server's entry is in one that the agent uses.
-        A server that could not be connected is not tried again. An unknown server is logged.
+        That is this agent's memory, and also the configuration file if the agent uses one that has the server's entry.
+        A server
+        that could not be connected is not tried again. An unknown server is logged.
         """
         manager = self._mcp_manager
         client = manager.get_client(name)
@@ -316,12 +333,12 @@ class MCPClientMixin(ConstructionHook):
         try:
             manager.remove_server(name)
         finally:
-            # A change of its tools may have been registered in between; `_on_mcp_event` undoes one that comes later.
+            # A change of its tools may have been registered in between. `_on_mcp_event` reverts a later one.
             current = manager.get_client(name)
             if current is None or current is client:
                 self._unregister_mcp_tools(client)
             else:
-                # Another thread has added a server under this name since it was free.
+                # Another thread has meanwhile added a server under this name.
                 self._follow_mcp_tools(current)
             self._rebuild_mcp_prompt()
 
@@ -340,7 +357,7 @@ class MCPClientMixin(ConstructionHook):
         registry = self._mcp_registry()
         state.tools.remove_all(registry)
         if isinstance(registry, ToolRegistry):
-            # What an override of `_register_mcp_tools` wrote.
+            # Entries that an override of `_register_mcp_tools` wrote.
             registry.discard(lambda entry: "_mcp_server" in entry)
 
     def list_mcp_servers(self) -> list[str]:
@@ -354,7 +371,7 @@ class MCPClientMixin(ConstructionHook):
         return client
 
     def _register_mcp_tools(self, client: MCPClient) -> None:
-        """Make the registry hold exactly the tools that `client` offers, besides those of other servers.
+        """Make the registry hold exactly the tools of `client`, besides those of other servers.
 
         May be overridden to wrap tools in another way. Entries that an override writes to `_TOOL_REGISTRY` become this
         agent's as well.
@@ -363,11 +380,10 @@ class MCPClientMixin(ConstructionHook):
         self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions_of(client))
 
     def _unregister_mcp_tools(self, client: MCPClient) -> None:
-        """Remove all tools of the server of `client` from the registry."""
         self._mcp_state.tools.remove(self._mcp_registry(), client.name)
 
     def _follow_mcp_tools(self, client: MCPClient) -> None:
-        """Register the tools of `client`, and make those this agent's that an override wrote elsewhere."""
+        """Register the tools of `client`, and adopt those that an override wrote elsewhere."""
         self._register_mcp_tools(client)
         registry = self._mcp_registry()
         if isinstance(registry, ToolRegistry):
@@ -377,10 +393,7 @@ class MCPClientMixin(ConstructionHook):
                 registry.server_order = server_order(manager)
 
     def _explain_missing_mcp_tool(self, tool_name: str) -> str | None:
-        """Why a server's tool cannot be called now that is not registered; None if it is not a server's, or is unknown.
-
-        The agent tells the model.
-        """
+        """Why an unregistered tool of a server cannot be called now, for the model; None for other tools."""
         manager = self._mcp_state.manager
         error = None if manager is None else manager.absence_of(tool_name)
         return error.message if isinstance(error, ServerUnavailable) else None
@@ -396,10 +409,11 @@ class MCPClientMixin(ConstructionHook):
             return state.registry
 
     def _on_mcp_event(self, event: Event) -> None:
-        """Follow the servers. Runs on a callback thread of the manager."""
+        """Update the registry after an event. Runs on a callback thread of the manager."""
         closed = isinstance(event, StateChanged) and event.new is ServerState.CLOSED
-        # The application may have connected a client of the manager again, whose tools went when it was closed. They
-        # did not change then, if it had failed.
+        # The application may have connected a closed client of the manager again. Closing it removed its tools from the
+        # registry,
+        # and if it had failed, no ToolsChanged follows.
         connected = (
             isinstance(event, StateChanged) and event.old is ServerState.STARTING and event.new is ServerState.READY
         )
@@ -413,7 +427,7 @@ class MCPClientMixin(ConstructionHook):
         elif client.state is ServerState.CLOSED:
             self._unregister_mcp_tools(client)
         elif not closed:
-            # Otherwise it is about an earlier server of this name, or the client has been connected again.
+            # Otherwise the event concerns an earlier server of this name, or the client was connected again.
             self._follow_mcp_tools(client)
             if self._mcp_state.manager is not manager or manager.get_client(event.server) is not client:
                 self._unregister_mcp_tools(client)
@@ -426,14 +440,14 @@ class MCPClientMixin(ConstructionHook):
 
     def _report_mcp_problem(self, message: str, error: Exception) -> None:
         if not isinstance(error, ServerUnavailable):
-            # That a server could not be connected was logged then.
+            # A failed connection was logged when it failed.
             logger.error("mcp_problem", message=message, error_type=type(error).__name__)
         console = getattr(self, "console", None)
         if console is not None:
             console.print_error(message)
 
     def _print_mcp_info(self, text: str) -> None:
-        """Show what servers and tools the agent has got, on its console if it has one."""
+        """Print a text on the agent's console, if it has one."""
         console = getattr(self, "console", None)
         if console is not None and text:
             console.print_info(text)

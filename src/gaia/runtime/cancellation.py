@@ -1,8 +1,8 @@
-"""Cancels work from other threads: `CancelScope`.
+"""`CancelScope`: cancels work from another thread.
 
-The code that starts work enters a `CancelScope`. A call to an MCP server that is made inside of it is cancelled with
-it, and the server is told. The scope is found through the context (`contextvars`), so it follows the work into threads
-that run with a copy of the context.
+The code that starts work enters a `CancelScope`. A call to an MCP server inside it is cancelled with it, and the server
+is notified. The scope is found through the context (`contextvars`), so it follows the work into threads that run with a
+copy of the context.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CancelScope:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the two below. Never held while a callback runs."""
+        """Owns the two attributes below. Never held while a callback runs."""
         self._cancelled = False
         self._callbacks: dict[object, Callable[[], object]] = {}
 
@@ -41,9 +41,9 @@ class CancelScope:
         return True
 
     def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Run `callback` when the work is cancelled; at once if it was. Returns a function that unregisters it.
+        """Run `callback` when the work is cancelled, or at once if it was. Returns a function that unregisters it.
 
-        A callback must be quick and must not raise, because others are called after it.
+        A callback must be quick and must not raise, because further callbacks follow.
         """
         key = object()
         with self._lock:
@@ -61,7 +61,7 @@ class CancelScope:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[CancelScope]:
-        """The block, and threads that run with a copy of its context, belong to this scope.
+        """Make the block, and threads that run with a copy of its context, part of this scope.
 
         A scope that is entered within another one is cancelled with it.
         """
@@ -79,4 +79,4 @@ class CancelScope:
 _current: ContextVar[CancelScope | None] = ContextVar("gaia_cancel_scope", default=None)
 
 current_scope: Callable[[], CancelScope | None] = _current.get
-"""The innermost scope around the caller; None outside of any."""
+"""The innermost scope around the caller; None if there is none."""

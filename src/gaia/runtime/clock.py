@@ -1,6 +1,6 @@
 """The one source of time. Durations and readings are seconds of a monotonic clock.
 
-Everything that waits or measures asks a `Clock`, so that a test can let an hour pass without sleeping.
+All code that waits or measures uses a `Clock`, so that a test can let an hour pass without sleeping.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeGuard
 from gaia.runtime.locks import TimedQueue, get_within
 
 _MAX_SECONDS = 365 * 24 * 3600
-"""A year; waits that are much longer overflow the clocks of operating systems."""
+"""A year. Much longer waits overflow the clocks of operating systems."""
 
 
 class Lock(Protocol):
-    """The part of `threading.Lock` that waiting needs."""
+    """The methods of `threading.Lock` that waiting uses."""
 
     def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
 
@@ -25,7 +25,7 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
-        """Take `lock`, waiting until `deadline` at the latest (None: for ever). False if it was not free by then."""
+        """Take `lock`, waiting until `deadline` (None: for ever). False if it was not free by then."""
 
     def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
         """The next item of `source`; raises `queue.Empty` at `deadline` (None: waits for ever)."""
@@ -51,13 +51,12 @@ class SystemClock:
 def require_seconds(name: str, value: object) -> None:
     """Raise ValueError, naming `name`, unless `value` is a usable duration: above 0, at most a year.
 
-    For each duration that an application gives, so that none of them is negative, infinite or not a number.
+    For each duration of an application: it must not be negative, infinite or not a number.
     """
     if not (is_number(value) and 0 < value <= _MAX_SECONDS):
         raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is an int or a float."""
-    # bool is a subclass of int, but True is no quantity.
+    """Whether it is an int or a float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

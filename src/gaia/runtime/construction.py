@@ -1,4 +1,4 @@
-"""Constructors of classes that are mixed in: when the whole object is ready, and which class takes which argument."""
+"""Constructors of mixins: `ConstructionHook` reports the end of the construction; the functions check arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 class ConstructionHook:
     """Tells an object when its outermost ``__init__`` returns or fails, whatever the order of its bases.
 
-    Each subclass's own ``__init__`` is replaced by one that counts how deep it is. Constructors of classes that are no
-    subclasses are not counted: where only they are around it, the innermost subclass's is the outermost.
+    Each subclass's own ``__init__`` is wrapped by one that counts its depth. Constructors of other classes are not
+    counted:
+    if only such constructors enclose it, the innermost subclass's is the outermost.
     """
 
     _construction_depth = 0
-    """How many constructors of subclasses are under way."""
+    """How many constructors of subclasses are running."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -26,7 +27,7 @@ class ConstructionHook:
     def _construction_finished(self) -> None: ...
 
     def _construction_failed(self) -> None:
-        """Release what the constructors have acquired: the caller gets an exception, not the object."""
+        """Release resources of the constructors: the caller gets an exception, not the object."""
 
 
 def _counting(init: Callable[..., None]) -> Callable[..., None]:
@@ -48,7 +49,7 @@ def _counting(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def takes_keyword_after(cls: type, mixin: type, name: str) -> bool:
-    """Whether a keyword that the constructor of `mixin` passes on reaches one of `cls` that takes it."""
+    """Whether a keyword that the constructor of `mixin` passes on reaches a later constructor that takes it."""
     bases = cls.__mro__
     for base in bases[bases.index(mixin) + 1 :]:
         init = vars(base).get("__init__")
@@ -63,14 +64,14 @@ def takes_keyword_after(cls: type, mixin: type, name: str) -> bool:
 
 
 def check_no_arguments_left(cls: type, next_init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise TypeError naming the arguments that would go to ``object.__init__``, which only says that it takes none."""
+    """Raise TypeError that names the arguments left for ``object.__init__``, whose own error does not name them."""
     if (args or kwargs) and getattr(next_init, "__objclass__", None) is object:
         unexpected = ", ".join([*map(repr, args), *sorted(kwargs)])
         raise TypeError(f"{cls.__name__}() got unexpected arguments: {unexpected}{similar_arguments(cls, kwargs)}")
 
 
 def similar_arguments(cls: type, arguments: Iterable[str], others: Iterable[str] = ()) -> str:
-    """The end of a message: the arguments of the class, or the `others`, that misspelt ones resemble."""
+    """The end of a message: the arguments of the class, or the `others`, that the misspelt ones resemble."""
     import difflib  # only a mistake needs it
 
     known = {name for each in cls.__mro__ if "__init__" in vars(each) for name in inspect.signature(each).parameters}

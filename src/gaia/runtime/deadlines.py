@@ -1,7 +1,6 @@
-"""The deadlines of calls and questions that no thread waits for: one thread of the process ends what is late.
+"""`Deadlines`: one thread of the process ends calls and questions at their deadlines when no thread waits for them.
 
-Supervisors start processes and wait for files, so they are no place for deadlines. The thread here waits for nothing
-but the next deadline.
+Supervisors start processes and wait for files, so they would be late. This thread waits only for the next deadline.
 """
 
 from __future__ import annotations
@@ -27,31 +26,32 @@ logger = get_logger(__name__)
 
 _MIN_TIDY = 256
 _MAX_ARRIVED = 256
-"""When so many handles have arrived, the thread takes them over. It drops those of calls that have ended by then, which
-are most of them."""
+"""The number of arrived handles at which the thread takes them over. By then most of their calls have ended, and these
+handles are dropped.
+"""
 
 _MOMENT_SECONDS = 0.1
-"""Until the next attempt, after the clock has raised."""
+"""Seconds until the next attempt after the clock has raised."""
 
 _JOIN_SECONDS = 1.0
 
 
 class Waiting(Protocol):
-    """A call or a question: it ends at its deadline at the latest."""
+    """A call or a question that ends at its deadline at the latest."""
 
     watched: DeadlineHandle | None
     """Set by `Deadlines`. Released by the thread that ends the call."""
 
     @property
     def deadline(self) -> float:
-        """A reading of the clock. May change; one that comes nearer has to be watched again."""
+        """A reading of the clock. It may change; if it comes nearer, `watch` has to be called again."""
 
     @property
     def ended(self) -> bool: ...
 
 
 class DeadlineHandle:
-    """What is kept until a deadline. The call itself is not: it may end long before, and be large."""
+    """Keeps a deadline without the call, which may end long before and be large."""
 
     __slots__ = ("due", "expire", "waiting")
 
@@ -59,15 +59,15 @@ class DeadlineHandle:
         self.waiting: Waiting | None = waiting
         self.expire = expire
         self.due = math.inf
-        """When the thread looks at it next; only the thread changes it."""
+        """When the thread looks at it next. Only the thread changes it."""
 
     def release(self) -> None:
-        """The call has ended."""
+        """Forget the call, which has ended."""
         self.waiting = None
 
 
 class Deadlines:
-    """Ends what is late, on a thread that runs while it has users or something to watch. Thread-safe."""
+    """Ends calls at their deadlines, on a thread that runs while it has users or deadlines. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -76,22 +76,22 @@ class Deadlines:
 
     def _begin(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the two below."""
+        """Owns the two attributes below."""
         self._users: set[object] = set()
         self._thread: EngineThread | None = None
         self._arrived: deque[DeadlineHandle] = deque()
-        """To be watched. Other threads append, and ours takes them before it waits the next time."""
+        """New handles. Other threads append; the deadlines' thread takes them before it next waits."""
         self._wake: TimedQueue[None] = TimedQueue()
         self._wakes_at = -math.inf
-        """Until when our thread waits if it is not woken up; in the past while it does not wait."""
-        # Only our thread uses those below.
+        """The time until which the thread waits unless it is woken; in the past while it does not wait."""
+        # Only the deadlines' thread uses the attributes below.
         self._heap: list[tuple[float, int, DeadlineHandle]] = []
         self._order = itertools.count()
         self._tidy_at = _MIN_TIDY
-        """How many entries there are when those that have ended are dropped."""
+        """The number of entries at which ended ones are dropped."""
 
     def hold(self, user: object) -> None:
-        """Have the thread ready until `let_go`. Raises RuntimeError if it cannot be started."""
+        """Keep the thread ready until `let_go`. Raises RuntimeError if it cannot be started."""
         with self._lock:
             self._users.add(user)
             try:
@@ -106,16 +106,16 @@ class Deadlines:
         self._wake.put(None)
 
     def wait_idle(self) -> None:
-        """Wait for the end of the thread, if there is no user any more."""
+        """Wait for the end of the thread, if it has no user any more."""
         with self._lock:
             thread = None if self._users else self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_SECONDS)
 
     def watch(self, waiting: Waiting, expire: Callable[[Any], object] = operator.methodcaller("expire")) -> None:
-        """Call ``expire(waiting)`` at its deadline, unless it has ended. To be called again if that comes nearer.
+        """Call ``expire(waiting)`` at its deadline, unless it has ended. Call this again if the deadline comes nearer.
 
-        `expire` runs on our thread: it must be quick and run no code of the application.
+        `expire` runs on the deadlines' thread: it must be quick and run no code of the application.
         """
         deadline = waiting.deadline
         if deadline == math.inf:
@@ -123,12 +123,15 @@ class Deadlines:
         handle = waiting.watched
         if handle is None:
             handle = waiting.watched = DeadlineHandle(waiting, expire)
-        # The thread that ends it looks at the handle after that. One of us sees the other.
+        # The thread that ends the call first marks it ended and then looks at the handle. We set the handle and then
+        # look whether
+        # the call has ended. So at least one of the two sees the other.
         if waiting.ended:
             handle.release()
             return
-        # Our thread sets `_wakes_at` and then looks whether something has arrived; the same. Most calls end long before
-        # their deadlines, and are not worth a switch of threads each.
+        # In the same way, the deadlines' thread sets `_wakes_at` and then looks at `_arrived`, while we append and then
+        # look at
+        # `_wakes_at`. Most calls end long before their deadlines, so one thread switch for each would be a waste.
         self._arrived.append(handle)
         if deadline < self._wakes_at or len(self._arrived) >= _MAX_ARRIVED:
             self._wake.put(None)
@@ -137,7 +140,7 @@ class Deadlines:
                 self._start()
 
     def _start(self) -> None:
-        """Start the thread, if there is none. With the lock."""
+        """Start the thread if there is none. The caller holds the lock."""
         if self._thread is None:
             thread = EngineThread(self._run, "mcp-deadlines", self._failed)
             self._thread = thread
@@ -188,7 +191,7 @@ class Deadlines:
 
     @staticmethod
     def _is_open(entry: tuple[float, int, DeadlineHandle]) -> bool:
-        """Whether there is something to end then. Its deadline may have come nearer, with another entry."""
+        """Whether the entry still has a call to end. If its deadline came nearer, another entry has it."""
         deadline, _, handle = entry
         waiting = handle.waiting
         return waiting is not None and handle.due == deadline and not waiting.ended
@@ -206,7 +209,7 @@ class Deadlines:
             if waiting is None or not self._is_open(entry):
                 continue
             if waiting.deadline > now:
-                # Progress has set its deadline back.
+                # Progress has postponed the deadline.
                 self._push(handle, waiting.deadline)
                 continue
             try:
@@ -214,7 +217,7 @@ class Deadlines:
             except BaseException as error:  # noqa: BLE001 - the others must end all the same
                 self._log_failure(error)
             handle.release()
-            # Nothing of it is kept while the next deadline is waited for.
+            # Keep no reference to it while waiting for the next deadline.
             del waiting
 
     def _wait(self, deadline: float | None) -> None:
@@ -228,12 +231,12 @@ class Deadlines:
             self._wakes_at = -math.inf
 
     def _is_over(self) -> bool:
-        """Whether the thread ends, as there is nothing to do. What comes from then on starts another one."""
+        """Whether the thread ends because it has nothing to do. A later handle starts another thread."""
         with self._lock:
             if self._users:
                 return False
             thread, self._thread = self._thread, None
-            # What has arrived just before has seen a thread.
+            # A handle that arrived just before has seen this thread, so it must stay.
             if self._arrived:
                 self._thread = thread
             return self._thread is None
@@ -247,11 +250,11 @@ _all: WeakObjects[Deadlines] = WeakObjects()
 
 _of_system = Deadlines(SystemClock())
 _of_clocks: weakref.WeakValueDictionary[int, Deadlines] = weakref.WeakValueDictionary()
-"""Those of other clocks, by the identities of the clocks, which they keep."""
+"""Deadlines of other clocks by the clock's identity; each keeps its clock."""
 
 
 def deadlines_of(clock: Clock) -> Deadlines:
-    """The deadlines that go by this clock. All system clocks are one."""
+    """The deadlines of this clock. All system clocks share one."""
     if type(clock) is SystemClock:
         return _of_system
     found = _of_clocks.get(id(clock))

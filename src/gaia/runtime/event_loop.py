@@ -1,4 +1,4 @@
-"""The event loop of one supervisor: tasks that other threads post to it, and timers."""
+"""`EventLoop`: the tasks and timers of one supervisor's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Task = Callable[[], object]
 
 
 def run_all(*tasks: Task) -> None:
-    """Run all tasks, those after one that raises too; raises the first exception in the end."""
+    """Run all tasks, even after one raises; then raise the first exception."""
     failure: BaseException | None = None
     for task in tasks:
         try:
@@ -42,10 +42,10 @@ class Timer(enum.Enum):
     """List the tools of a server that announces changes faster than they are listed."""
 
     RECYCLING = enum.auto()
-    """Look whether the server has reached a limit, so that a fresh process has to take its place."""
+    """Check whether the server has reached a limit, so that a fresh process has to replace it."""
 
     IDLE = enum.auto()
-    """Look whether the server is used."""
+    """Check whether the server is used."""
 
     STANDBY = enum.auto()
     """Start the stand-by."""
@@ -54,20 +54,20 @@ class Timer(enum.Enum):
     """Check the stand-by."""
 
     DRAINING = enum.auto()
-    """Look whether servers that were replaced have answered their calls."""
+    """Check whether replaced servers have answered their calls."""
 
 
 _MOMENT_SECONDS = 0.1
 
 
 class Timers:
-    """What a supervisor does at its time: one task for each `Timer`. Belongs to the supervisor's thread."""
+    """One task with a deadline for each `Timer`. Belongs to the supervisor's thread."""
 
     def __init__(self) -> None:
         self._named: dict[Timer, tuple[float, Task]] = {}
 
     def set(self, timer: Timer, deadline: float, task: Task) -> None:
-        """Run `task` at `deadline`, instead of what was set for this timer before."""
+        """Run `task` at `deadline`, instead of the timer's earlier task."""
         self._named[timer] = (deadline, task)
 
     def cancel(self, *timers: Timer) -> None:
@@ -81,7 +81,7 @@ class Timers:
         return min((deadline for deadline, _ in self._named.values()), default=None)
 
     def due(self, now: float) -> list[Task]:
-        """Take the tasks that have come due."""
+        """Take the tasks that are due."""
         timers = [timer for timer, (deadline, _) in self._named.items() if deadline <= now]
         return [self._named.pop(timer)[1] for timer in timers]
 
@@ -95,16 +95,15 @@ class EventLoop:
         self._tasks: TimedQueue[Task] = TimedQueue()
 
     def post(self, task: Task) -> None:
-        """Have the supervisor's thread run `task`, after all that was posted before."""
+        """Run `task` on the supervisor's thread, after all tasks posted before."""
         self._tasks.put(task)
 
     @property
     def pending(self) -> int:
-        """How many tasks are posted and not taken yet."""
         return self._tasks.qsize()
 
     def next_task(self) -> Task | None:
-        """Wait for the next task, at most until the next deadline; None if that has passed, however many tasks wait."""
+        """Wait for the next task until the next deadline; None if that has passed, even if tasks wait."""
         deadline = self.timers.next_deadline()
         if deadline is not None and deadline <= self._clock.monotonic():
             return None
@@ -115,7 +114,7 @@ class EventLoop:
         return task
 
     def next_task_soon(self) -> Task | None:
-        """The next task, if one comes within a moment. For when the clock or the timers cannot be used."""
+        """The next task, if one comes within 0.1 s. For use when the clock or the timers fail."""
         try:
             return get_within(self._tasks, _MOMENT_SECONDS)
         except queue.Empty:

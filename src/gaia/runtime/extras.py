@@ -1,7 +1,7 @@
 """The optional packages of gaia-mcp: which of them are missing here, and the command that installs them.
 
-The command names the packages themselves, not ``gaia-mcp[http]``: it has to work for an installation from a checkout,
-from a wheel or from an index alike. It is for the Python that runs this, whatever ``pip`` is first on the PATH.
+The command names the packages themselves, not ``gaia-mcp[http]``, so that it works for an installation from a checkout,
+a wheel or an index. It is for the running Python, whichever ``pip`` is first on the PATH.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _PACKAGES: Final = {"jwt": "pyjwt", "opentelemetry.sdk": "opentelemetry-sdk", "p
 def install_command(extra: str) -> str:
     """The command line, quoted for a shell, that installs the packages of `extra` for this Python.
 
-    An environment that has no pip was made by uv, so its command is uv's.
+    An environment without pip was made by uv, so it gets uv's command.
     """
     if importlib.util.find_spec("pip") is None:
         command = ["uv", "pip", "install", "--python", sys.executable]
     else:
         command = [sys.executable, "-m", "pip", "install"]
-    # A marker is for systems that gaia-mcp does not run on.
+    # Markers are for systems on which gaia-mcp does not run.
     return shlex.join([*command, *(requirement.partition(";")[0] for requirement in EXTRAS[extra])])
 
 
 def not_installed(extra: str, *modules: str) -> str:
-    """The end of a sentence about what needs `modules` of `extra`: which packages are missing, and the command."""
+    """The end of a sentence about a feature that needs `modules` of `extra`: the missing packages, and the command."""
     *first, last = dict.fromkeys(_PACKAGES.get(module, module.partition(".")[0]) for module in modules)
     named = f"{', '.join(first)} and {last}" if first else last
     verb = "are" if first else "is"
@@ -70,10 +70,10 @@ def not_installed(extra: str, *modules: str) -> str:
 
 
 def missing(extra: str, *packages: str) -> str | None:
-    """What keeps `packages` of `extra` from being used, and the command that installs them; None if nothing does.
+    """Why `packages` of `extra` cannot be used, with the command that installs them; None if they can.
 
-    A package that another one has brought in a version that the extra excludes is as good as missing: agent frameworks
-    require versions of ``mcp`` that lack what is used here.
+    A version that the extra excludes counts as missing: agent frameworks require versions of ``mcp`` that lack features
+    used here.
     """
     absent = [name for name in packages if importlib.util.find_spec(name) is None]
     if absent:
@@ -98,10 +98,11 @@ def _excluded(name: str, requirement: str) -> str | None:
 
 
 def installed_version(name: str) -> str | None:
-    """The installed version of a package whose distribution has the same name; None if that is not known.
+    """The installed version of a package whose distribution has the same name; None if unknown.
 
-    `importlib.metadata` would read the whole description of each package, which takes a tenth of a gateway's start and
-    a megabyte. The name of the distribution's folder has the version as well.
+    Read from the name of the distribution's folder. `importlib.metadata` would read the description of each package,
+    which
+    takes a tenth of a gateway's start and a megabyte.
     """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:

@@ -1,8 +1,8 @@
 """`Handover`: a daemon thread for code of the application that an engine thread has to call, such as log handlers.
 
-Engine threads are those on which servers and their callers depend: supervisors, readers, writers. They must neither
-wait for code of the application nor fail of it. So they hand it over: in order, within bounds, to one thread of the
-process that does nothing else.
+Servers and their callers depend on engine threads: supervisors, readers, writers. These must neither wait for code of
+the application nor fail because of it. So they hand such code over to one thread of the process that does nothing else.
+It runs the code in order and within bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Task = Callable[[], object]
 
 _IDLE_SECONDS = 0.25
-"""After so long without a task the thread ends."""
+"""Seconds without a task after which the thread ends."""
 
 _MAX_TASKS = 10_000
 _MAX_SIZE = 16 * 1024 * 1024
@@ -30,29 +30,30 @@ _thread = threading.local()
 
 
 def mark_engine_thread(is_engine: bool = True) -> None:
-    """The current thread must not run code of the application from now on; with False, it may again."""
+    """Forbid code of the application on the current thread from now on; with False, permit it again."""
     _thread.is_engine = is_engine
 
 
 def on_engine_thread() -> bool:
-    """Whether the current thread was marked."""
     return getattr(_thread, "is_engine", False)
 
 
 class Handover:
-    """Runs tasks in order on a daemon thread, which is there while it is needed. Thread-safe, never waits in `post`.
+    """Runs tasks in order on a daemon thread that exists while it is needed. Thread-safe; `post` never waits.
 
-    More than 10,000 tasks do not wait, nor tasks of more than 16 Mi in all; what comes then is dropped and counted. A
-    forked child starts with nothing that waits. Where the system starts no thread, which it does not at the end of the
-    interpreter, a task runs at once, on the thread that posts it.
+    At most 10,000 tasks wait, of at most 16 MiB in all; further tasks are dropped and counted. A forked child starts
+    without
+    waiting tasks. If the system starts no thread, as at the end of the interpreter, the posting thread runs the task at
+    once.
     """
 
     def __init__(
         self, name: str, on_error: Callable[[BaseException], object], on_dropped: Callable[[int], object]
     ) -> None:
-        """`on_error` is told what a task raises, `on_dropped` how many tasks were dropped as soon as others ran again.
+        """`on_error` receives the exception of a task; `on_dropped` receives the number of dropped tasks.
 
-        Both run on the thread that is called `name`. What they raise is ignored.
+        `on_dropped` runs once no task waits any more. Both run on the thread called `name`. Their exceptions are
+        ignored.
         """
         self._name = name
         self._on_error = on_error
@@ -62,19 +63,19 @@ class Handover:
 
     def after_fork(self) -> None:
         self._lock = reentrant_lock()
-        """Owns everything below. Reentrant, because a finalizer or a signal handler that interrupts us may log, too."""
+        """Owns everything below. Reentrant, because a finalizer or a signal handler that interrupts the holder may log
+        too."""
         self._tasks: TimedQueue[_Entry] = TimedQueue()
         self._thread: threading.Thread | None = None
         self._waiting = 0
         self._size = 0
         self._dropped = 0
         self._done = 0
-        """How many tasks have run."""
         self._stuck_at: int | None = None
-        """What `_done` was when a thread gave up waiting: it is not waited for again before another task is done."""
+        """The value of `_done` when a thread gave up waiting. Until another task is done, no thread waits again."""
 
     def post(self, task: Task, size: int = 0) -> None:
-        """Run `task` soon, after all that were posted before. `size` is what it keeps in memory, roughly, in bytes."""
+        """Run `task` soon, after all tasks posted before. `size` is its approximate memory in bytes."""
         with self._lock:
             if self._waiting >= _MAX_TASKS or self._size + size > _MAX_SIZE:
                 self._dropped += 1
@@ -85,9 +86,9 @@ class Handover:
         self._attempt(task)
 
     def run(self, task: Callable[[], T], seconds: float) -> T | None:
-        """What `task` returns; None if that is not known after `seconds`. The task runs all the same.
+        """The return value of `task`; None if it is unknown after `seconds`. The task runs all the same.
 
-        Raises what `task` raises. While a former task does not end, nothing is waited for, and `task` does not run.
+        Raises the exception of `task`. While an earlier task is stuck, this returns at once, and `task` does not run.
         """
         outcome: TimedQueue[tuple[T | None, BaseException | None]] = TimedQueue()
 
@@ -111,9 +112,9 @@ class Handover:
         return result
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all that was posted before has run; False if it has not after `seconds`.
+        """Wait until all tasks posted before have run; False if they have not after `seconds`.
 
-        The thread ends at once if nothing else comes meanwhile. Called on that thread, it does nothing.
+        The thread then ends at once if no task follows. Called on that thread, it does nothing.
         """
         reached = Latch()
         with self._lock:
@@ -121,7 +122,7 @@ class Handover:
                 return True
             if self._thread is threading.current_thread() or self._stuck_at == self._done:
                 return False
-            # Not subject to the bounds.
+            # The limits do not apply to it.
             self._put(_Entry(reached.open, may_end=True))
         if reached.wait(seconds):
             return True
@@ -152,7 +153,7 @@ class Handover:
             pass
 
     def _run_next(self) -> bool:
-        """False if the thread is to end."""
+        """Run the next task. False if the thread has to end."""
         try:
             entry = get_within(self._tasks, _IDLE_SECONDS)
         except queue.Empty:
@@ -171,7 +172,7 @@ class Handover:
         return not (is_idle and entry.may_end and self._ends())
 
     def _ends(self) -> bool:
-        """Whether the thread ends: from then on another one is started for what comes."""
+        """Whether the thread ends; a later task then starts another one."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
@@ -186,7 +187,7 @@ class Handover:
 
     @staticmethod
     def _report(report: Task) -> None:
-        # What reports the application's mistakes may be code of the application as well.
+        # The report may run code of the application as well.
         with contextlib.suppress(BaseException):
             report()
 
@@ -195,7 +196,7 @@ class _Entry(NamedTuple):
     task: Task
     size: int = 0
     may_end: bool = False
-    """Whether the thread ends after it, if nothing waits then."""
+    """Whether the thread ends after this task, if no other task waits."""
 
 
 _all: WeakObjects[Handover] = WeakObjects()

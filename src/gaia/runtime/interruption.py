@@ -1,7 +1,7 @@
-"""How something ends once, although threads race for it and a signal handler may raise an exception at any line.
+"""Ends something exactly once, although threads race and a signal handler may raise an exception at any line.
 
-Such an exception, of Ctrl-C for example, interrupts a thread that ends a call. No other thread would do the rest. So
-these functions do it, and then raise the exception.
+Such an exception, for example of Ctrl-C, may interrupt a thread that ends a call, and no other thread would finish the
+work. So these functions finish it and then raise the exception.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ T = TypeVar("T")
 def end_once(claim: dict[None, tuple[Any, ...]], outcome: tuple[Any, ...], conclude: Callable[..., object]) -> bool:
     """Call ``conclude(*outcome)``, unless another thread has ended the same thing; then return False.
 
-    `claim` belongs to the thing, and is empty until it ends. It is no lock: a thread that is interrupted in the middle
+    `claim` belongs to the thing, and is empty until it ends. It is not a lock: a thread that is interrupted in the
+    middle
     of its claim has to find out whether it was made. After an interruption `conclude` is called again.
     """
     try:

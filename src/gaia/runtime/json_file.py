@@ -1,7 +1,7 @@
 """Files that hold one JSON object and belong to people: read with care, replaced at once or not at all.
 
-What cannot be understood raises ConfigError with file, line and column, and is never overwritten. Servers in a sandbox
-see none of these files.
+A malformed file raises ConfigError with file, line and column, and is never overwritten. Servers in a sandbox see none
+of these files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gaia.mcp.errors import ConfigError
 from gaia.runtime.private_files import keep_private
 
 _LOCK_SECONDS = 10.0
-"""A save takes milliseconds; a process that holds the lock for longer is stuck."""
+"""Seconds. A save takes milliseconds, so a process that holds the lock longer is stuck."""
 
 
 def home_folder(file_name: str) -> Path:
-    """``~/.gaia``, which a save makes; `file_name` is for the message of the ConfigError if there is no home."""
+    """``~/.gaia``, which a save creates. `file_name` is for the ConfigError if there is no home directory."""
     try:
         return Path.home() / ".gaia"
     except RuntimeError as error:
@@ -32,14 +32,14 @@ def home_folder(file_name: str) -> Path:
 
 
 def read(file: Path, example: str) -> dict[str, Any]:
-    """The JSON object in a file, like `example`; empty if there is no file or nothing in it. Raises ConfigError."""
+    """The JSON object in a file, like `example`; empty if the file is missing or empty. Raises ConfigError."""
     return decode(file, read_bytes(file), example)
 
 
 def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
-    """The same for a file of ours that says its format's version. Raises ConfigError for another one than `version`.
+    """Read a file of gaia's own that states its format's version. Raises ConfigError for another version.
 
-    What such a file says is the user's decision, so one that other users can change is refused too.
+    Such a file records the user's decisions, so one that other users can change is refused too.
     """
     if (others := who_else_writes(file)) is not None:
         raise ConfigError(f"{file}: {others}")
@@ -51,7 +51,7 @@ def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
 
 
 def read_bytes(file: Path) -> bytes:
-    """What is in the file; nothing if there is none. Raises ConfigError."""
+    """The content of the file; empty if there is none. Raises ConfigError."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -63,10 +63,10 @@ def read_bytes(file: Path) -> bytes:
 
 
 def who_else_writes(file: Path) -> str | None:
-    """What lets other users of this machine, besides the administrator, change a file, and the command against it.
+    """How other users of this machine, except the administrator, can change a file, and the command that prevents it.
 
-    None if there is no such file, nothing of that kind, or a system without owners of files. Permissions of groups are
-    not looked at: many systems give each user a group.
+    None if they cannot, if there is no such file, or on a system without owners of files. Permissions of groups are
+    ignored: many systems give each user a group.
     """
     if not hasattr(os, "geteuid"):
         return None
@@ -74,12 +74,12 @@ def who_else_writes(file: Path) -> str | None:
         target = Path(os.path.realpath(file))
         places = [(target, os.stat(target)), *((folder, os.stat(folder)) for folder in {file.parent, target.parent})]
         if file.is_symlink():
-            # Its owner says which file it is. Everyone may write to a link itself, which means nothing.
+            # A link's owner decides which file it means. The permissions of a link itself mean nothing.
             places.append((file, os.lstat(file)))
     except OSError:
         return None
     for place, found in places:
-        # In a folder with the sticky bit, such as /tmp, others cannot replace a file that is not theirs.
+        # In a folder with the sticky bit, such as /tmp, users can replace only their own files.
         sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
         if found.st_mode & stat.S_IWOTH and not sticky and not stat.S_ISLNK(found.st_mode):
             return f"every user of this machine can write to {place}; run: chmod o-w {shlex.quote(str(place))}"
@@ -90,7 +90,7 @@ def who_else_writes(file: Path) -> str | None:
 
 
 def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
-    """The JSON object that `data` is; empty if it is blank. `file` is for the messages. Raises ConfigError."""
+    """The JSON object in `data`; empty if it is blank. `file` is for the messages. Raises ConfigError."""
     try:
         text = data.decode("utf-8-sig")
         document = json.loads(text, parse_constant=_refuse, parse_float=_number) if text.strip() else {}
@@ -110,18 +110,18 @@ def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
 def broken(
     file: Path, problem: str, line: int | None = None, column: int | None = None, *, cause: Exception | None = None
 ) -> NoReturn:
-    """Raise the ConfigError for a file that is not as it should be."""
+    """Raise the ConfigError for a malformed file."""
     place = "" if line is None else f"line {line}, column {column}: "
     raise ConfigError(f"{file}: {place}{problem} (the file was not changed)") from cause
 
 
 @contextlib.contextmanager
 def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
-    """Hold the lock beside the file, and wait up to `seconds` for it; gives where to write. Raises ConfigError.
+    """Hold the lock beside the file, waiting up to `seconds` for it; yields the path to write. Raises ConfigError.
 
-    With 0 seconds or less it is only tried. A symbolic link is followed, so that it stays one.
+    With 0 seconds or less it tries once. A symbolic link is followed, so that it stays one.
     """
-    # A negative timeout is none at all for filelock.
+    # For filelock, a negative timeout means no limit.
     seconds = _LOCK_SECONDS if seconds is None else max(0.0, seconds)
     try:
         # Imported here because most programs only read their configuration.
@@ -140,22 +140,22 @@ def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
             "end it, or try again later"
         ) from error
     except (OSError, NotImplementedError) as error:
-        # The second is how filelock says that a file system has no locks.
+        # filelock raises NotImplementedError if a file system has no locks.
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file}: cannot be saved: {reason} (the file was not changed)") from error
 
 
 def write(target: Path, document: dict[str, Any]) -> bytes:
-    """Replace the file at once or not at all; readable for its owner only, because it may hold secrets.
+    """Replace the file at once or not at all. Only its owner can read it, because it may hold secrets.
 
-    Returns what is in it now.
+    Returns the new content.
     """
     import tempfile
 
     try:
         data = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except UnicodeEncodeError:
-        # Half of a surrogate pair: JSON can say it in an escape, UTF-8 cannot.
+        # Half of a surrogate pair: a JSON escape can express it, UTF-8 cannot.
         data = json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
@@ -184,7 +184,7 @@ def _number(text: str) -> float:
 
 
 def _sync(folder: Path) -> None:
-    """Make the new name survive a power failure, where a directory can be synchronised at all."""
+    """Make the new name survive a power failure, if the system can synchronise a directory."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -11,7 +11,7 @@ from typing import Any
 def lazy_names(
     package: str, names: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a package; `names` are by the modules that define them."""
+    """``__getattr__`` and ``__dir__`` for a package; `names` are grouped by their modules."""
     module_of = {name: module for module, found in names.items() for name in found}
 
     def load(name: str) -> Any:
@@ -22,7 +22,6 @@ def lazy_names(
         return value
 
     def listed() -> list[str]:
-        """What a shell completes, loaded or not."""
         return sorted({*vars(sys.modules[package]), *module_of})
 
     return load, listed

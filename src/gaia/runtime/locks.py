@@ -1,8 +1,8 @@
 """Locks for code that may be interrupted at any line: by a signal handler, a finalizer, or a fork.
 
-A signal handler runs in the main thread between two instructions of what that thread is doing, and a finalizer in any
-thread that allocates memory. Both may call gaia, while the code that they interrupted holds a lock. A forked child has
-copies of all locks, of which some are held by threads that it does not have.
+A signal handler runs in the main thread between two instructions, and a finalizer in any thread that allocates memory.
+Both may call gaia while the interrupted code holds a lock. A forked child has copies of all locks; some are held by
+threads that do not exist in the child.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class WeakObjects(Generic[T]):
-    """A set of weak references. Unlike `weakref.WeakSet`, it may be iterated over while other threads change it."""
+    """A set of weak references. Unlike `weakref.WeakSet`, a thread may iterate over it while others change it."""
 
     def __init__(self) -> None:
         self._objects: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
-        """By identity. Each of its operations below is one of a dict, so no lock is needed."""
+        """By identity. Each operation below is a single operation of a dict, so no lock is needed."""
 
     def add(self, one: T) -> None:
         self._objects[id(one)] = one
@@ -36,7 +36,7 @@ class WeakObjects(Generic[T]):
         self._objects = weakref.WeakValueDictionary()
 
     def present(self) -> list[T]:
-        """Those that exist at this moment."""
+        """The objects that exist now."""
         return [one for reference in self._objects.valuerefs() if (one := reference()) is not None]
 
 
@@ -44,10 +44,11 @@ _reentrant: WeakObjects[Any] = WeakObjects()
 
 
 def reentrant_lock() -> threading.RLock:
-    """A lock that the thread that holds it may take again, and that is free in a forked child.
+    """A lock that its holder may take again, and that is free in a forked child.
 
-    Code that interrupts the holder, in the same thread, finds the protected data as it is between two lines: it has to
-    be usable there. It is not held while waiting for a thread that needs it.
+    Code that interrupts the holder in the same thread sees the protected data between two lines, so the data must be
+    usable
+    there. The holder must not wait for a thread that needs the lock.
     """
     lock = threading.RLock()
     _reentrant.add(lock)
@@ -55,7 +56,7 @@ def reentrant_lock() -> threading.RLock:
 
 
 def lock_held_over_forks() -> threading.RLock:
-    """Like `reentrant_lock`, and a fork waits until the lock is free, so the child finds the data complete.
+    """Like `reentrant_lock`, and a fork waits until the lock is free, so the child finds complete data.
 
     A thread that forks holds all of these locks, so no thread may take one of them while it holds another.
     """
@@ -69,15 +70,15 @@ _imported: set[str] = set()
 
 
 def import_apart(*modules: str) -> None:
-    """Import modules on a thread of its own, before an import statement inside of a function takes them.
+    """Import modules on a separate thread, before an import statement inside a function uses them.
 
-    A signal handler that interrupts an import in its own thread, and needs the same module, would find a half of it.
+    A signal handler that interrupts an import in its own thread, and needs the same module, would find half of it.
     """
     if _imported.issuperset(modules):
         return
 
     def load() -> None:
-        # What an import raises, the import statement raises again.
+        # The import statement will raise the same exception.
         with contextlib.suppress(Exception):
             for module in modules:
                 importlib.import_module(module)
@@ -92,8 +93,9 @@ def import_apart(*modules: str) -> None:
 class Latch:
     """Closed until `open` is called, then open for ever. Thread-safe.
 
-    A `threading.Event` has a lock of its own, which a thread that is interrupted in `set` or `wait` may hold: then the
-    interrupting code cannot use the event, and no other thread can. A latch is one lock, which is free when it is open.
+    A `threading.Event` has a lock that an interrupted thread may hold in `set` or `wait`. Then neither the interrupting
+    code
+    nor any other thread can use the event. A latch is one lock, which is free when the latch is open.
     """
 
     __slots__ = ("_gate", "is_open")
@@ -110,13 +112,13 @@ class Latch:
             self._let_pass()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is open, at most `timeout` seconds (None: for ever). Whether it is open."""
+        """Wait until it is open, at most `timeout` seconds (None: for ever). Returns whether it is open."""
         if self.is_open:
             return True
         try:
             self._gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
         finally:
-            # Also if an exception of a signal handler came when the gate was just acquired: others wait for it.
+            # A signal handler may raise just after the gate was acquired, and others wait for the gate.
             if self.is_open:
                 self._let_pass()
         return self.is_open
@@ -130,20 +132,22 @@ class Latch:
 class TimedQueue(queue.SimpleQueue[T]):
     """A queue for `get_within`, with one reader.
 
-    In Python 3.11 and 3.12 a `SimpleQueue.get` with a timeout may wait for ever: when a signal interrupts the waiting
-    thread (any signal that has a handler, or `os.seteuid`, which signals every thread), it reckons its timeout anew,
-    and one that has passed meanwhile is negative, which means none. A lock has no such fault.
+    In Python 3.11 and 3.12 a `SimpleQueue.get` with a timeout may wait for ever. When a signal interrupts the waiting
+    thread
+    (any signal with a handler, or `os.seteuid`, which signals every thread), it computes the remaining timeout again;
+    if the
+    time is over, the value is negative, which means no timeout. Locks do not have this defect.
     """
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
-        """Taken by the reader that has found the queue empty, released when an item has come."""
+        """The reader takes it when the queue is empty; a writer releases it after adding an item."""
 
     def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
-        """Never waits. A signal handler and a finalizer may put items, too."""
+        """Never waits. Signal handlers and finalizers may put items too."""
         super().put(item, block, timeout)
         if self._gate.locked():
-            # Another thread may have released it in this moment.
+            # Another thread may have just released it.
             with contextlib.suppress(RuntimeError):
                 self._gate.release()
 
@@ -167,7 +171,7 @@ def get_within(source: TimedQueue[T], seconds: float) -> T:
 
 def _after_fork() -> None:
     for lock in _reentrant.present():
-        # One that this thread held when it forked stays held: it releases that itself.
+        # A lock that this thread held when it forked stays held: this thread releases it.
         if lock.acquire(False):
             lock.release()
         else:
@@ -175,5 +179,5 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Before all other modules register theirs, which run in this order in the child and may use these locks.
+    # Registered first: the handlers of other modules run later in the child and may use these locks.
     os.register_at_fork(after_in_child=_after_fork)

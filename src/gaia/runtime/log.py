@@ -1,13 +1,14 @@
 """Structured log events on top of the standard library's loggers.
 
-Everything goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
+Every event goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
 errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
 them gives the logger ``gaia`` a `logging.NullHandler`. structlog adds the fields that the application has bound with
 `structlog.contextvars`. It is imported for the first event, so a program without events does not pay for it.
 
-Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
-application's. What supervisors, readers and other engine threads emit goes to them on the thread ``gaia-log``, in
-order: records have the time, the thread and the context of the event all the same. `flush` waits for it.
+Filters and handlers are code of the application. For an event of an application's thread they run on that thread.
+Events
+of supervisors, readers and other engine threads reach them on the thread ``gaia-log``, in order; the records still have
+the time, the thread and the context of the event. `flush` waits for that thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.untrusted_text import clean
 
 _EMITTER = 3
-"""How many frames the code that emits an event is above `logging.Logger.findCaller`."""
+"""The number of frames between the emitting code and `logging.Logger.findCaller`."""
 
 
 class EventLogger:
@@ -43,7 +44,7 @@ class EventLogger:
     def __init__(self, name: str) -> None:
         self._stdlib = logging.getLogger(name)
         self.is_enabled_for = self._stdlib.isEnabledFor
-        """Whether events of a level are emitted. The logger's own bound method, because each call asks."""
+        """Whether events of a level are emitted. It is the logger's own bound method, because each call asks."""
 
     def debug(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.DEBUG):
@@ -80,11 +81,11 @@ class EventLogger:
 
 
 def _handle(record: logging.LogRecord, event: str, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
-    """Complete the record of an event, and give it to the handlers."""
+    """Complete the record of an event, and pass it to the handlers."""
     try:
         structured = _structured_logger()
     except (OSError, ImportError, RuntimeError):
-        # No descriptor is left for the import, or the program ends. The event is logged without what structlog adds.
+        # No descriptor is left for the import, or the program ends. The event is logged without structlog's fields.
         _render(None, "", {"event": event, "_record": record, **_masked(fields, owners)})
         _Handlers().handle(record)
     else:
@@ -92,7 +93,7 @@ def _handle(record: logging.LogRecord, event: str, owners: list[KnowsSecrets], f
 
 
 class _Handlers:
-    """The handlers of the standard library's loggers, as structlog calls them."""
+    """The standard library's handlers, in the form that structlog calls."""
 
     def handle(self, record: logging.LogRecord) -> None:
         logging.getLogger(record.name).handle(record)
@@ -115,13 +116,13 @@ def _structured_logger() -> Any:
 
 
 def _mask_secrets(_logger: object, _method: str, event: Any) -> Any:
-    """The second line of defence, for the fields that the application has bound, too: callers mask their own texts."""
+    """Mask secrets a second time, also in the application's bound fields; callers mask their own texts first."""
     owners, record = event.pop("_owners"), event.pop("_record")
     return {**(_masked(event, owners) if owners else event), "_record": record}
 
 
 def _render(_logger: object, _method: str, event: Any) -> Any:
-    """Readable text as the record's message, and all fields on the record for formatters that need them apart."""
+    """Put readable text into the record's message, and all fields onto the record for formatters."""
     record = event.pop("_record")
     # Formatters print a traceback below the text.
     parts = [f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exception")]
@@ -131,15 +132,15 @@ def _render(_logger: object, _method: str, event: Any) -> Any:
 
 
 def flush(seconds: float = 2.0) -> bool:
-    """Wait until the handlers have got all events so far, at most `seconds`. False if they have not by then.
+    """Wait until the handlers have received all events so far, at most `seconds`. False if they have not by then.
 
-    Events of threads of gaia's own reach them a moment later than others. Connecting and disconnecting flush, too.
+    Events of gaia's own threads reach them a moment later than others. Connecting and disconnecting flush too.
     """
     return _handlers.flush(seconds)
 
 
 def _report(error: BaseException) -> None:
-    """Do with an exception of a handler what `logging.Handler.handleError` does: print it, if that is wanted."""
+    """Print an exception of a handler as `logging.Handler.handleError` does, if that is enabled."""
     if logging.raiseExceptions and sys.stderr:
         with contextlib.suppress(Exception):
             traceback.print_exception(error, file=sys.stderr)
@@ -166,8 +167,8 @@ def mask_secrets_of(owner: KnowsSecrets) -> None:
 
 
 def mask_records_of(library: str) -> None:
-    """Mask the same secrets in what the logger of a library emits, which may log URLs. Thread-safe."""
-    # A filter that is there already is not added twice.
+    """Mask the same secrets in the records of a library's logger, which may contain URLs. Thread-safe."""
+    # addFilter ignores a filter that is already there.
     logging.getLogger(library).addFilter(_mask_record)
 
 
@@ -189,7 +190,7 @@ def _masked(value: Any, owners: list[KnowsSecrets], depth: int = 3) -> Any:
 
 
 def exception_text(error: BaseException) -> str:
-    """`repr` of an exception, for log events and error messages. Never raises, whatever its own code does."""
+    """The `repr` of an exception, for log events and error messages. Never raises."""
     try:
         return repr(error)
     except BaseException:  # noqa: BLE001 - code of the application may raise anything
@@ -230,7 +231,7 @@ def enable_debug() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """The time with its offset from UTC, as ISO 8601 has it: ``2026-07-28T09:30:00.125+02:00``."""
+    """Formats the time with its offset from UTC, in ISO 8601: ``2026-07-28T09:30:00.125+02:00``."""
 
     def formatTime(self, record: logging.LogRecord, _format: str | None = None) -> str:  # noqa: N802 - logging's name
         import datetime as dt
@@ -242,7 +243,7 @@ class _JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import orjson
 
-        # Records that other code logs below ``gaia`` have a message only.
+        # Records of other code below ``gaia`` have only a message.
         event = dict(getattr(record, "event_fields", None) or {"event": record.getMessage()})
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)

@@ -1,7 +1,7 @@
-"""`LoopWork`: what other threads hand over to an asyncio loop, and long work that is done in slices there.
+"""`LoopWork`: tasks that other threads post to an asyncio loop, and long work that runs there in slices.
 
-A burst of tasks wakes up the loop once, and one turn of the loop runs a bounded number of them, so that everything else
-on the loop goes on in between.
+A burst of tasks wakes the loop once, and one turn of the loop runs a bounded number of them, so that other work on the
+loop continues in between.
 """
 
 from __future__ import annotations
@@ -18,33 +18,37 @@ from gaia.runtime.threads import DaemonPool
 Task = Callable[[], object]
 
 SLICE_SECONDS = 0.0005
-"""Of one turn of the loop: a call on the loop takes a few turns, and each of them may have such a slice in it."""
+"""Seconds of one slice. A call on the loop takes a few turns, and each may contain one slice."""
 
 _IDLE_SECONDS = 0.25
 
 _MAX_TASKS = 32
-"""That run in one turn of the loop."""
+"""Tasks that run in one turn of the loop."""
 
 _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
-"""Runs the tasks of loops that were closed, such as the ends of spans."""
+"""Runs the tasks of closed loops, such as the ends of spans."""
 
 
 class LoopWork:
-    """The work of one loop. `post` and `run_soon` are for any thread and never wait; the rest is for the loop's own.
+    """The work of one loop. Any thread may call `post` and `run_soon`, which never wait.
 
-    A task is quick, and can run on another thread: that is what happens once the loop is closed.
+    The other methods are for the loop's thread. A task must be quick and able to run on another thread, because it does
+    so
+    once the loop is closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
         self._loop = weakref.ref(loop)
-        """Weak, so that what is kept for the next call keeps no loop."""
+        """Weak, so that objects kept for the next call do not keep a loop."""
         self._tasks: deque[Task] = deque()
         self._woken = False
         """Whether the loop is going to run the tasks. The loop's thread resets it and then looks at the tasks; other
-        threads add a task and then look at it. One of the two sees the other."""
+        threads add a
+        task and then look at it. So at least one of the two sees the other.
+        """
         self._slices: deque[Task] = deque()
-        """Each runs in a turn of its own. Only the loop's thread uses them."""
+        """Each slice runs in its own turn. Only the loop's thread uses them."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -52,19 +56,18 @@ class LoopWork:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the loop is closed, so that no task of it goes on."""
         loop = self._loop()
         return loop is None or loop.is_closed()
 
     # For any thread.
 
     def is_current(self) -> bool:
-        """Whether this is a turn of the loop."""
+        """Whether the calling code runs in a turn of the loop."""
         loop = self._loop()
         return loop is not None and asyncio._get_running_loop() is loop
 
     def post(self, task: Task) -> None:
-        """Run `task` soon, in the order of posting. There is no bound on the tasks that wait."""
+        """Run `task` soon, in the order of posting. The number of waiting tasks is not limited."""
         self._tasks.append(task)
         loop = self._loop()
         if loop is None or loop.is_closed():
@@ -84,7 +87,7 @@ class LoopWork:
         try:
             loop.call_soon_threadsafe(self._run)
         except RuntimeError:
-            # It was closed meanwhile.
+            # The loop was closed meanwhile.
             self._give_up()
         except BaseException:
             # A signal handler has raised it.
@@ -95,18 +98,18 @@ class LoopWork:
         self._woken = False
         tasks = self._tasks
         try:
-            # What comes meanwhile wakes the loop again, which does other things first.
+            # Tasks that arrive meanwhile wake the loop again, which does other work first.
             for _ in range(min(len(tasks), _MAX_TASKS)):
                 tasks.popleft()()
         finally:
             loop = self._loop()
             if tasks and not self._woken and loop is not None:
-                # There are too many for one turn, or a task has raised.
+                # There are too many tasks for one turn, or a task has raised.
                 self._woken = True
                 loop.call_soon(self._run)
 
     def _give_up(self) -> None:
-        """The loop is closed, perhaps with tasks that it was woken up for."""
+        """Run the tasks of a closed loop on another thread."""
         while self._tasks:
             try:
                 task = self._tasks.popleft()
@@ -118,13 +121,13 @@ class LoopWork:
     # For the loop's thread.
 
     def add_slice(self, task: Task) -> None:
-        """Run `task` in a later turn, which runs no other slice: those of many servers wait for each other."""
+        """Run `task` in a later turn, which runs no other slice. Slices of several servers wait for each other."""
         self._slices.append(task)
         if len(self._slices) == 1:
             self._schedule()
 
     def run_in_slices(self, steps: Iterator[object]) -> None:
-        """Take steps now, as many as fit into a slice, and the others in later turns."""
+        """Take as many steps now as fit into a slice, and the others in later turns."""
         until = self.now() + SLICE_SECONDS
         for _ in steps:
             if self.now() >= until:
@@ -150,7 +153,7 @@ _running = _Running()
 
 
 def running_loop_work() -> LoopWork:
-    """That of the loop that runs in this thread. Raises RuntimeError if none does."""
+    """The `LoopWork` of the loop that runs in this thread. Raises RuntimeError if none runs."""
     loop = asyncio.get_running_loop()
     work = _running.work
     if work is None or work.loop is not loop:
@@ -159,31 +162,31 @@ def running_loop_work() -> LoopWork:
 
 
 def release(future: asyncio.Future[None]) -> None:
-    """Have the task go on that awaits `future`; for the loop's thread, or any once the loop is closed."""
+    """Let the task that awaits `future` continue. For the loop's thread, or any thread once the loop is closed."""
     if not future.done() and not future.get_loop().is_closed():
         future.set_result(None)
 
 
 class WakeUp:
-    """Wakes up one task of a loop. Any thread may send it; one that comes while the task is busy is not lost."""
+    """Wakes one task of a loop. Any thread may send a wake-up; it is not lost while the task is busy."""
 
     def __init__(self, work: LoopWork) -> None:
         self._work = work
         self._arrived = False
-        """The loop's thread owns it, and the next one."""
+        """The loop's thread owns it and `_waiter`."""
         self._waiter: asyncio.Future[None] | None = None
 
     def send(self) -> None:
         self._work.post(self.arrive)
 
     def arrive(self) -> None:
-        """The same for the loop's thread."""
+        """Send from the loop's thread."""
         self._arrived = True
         if self._waiter is not None:
             release(self._waiter)
 
     async def wait(self) -> None:
-        """Wait for the next one; not at all if one came since the last wait."""
+        """Wait for the next wake-up; return at once if one came since the last wait."""
         if not self._arrived:
             self._waiter = asyncio.get_running_loop().create_future()
             try:

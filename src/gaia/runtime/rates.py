@@ -1,4 +1,4 @@
-"""How often something may happen: `TokenBucket` admits actions at a rate, `EventRate` tells which events are logged."""
+"""Rate limits: `TokenBucket` admits actions at a rate, `EventRate` decides which events are logged."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Hashable
 
 _MAX_KEYS = 1_000
-"""Keys that `EventRate` tells apart; further ones share one place."""
+"""The number of keys that `EventRate` distinguishes; further keys share one place."""
 
 _TOLERANCE = 1e-9
-"""Of a token. Without it, rounding would make a timer that comes in time come a moment too early, for ever."""
+"""A fraction of a token. Without it, rounding would make a timer fire a moment too early, again and again."""
 
 
 class TokenBucket:
-    """Admits `burst` actions at once, and then `per_second`. Each `now` is a reading of one monotonic clock.
+    """A token bucket: admits `burst` actions at once, then `per_second`. `now` is a monotonic clock's reading.
 
     For one thread.
     """
@@ -27,12 +27,12 @@ class TokenBucket:
         self._as_of = now
 
     def delay(self, now: float) -> float:
-        """Seconds until an action is admitted; 0 if one is now."""
+        """Seconds until an action is admitted; 0 if one is admitted now."""
         self._fill(now)
         return 0.0 if self._tokens >= 1 - _TOLERANCE else (1 - self._tokens) / self._per_second
 
     def take(self) -> None:
-        """An action happens; `delay` has just said that it may."""
+        """Take a token for an action that `delay` has just admitted."""
         self._tokens -= 1
 
     def is_full(self, now: float) -> bool:
@@ -40,7 +40,7 @@ class TokenBucket:
         return self._tokens >= self._burst
 
     def change(self, burst: float, per_second: float, now: float) -> None:
-        """Continue with other figures, and with the tokens that fit."""
+        """Continue with other limits, keeping the tokens that fit."""
         self._fill(now)
         self._burst, self._per_second, self._tokens = burst, per_second, min(self._tokens, burst)
 
@@ -50,16 +50,16 @@ class TokenBucket:
 
 
 class EventRate:
-    """Lets one event of each key pass within so many seconds, and counts the others. For one thread."""
+    """Lets one event of each key pass within `seconds`, and counts the others. For one thread."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
         self._passed: dict[Hashable, tuple[float, int]] = {}
-        """When an event of a key has passed last, and how many were suppressed since; the oldest first."""
+        """By key: when an event passed last, and how many were suppressed since; the oldest first."""
 
     def passes(self, key: Hashable) -> int | None:
-        """How many were suppressed since the last one that passed; None if this one is suppressed, too."""
+        """The number of events suppressed since the last one that passed; None if this one is suppressed."""
         now = self._clock()
         if key not in self._passed and len(self._passed) >= _MAX_KEYS:
             self._forget(now - self._seconds)

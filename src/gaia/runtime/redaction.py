@@ -15,11 +15,10 @@ SECRET_WORDS = (
     r"token|secret|passw|passphrase|api.?key|private.?key|access.?key"  # noqa: S105 - no password
     r"|auth(?!or(?!i))|credential|cookie|session|bearer"
 )
-"""A name with one of these in it most likely has a secret for its value, be it a variable, a header or an argument. To
-be searched for in any case."""
+"""Words in a name whose value is most likely a secret: a variable, a header or an argument. Searched in any case."""
 
 _SECRET_NAME = re.compile(rf"{SECRET_WORDS}|key|pass|auth|cred|private|dsn|assertion", re.IGNORECASE)
-"""Names of variables and headers are more often those of secrets than names of arguments are."""
+"""For variables and headers, whose names mean a secret more often than names of arguments."""
 
 _URL_CREDENTIALS = re.compile(r"://([^/?#\s]+)@")
 _MIN_NAMED = 4
@@ -38,24 +37,25 @@ def secret_values(environment: Mapping[str, str]) -> list[str]:
 
 
 def sounds_secret(name: str) -> bool:
-    """Whether a variable or header of this name is likely to hold a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def secret_headers(headers: Mapping[str, str]) -> list[str]:
-    """The values of a server's configured `headers` that must not be shown.
+    """The values in a server's configured `headers` that must not be shown.
 
-    That is every value of at least 4 characters, and the part after its scheme ("Bearer"), because servers may repeat
-    it alone.
+    These are all values of at least 4 characters, and the part after the scheme ("Bearer"), because servers may repeat
+    it
+    alone.
     """
     return [part for value in headers.values() for part in (value, value.partition(" ")[2]) if len(part) >= _MIN_NAMED]
 
 
 def secret_url_parts(url: str) -> list[str]:
-    """What must not be shown of a server's `url`, each part both percent-encoded and decoded.
+    """The parts of a server's `url` that must not be shown, each percent-encoded and decoded.
 
-    That is its password, also as the header in which it is sent; the values of its query that may be secret, chosen as
-    for `secret_values`; and the parts of its path that are no words: webhooks, for example, have tokens there.
+    These are the password, also as the header in which it is sent; the values of the query that may be secret, chosen
+    as
+    for `secret_values`; and parts of the path that are not words: webhooks, for example, have tokens there.
     """
     try:
         parts = urlsplit(url)
@@ -71,10 +71,10 @@ def secret_url_parts(url: str) -> list[str]:
 
 
 def url_credentials(values: Iterable[str]) -> list[str]:
-    """What must not be shown of URLs with credentials in `values`, such as those of proxies and package indexes.
+    """The parts of URLs with credentials that must not be shown, such as URLs of proxies and package indexes.
 
-    That is each user with the password, also as the header in which they are sent, and the password alone, both
-    percent-encoded and decoded. A user without a password, or one that is no word, is most likely a token.
+    These are each user with the password, also as the header in which they are sent, and the password alone, both
+    percent-encoded and decoded. A user without a password, or one that is not a word, is most likely a token.
     """
     found: list[str] = []
     for credentials in (match[1] for value in values for match in _URL_CREDENTIALS.finditer(value)):
@@ -87,7 +87,7 @@ def url_credentials(values: Iterable[str]) -> list[str]:
 
 
 def basic_credentials(user: str, password: str) -> list[str]:
-    """What is sent for them in a header (RFC 7617), also as OAuth has it, where both are percent-encoded before."""
+    """The header values for them (RFC 7617), also in OAuth's form, where both are percent-encoded first."""
     pairs = {f"{user}:{password}", f"{quote(user, safe='')}:{quote(password, safe='')}"}
     return [base64.b64encode(pair.encode("utf-8", "surrogatepass")).decode() for pair in sorted(pairs)]
 
@@ -110,7 +110,7 @@ class Redactor:
         alternatives = "|".join(re.escape(secret) for secret in sorted(known, key=len, reverse=True))
         self._pattern = re.compile(alternatives) if alternatives else None
         self.longest = max((len(secret.encode("utf-8", "surrogatepass")) for secret in known), default=0)
-        """Bytes of the longest secret: a text that was cut at its beginning may start with that much of a secret."""
+        """Bytes of the longest secret. A text whose beginning was cut off may start with that much of a secret."""
 
     def __call__(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(MASK, text)
@@ -120,7 +120,7 @@ class Redactor:
 
 
 def mask_strings(value: Any, redact: Callable[[str], str]) -> Any:
-    """A JSON value with every string in it masked, keys and numbers that are a secret included."""
+    """A JSON value with every string masked; keys, and numbers that are a secret, are masked too."""
     try:
         return _masked(value, redact)
     except RecursionError:
@@ -135,24 +135,24 @@ def _masked(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {redact(key): _masked(item, redact) for key, item in value.items()}
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # A part of a number is none of its own.
+        # A secret is masked only as a whole number, not as a part of one.
         return MASK if redact(str(value)) == MASK else value
     return value
 
 
 def _lines(secret: str) -> list[str]:
-    """The lines of a secret such as a private key: they may be shown one by one, and with other line ends."""
+    """The lines of a multi-line secret such as a private key, because they may be shown one by one."""
     lines = secret.splitlines()
     return [line for line in lines if len(line) >= _MIN_ANY] if len(lines) > 1 else []
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it is, as it is in a JSON text or in Python's notation, and as it is in a URL or a form."""
+    """A secret as it is, in JSON or Python's notation, and in a URL or a form."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
     yield repr(secret)[1:-1]
-    # Half a surrogate pair cannot be encoded, and is in no URL then.
+    # Half a surrogate pair cannot be encoded, so it is in no URL.
     given = secret.encode("utf-8", "replace")
     for encoded in (quote(given), quote(given, safe=""), quote_plus(given)):
         yield encoded

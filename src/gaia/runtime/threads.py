@@ -1,7 +1,7 @@
 """Threads on which servers depend, and pools of threads for code that may never return.
 
-Why not `concurrent.futures`: the interpreter joins its threads at the end, so one task that is stuck would keep the
-process from ending. All threads here are daemons, and no code waits for them longer than it is told to.
+`concurrent.futures` does not fit: the interpreter joins its threads at the end, so one stuck task would keep the
+process alive. All threads here are daemons, and callers wait for them only with a timeout.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _IDLE_SECONDS = 10.0
 
 _STEPS = 64
 _PAUSE_SECONDS = 50e-6
-"""Long enough for a thread that waits for the interpreter to get it."""
+"""Seconds. Long enough for a thread that waits for the interpreter to get it."""
 
 
 def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
     """The items, with a short pause after each 64 of them.
 
-    For a thread that reads what a server wrote. Without a pause, every other thread waits for the interpreter for 5 ms
-    each time that it needs it (`sys.getswitchinterval`), for as long as the server writes.
+    For a thread that reads a server's output. Without a pause, every other thread waits 5 ms each time it needs the
+    interpreter (`sys.getswitchinterval`), for as long as the server writes.
     """
     for number, item in enumerate(items, 1):
         yield item
@@ -46,12 +46,12 @@ def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
 
 
 class EngineThread(threading.Thread):
-    """Runs no code of the application: its log events are handed over (`gaia.runtime.log`). It never ends unnoticed."""
+    """A thread that runs no code of the application: its log events are handed over (`gaia.runtime.log`)."""
 
     def __init__(
         self, target: Callable[[], object], name: str, on_failure: Callable[[], object] = lambda: None
     ) -> None:
-        """`on_failure` is called, on this thread, after an exception in `target`, which is logged."""
+        """After an exception in `target`, which is logged, this thread calls `on_failure`."""
         super().__init__(name=name, daemon=True)
         self._body = target
         self._on_failure = on_failure
@@ -67,14 +67,14 @@ class EngineThread(threading.Thread):
 
 
 class PoolExhausted(RuntimeError):
-    """A task was not accepted: as many tasks wait as may, or no thread runs and the system starts none."""
+    """A task was not accepted: too many tasks wait, or no thread runs and the system starts none."""
 
 
 class DaemonPool:
     """Runs tasks on up to `max_threads` daemon threads called ``<name>-<n>``. Thread-safe.
 
     A thread is started when a task finds none idle. The thread that was busy last gets the next task. A forked child
-    has neither the threads nor the waiting tasks of its parent, and starts threads of its own.
+    has neither the threads nor the waiting tasks of its parent, and starts its own threads.
     """
 
     def __init__(
@@ -87,12 +87,15 @@ class DaemonPool:
         on_thread_end: Callable[[], object] | None = None,
         is_engine: bool = False,
     ) -> None:
-        """No thread is started yet.
+        """Make a pool without starting a thread.
 
-        At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends that had nothing to do for
-        `idle_seconds`; None keeps it until `drain` or `close`. Each thread calls `on_thread_end` last, to release what
-        it holds in a `threading.local`. With `is_engine` the threads run no code of the application, such as log
-        handlers, because servers or their callers depend on the tasks.
+        At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends after `idle_seconds` without a
+        task;
+        None keeps it until `drain` or `close`. Each thread finally calls `on_thread_end`, to release its
+        `threading.local`
+        objects. With `is_engine`, servers or their callers depend on the tasks, so the threads run no code of the
+        application,
+        such as log handlers.
         """
         self._name = name
         self._max_threads = max_threads
@@ -105,9 +108,9 @@ class DaemonPool:
 
     def _after_fork(self) -> None:
         self._lock = reentrant_lock()
-        """Owns everything below, and what the threads note about themselves."""
+        """Owns everything below, and the threads' own attributes."""
         self._threads: set[_PoolThread] = set()
-        """All that have not ended, those included that take no further task."""
+        """All threads that have not ended, including those that take no further task."""
         self._idle: list[_PoolThread] = []
         self._waiting: deque[Task] = deque()
         self._closed = False
@@ -115,9 +118,10 @@ class DaemonPool:
     def submit(self, task: Task, *, keep: bool = False) -> bool:
         """Run `task` as soon as a thread is free; False if the pool is closed. Never blocks.
 
-        What `task` raises is logged. Raises `PoolExhausted`, and does not run `task`, if too many tasks wait already,
-        or if no thread runs and none can be started. With `keep`, a task that finds no thread waits for the next one
-        that can be started.
+        An exception of `task` is logged. Raises `PoolExhausted`, and does not run `task`, if too many tasks wait
+        already,
+        or if no thread runs and none can be started. With `keep`, a task without a thread waits until one can be
+        started.
         """
         with self._lock:
             if self._closed:
@@ -127,13 +131,13 @@ class DaemonPool:
                 taken = thread.first is None
                 if taken:
                     thread.first = task
-                # It counts as idle to the end: an exception of a signal handler, at any line, loses no thread then.
+                # It counts as idle until the end, so that a signal handler's exception at any line loses no thread.
                 thread.inbox.put(None)
                 with contextlib.suppress(ValueError):
                     self._idle.remove(thread)
                 if taken:
                     return True
-            # Through the queue also for a new thread, because tasks that were kept without one come first.
+            # A new thread also takes it from the queue, because tasks kept without a thread come first.
             self._waiting.append(task)
             error: RuntimeError | None = None
             if sum(not thread.ending for thread in self._threads) < self._max_threads:
@@ -152,17 +156,19 @@ class DaemonPool:
         return True
 
     def drain(self, timeout: float) -> bool:
-        """End the threads after the tasks that wait; False if one still runs after `timeout` seconds.
+        """End the threads after the waiting tasks; False if one still runs after `timeout` seconds.
 
-        Tasks that are submitted later start threads again, even if one is stuck in a task from before. Called by a
-        task, it does not wait for that task's own thread.
+        Later tasks start threads again, even if one is stuck in an earlier task. If a task calls this, it does not wait
+        for
+        its own thread.
         """
         return drain_all([self], timeout)
 
     def close(self, timeout: float = 0.0) -> bool:
-        """Drop the tasks that wait, take no others, and end the threads after what they run now.
+        """Drop the waiting tasks, accept no others, and end the threads after their present tasks.
 
-        Waits up to `timeout` seconds for them; False if one still runs then. May be called again, to wait longer.
+        Waits up to `timeout` seconds for the threads; False if one still runs then. May be called again, to wait
+        longer.
         """
         with self._lock:
             self._closed = True
@@ -174,7 +180,7 @@ class DaemonPool:
         taken = {thread.name for thread in self._threads}
         name = next(name for n in itertools.count(1) if (name := f"{self._name}-{n}") not in taken)
         thread = _PoolThread(self, name)
-        # First, because a signal handler may raise when it has just been started.
+        # Before the start, because a signal handler may raise just after it.
         self._threads.add(thread)
         try:
             thread.start()
@@ -182,14 +188,14 @@ class DaemonPool:
             self._threads.discard(thread)
             raise
         if self._waiting:
-            # Now, because what has a thread must not count as waiting until that thread comes to run.
+            # At once, because a task with a thread must not count as waiting.
             thread.first = self._waiting.popleft()
 
     def _drained_threads(self) -> list[_PoolThread]:
-        """The threads, which end after the tasks that wait."""
+        """Let the threads end after the waiting tasks; returns the threads."""
         with self._lock:
             if self._waiting and all(thread.ending for thread in self._threads):
-                # They were kept without a thread.
+                # These tasks were kept without a thread.
                 with contextlib.suppress(RuntimeError):
                     self._start_thread()
             return self._end_threads()
@@ -214,7 +220,7 @@ class DaemonPool:
                         # A log handler may raise anything too, and runs on this thread.
                         with contextlib.suppress(BaseException):
                             logger.error("task_failed", pool=self._name, error=exception_text(error))
-                    # Nothing of a task is kept while the next one is waited for.
+                    # Keep no reference to the task while waiting for the next one.
                     del task
                 if self._on_thread_end is not None:
                     self._on_thread_end()
@@ -225,9 +231,9 @@ class DaemonPool:
                 self._threads.discard(thread)
 
     def _has_left(self, thread: _PoolThread) -> bool:
-        """Take a thread out of the pool that has nothing to do any more; False if it has.
+        """Remove an ending thread from the pool; False if it still has work.
 
-        A task may have come since the thread began to end, and no other thread could be started for it.
+        A task may have come after the thread began to end, when no other thread could be started.
         """
         with self._lock:
             if not thread.ending or self._waiting:
@@ -263,21 +269,21 @@ class _PoolThread(threading.Thread):
     def __init__(self, pool: DaemonPool, name: str) -> None:
         super().__init__(target=pool._run, args=(self,), name=name, daemon=True)
         self.inbox: TimedQueue[None] = TimedQueue()
-        """Has something whenever there is something to look for: a task, or the end."""
+        """Gets an item whenever the thread has to look for a task or its end."""
         self.first: Task | None = None
-        """What it was started or woken up for, until it takes that."""
+        """The task for which it was started or woken, until it takes the task."""
         self.ending = False
-        """Whether it ends as soon as no task waits. Does not count towards the bound of the pool any more."""
+        """Whether it ends as soon as no task waits. An ending thread does not count towards the pool's limit."""
 
 
 def drain_all(pools: Iterable[DaemonPool], timeout: float) -> bool:
-    """`DaemonPool.drain` for several pools at once, which have the `timeout` together."""
+    """`DaemonPool.drain` for several pools with one common `timeout`."""
     return _join([thread for pool in pools for thread in pool._drained_threads()], timeout)
 
 
 def _join(threads: list[_PoolThread], timeout: float) -> bool:
     deadline = time.monotonic() + timeout
-    # One whose start was interrupted by a signal handler may not have an identity.
+    # A thread whose start a signal handler interrupted may have no identity.
     others = [thread for thread in threads if thread is not threading.current_thread() and thread.ident is not None]
     for thread in others:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-# Patterns are compiled when first used (`re` caches them): most programs that import this module never use them.
-# Each is linear: what may be long is either possessive, or ends where the next match could begin.
+# Patterns are compiled on first use (`re` caches them), because most programs never use them. Each takes linear time:
+# long parts are either possessive, or end where the next match could begin.
 _TERMINAL_SEQUENCE = (
     r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI: colours, cursor movements
     # Strings: titles, links, clipboard. Without their end, terminals drop all that follows, up to the next escape.
@@ -26,25 +26,25 @@ _DEFAULT_IGNORABLE = (
 and that programs and models read nevertheless. Variation selectors, tags and fillers are among them."""
 
 _BLANK_PATTERN = "\u2800"
-"""A cell of Braille without a dot."""
+"""A Braille cell without a dot, which looks blank."""
 
 _NEEDED = "(?![\u200c\u200d\ufe0e\ufe0f])"
-"""Joiners and the two selectors of emoji stay in text that is read: scripts and emoji need them."""
+"""Joiners and the two selectors of emoji stay in readable text: scripts and emoji need them."""
 
 _CONTROL_CHARACTER = f"{_NEEDED}[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufff9-\ufffb{_DEFAULT_IGNORABLE}]"
 
 _MAX_LINE = 2000
-"""Characters: longer than names, paths and first sentences are."""
+"""Characters: longer than names, paths and first sentences."""
 
 _EXCERPT = 500
-"""Characters of arguments that cannot be read, which an error repeats."""
+"""Characters of unreadable arguments that an error repeats."""
 
 _ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
-"""The scripts with letters that look like those of another one."""
+"""The scripts with letters that look like letters of another script."""
 
 
 def clean(untrusted: object) -> str:
-    """`untrusted` as text without anything that a terminal would act on; line breaks and tabs stay."""
+    """`untrusted` as text without anything that a terminal would interpret; line breaks and tabs stay."""
     text = str(untrusted)
     if not text.isascii() or not text.isprintable():
         text = re.sub(_CONTROL_CHARACTER, "", re.sub(_TERMINAL_SEQUENCE, "", text)).replace(_BLANK_PATTERN, " ")
@@ -53,22 +53,22 @@ def clean(untrusted: object) -> str:
 
 
 def one_line(untrusted: object) -> str:
-    """`clean`, and everything on one line of at most 2,000 characters."""
+    """`clean`, on one line of at most 2,000 characters."""
     line = " ".join(clean(untrusted).split())
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
 
 
 def indented(untrusted: object) -> str:
-    """`clean`, with every line but the first one indented: none of them looks like a line of this program."""
+    """`clean`, with every line but the first indented, so that no line looks like this program's own."""
     return "\n  ".join(clean(untrusted).split("\n"))
 
 
 def escaped(untrusted: object) -> str:
-    r"""`untrusted` with each invisible character, and each that changes how others look, shown as ``\u{…}``.
+    r"""`untrusted` with invisible characters, and those that change how others look, shown as ``\u{…}``.
 
     For a person who has to judge the text: nothing is left out. Line breaks stay.
     """
-    # Text that already looks escaped is distinguished from what is escaped here.
+    # Distinguish text that already looks escaped from characters escaped here.
     text = str(untrusted).replace("\\u{", "\\u{005c}u{")
     return re.sub(r"[^\n -~]", _shown, text)
 
@@ -77,7 +77,7 @@ def escaped_line(untrusted: object) -> str:
     r"""`escaped`, on one line: line breaks are shown as ``\u{000a}``.
 
     For names, commands and values. In a word that mixes scripts with similar letters, such as Latin and Cyrillic, all
-    letters but the Latin ones are shown as ``\u{…}``.
+    letters except the Latin ones are shown as ``\u{…}``.
     """
     text = str(untrusted).replace("\\u{", "\\u{005c}u{")
     if text.isascii() and text.isprintable():
@@ -105,7 +105,7 @@ def _unmixed(match: re.Match[str]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _script(character: str) -> str | None:
-    """The script of a letter, if it is one of `_ALIKE`: Unicode's names begin with it."""
+    """The script of a letter, if it is in `_ALIKE`. The letter's Unicode name begins with it."""
     script = unicodedata.name(character, "").partition(" ")[0]
     return script if script in _ALIKE else None
 
@@ -117,9 +117,9 @@ def _is_invisible(character: str) -> bool:
 
 
 def parsed_arguments(written: object) -> dict[str, Any]:
-    """The arguments of a tool call as a model wrote them: a JSON object as text. A dict is taken as it is.
+    """The arguments of a tool call as a model wrote them: a JSON object as text, or a dict.
 
-    No text means no arguments. Raises ValueError, whose message tells the model what to do.
+    Empty text means no arguments. Raises ValueError with a message that tells the model what to do.
     """
     if isinstance(written, dict):
         return written
@@ -138,10 +138,10 @@ def parsed_arguments(written: object) -> dict[str, Any]:
 
 
 def consists_of(text: str, parts: Sequence[str]) -> bool:
-    """Whether `text` begins with the first part, ends with the last, and has the others in their order between them.
+    """Whether `text` begins with the first part, ends with the last, and has the others in order between them.
 
-    Anything may be between two parts. There are at least two, which may be empty, and they do not overlap. In linear
-    time, unlike a pattern: others write the texts.
+    Anything may be between two parts. There are at least two, which may be empty, and they do not overlap. Takes linear
+    time, unlike a pattern, because the texts are untrusted.
     """
     first, *between, last = parts
     if not (text.startswith(first) and text.endswith(last)):

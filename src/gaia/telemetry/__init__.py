@@ -1,10 +1,13 @@
 """Traces and metrics, after the OpenTelemetry conventions for MCP.
 
-The library uses the OpenTelemetry API only and sets nothing global: without an SDK a call costs about a microsecond
-more. An application that has no SDK of its own can have one set up by `configure`.
+- `attributes`: the names of the conventions, and gaia's own. `spans`: spans of requests. `metrics`: the instruments.
+- `content` and `masking`: how much of arguments and results is recorded, and which parts are masked.
+- `propagation`: the trace context in a request's ``_meta``.
+- `configuration`, `exporters` and `metrics_page`: an SDK, for applications without their own.
 
-Names in ``attributes``, spans in ``spans``, instruments in ``metrics``, what is recorded of arguments and results in
-``content``. Importing this package imports none of them.
+Invariants: the library uses only the OpenTelemetry API and sets nothing global; without an SDK a call costs about a
+microsecond more. An exception of the application's providers costs the span or the figure, never the request.
+Importing this package imports none of its modules.
 """
 
 from __future__ import annotations

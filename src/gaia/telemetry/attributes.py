@@ -1,7 +1,7 @@
-"""The names of the conventions for MCP, and our own.
+"""The names of the conventions for MCP, and gaia's own.
 
-Those of the conventions (open-telemetry/semantic-conventions-genai, `docs/gen-ai/mcp.md`, 2026-08) are literals: the
-constants of the semantic-conventions package are private and deprecated. Our own begin with ``gaia.mcp.``.
+The conventions' names (open-telemetry/semantic-conventions-genai, `docs/gen-ai/mcp.md`, 2026-08) are literals: the
+constants of the semantic-conventions package are private and deprecated. Gaia's own begin with ``gaia.mcp.``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROMPT_NAME: Final = "gen_ai.prompt.name"
 TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_RESULT: Final = "gen_ai.tool.call.result"
 PROMPT_VARIABLE: Final = "gen_ai.prompt.variable."
-"""Followed by the name of a prompt's argument."""
+"""A prefix; the name of a prompt's argument follows."""
 NETWORK_TRANSPORT: Final = "network.transport"
 NETWORK_PROTOCOL_NAME: Final = "network.protocol.name"
 NETWORK_PROTOCOL_VERSION: Final = "network.protocol.version"
@@ -39,14 +39,14 @@ TOOL_ERROR: Final = "tool_error"
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 CALLERS_FAULT: Final = frozenset({-32700, -32600, METHOD_NOT_FOUND, INVALID_PARAMS, -32002})
-"""JSON-RPC codes that say that the caller erred: on SERVER spans they are no errors."""
+"""JSON-RPC codes of the caller's mistakes: on SERVER spans they are not errors."""
 
-# Our own.
+# Gaia's own.
 SERVER_NAME: Final = "gaia.mcp.server.name"
-"""The name under which the client knows the server."""
+"""The client's name for the server."""
 DELIVERY: Final = "gaia.mcp.delivery"
 HANDLED_ERROR: Final = "gaia.mcp.handled_error.type"
-"""What went wrong and was meant to be possible, such as a probe's refusal; the span is no error."""
+"""The type of an expected failure, such as a probe's refusal; the span is not an error."""
 GENERATION: Final = "gaia.mcp.generation"
 STANDBY: Final = "gaia.mcp.standby"
 """True: a stand-by took over, instead of a new start."""
@@ -57,7 +57,7 @@ STDERR_TAIL: Final = "gaia.mcp.process.stderr_tail"
 UPTIME: Final = "gaia.mcp.uptime"
 """Seconds."""
 REASON: Final = "gaia.mcp.reason"
-"""Why a server was lost, one of the words of `gaia.mcp.observation.lifecycle_spans`."""
+"""Why a server was lost: one of the words of `gaia.mcp.observation.lifecycle_spans`."""
 DELAY: Final = "gaia.mcp.backoff.delay"
 """Seconds."""
 ARGUMENTS_SIZE: Final = "gaia.mcp.arguments.size"
@@ -65,16 +65,17 @@ ARGUMENTS_SIZE: Final = "gaia.mcp.arguments.size"
 RESULT_SIZE: Final = "gaia.mcp.result.size"
 """Bytes of the result as JSON."""
 RESULT_TYPES: Final = "gaia.mcp.result.types"
-"""The types of its content blocks."""
+"""The types of the result's content blocks."""
 NODE: Final = "gaia.mcp.placement.node"
 """The host name of the machine on which a placed server runs."""
 REPLICA: Final = "gaia.mcp.placement.replica"
 """The number of a replica of a placed server."""
 PROGRESS: Final = "gaia.mcp.progress"
-"""How far the server has said that the request is, last."""
+"""The last progress that the server reported for the request."""
 PROGRESS_TOTAL: Final = "gaia.mcp.progress.total"
 GATEWAY_CLIENT: Final = "gaia.mcp.gateway.client"
-"""The client of a gateway whose request it is: of spans, the name of an entry of the clients file or
-``<issuer>/<subject>``; of metrics, which need few values, only the issuer of such a one."""
+"""The client of a gateway that made the request. On spans: the name of an entry of the clients file, or
+``<issuer>/<subject>``. On metrics, which need few values: only the issuer in the second case.
+"""
 EARLIER_REQUEST_ID: Final = "gaia.mcp.request.earlier_id"
-"""The JSON-RPC id under which a repeated call was sent before."""
+"""The JSON-RPC id of an earlier sending of a repeated call."""

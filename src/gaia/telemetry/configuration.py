@@ -1,4 +1,4 @@
-"""Sets the OpenTelemetry SDK up, for applications that do not do it themselves. The library never does."""
+"""Sets up the OpenTelemetry SDK for applications that do not do it themselves. The library never does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SERVICE: Final = "gaia"
 
 
 class Telemetry:
-    """What `configure` has set up. Thread-safe."""
+    """The telemetry that `configure` has set up. Thread-safe."""
 
     def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None, page: MetricsPage | None) -> None:
         self._tracers = tracers
@@ -34,17 +34,17 @@ class Telemetry:
 
     @property
     def prometheus_port(self) -> int | None:
-        """Where the metrics are served for Prometheus; None if they are not."""
+        """The port of the metrics for Prometheus; None if they are not served."""
         return None if self._page is None else self._page.server_port
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Export what has been recorded; False if that took longer than `timeout` seconds."""
+        """Export all recorded data; False if that took longer than `timeout` seconds."""
         milliseconds = int(timeout * 1000)
         done = self._tracers is None or self._tracers.force_flush(milliseconds)
         return (self._meters is None or self._meters.force_flush(milliseconds)) and done
 
     def shutdown(self) -> None:
-        """Export what has been recorded, and record nothing more. Happens by itself when the interpreter exits."""
+        """Export all recorded data, and stop recording. The exit of the interpreter does this too."""
         if self._tracers is not None:
             self._tracers.shutdown()
         if self._meters is not None:
@@ -67,20 +67,21 @@ def configure(
 ) -> Telemetry:
     """Record traces and metrics of this process. Call it once, before the first call is made.
 
-    `traces` is where spans go: ``"console"`` (a tree for each trace, on standard error), ``"otlp"`` (OTLP over HTTP,
-    metrics too), or the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port` serves the
+    `traces` is the destination of spans: ``"console"`` (a tree for each trace, on standard error), ``"otlp"`` (OTLP
+    over
+    HTTP, metrics too), or the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port` serves
+    the
     metrics for Prometheus on 127.0.0.1, at ``/metrics``; 0 is any free port.
 
     `service_name`, `sample_ratio` (0 to 1, of the traces that begin here), `endpoint` (``http://localhost:4318``),
-    `headers` and `export_timeout` (seconds that one export may take, attempts included) are what OpenTelemetry's own
-    variables say if they are not given: ``OTEL_SERVICE_NAME``, ``OTEL_TRACES_SAMPLER``,
-    ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_EXPORTER_OTLP_TIMEOUT``. For backends that
-    take no metrics, ``OTEL_METRICS_EXPORTER=none`` keeps them back.
+    `headers` and `export_timeout` (seconds of one export, attempts included) default to OpenTelemetry's own variables:
+    ``OTEL_SERVICE_NAME``, ``OTEL_TRACES_SAMPLER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_HEADERS``,
+    ``OTEL_EXPORTER_OTLP_TIMEOUT``. For backends that accept no metrics, ``OTEL_METRICS_EXPORTER=none`` turns them off.
 
     `content_hook` and `reuse_execute_tool_spans`: see `set_content_hook` and the function of that name.
 
-    Raises `ConfigError` for a destination that cannot be used, if the extra ``gaia-mcp[otel]`` is missing, and if
-    the process has a provider already.
+    Raises `ConfigError` for an unusable destination, if the extra ``gaia-mcp[otel]`` is missing, and if the process
+    already has a provider.
     """
     if traces is None and prometheus_port is None:
         raise ConfigError('there is nothing to record: give traces="console", "otlp" or a path, or prometheus_port')
@@ -98,7 +99,7 @@ def configure(
             reader, page = _prometheus(prometheus_port)
         except ConfigError:
             if processor is not None:
-                # It has a thread or an open file by now.
+                # The processor already has a thread or an open file.
                 processor.shutdown()
             raise
         readers.append(reader)
@@ -111,7 +112,7 @@ def configure(
 
 
 def sdk_missing() -> str | None:
-    """What to tell a user where OpenTelemetry drops all spans and metrics, because it has no SDK; None where it has."""
+    """A message for users if OpenTelemetry has no SDK here and drops all spans and metrics; None if it has one."""
     return None if importlib.util.find_spec("opentelemetry.sdk") is not None else _missing("the OpenTelemetry SDK")
 
 
@@ -120,9 +121,9 @@ def _missing(what: str) -> str:
 
 
 def tracer_provider() -> TracerProvider:
-    """The SDK's provider of this process; if there is none, one is set that samples every trace.
+    """The SDK's provider of this process. If there is none, it sets one that samples every trace.
 
-    For the parts of gaia that show all calls of their own process, whatever the environment says about sampling.
+    For parts of gaia that show all calls of their own process, whatever the environment says about sampling.
     """
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
@@ -156,7 +157,7 @@ class _Otlp(NamedTuple):
     timeout: float | None
 
     def options(self, signal: str) -> dict[str, Any]:
-        """An exporter's for one signal, whose URL it makes as the exporters do of the general endpoint."""
+        """The options of an exporter for one signal. Its URL is derived from the endpoint as the exporters do."""
         url = None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
         return {"endpoint": url, "headers": self.headers, "timeout": self.timeout}
 
@@ -167,7 +168,7 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
     from gaia.telemetry.exporters import JsonLinesExporter, TraceTree
 
     if traces == "console":
-        # Standard output belongs to results and to protocols.
+        # Standard output is for results and protocols.
         return TraceTree(sys.stderr)
     if traces == "otlp":
         try:
@@ -207,7 +208,7 @@ def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
 def _providers(
     processor: SpanProcessor | None, readers: list[MetricReader], service_name: str | None, ratio: float | None
 ) -> tuple[TracerProvider | None, MeterProvider | None]:
-    """Set the providers that are needed for the process."""
+    """Set the needed providers for the process."""
     from opentelemetry import metrics, trace
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -219,7 +220,7 @@ def _providers(
     resource = Resource.create({} if service_name is None else {SERVICE_NAME: service_name})
     tracers = meters = None
     if processor is not None:
-        # Without a sampler the SDK asks the environment.
+        # Without a sampler the SDK reads the environment.
         tracers = TracerProvider(None if ratio is None else ParentBasedTraceIdRatio(ratio), resource)
         tracers.add_span_processor(processor)
         trace.set_tracer_provider(tracers)

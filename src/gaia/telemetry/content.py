@@ -1,4 +1,4 @@
-"""What spans record of arguments and results: nothing, a masked and shortened version, or everything."""
+"""How much of arguments and results spans record: nothing, a masked and shortened version, or everything."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _BY_VARIABLE: Final[dict[str, CaptureMode]] = {
 
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _MAX_PLAIN: Final = 4 * MAX_CHARACTERS
-"""Bytes of JSON that may be recorded as it is; what is longer has more than `MAX_CHARACTERS`."""
+"""Bytes of JSON that may be recorded unchanged. A longer value has more than `MAX_CHARACTERS`."""
 _MAX_UNCUT = 1024
-"""Characters of JSON that `masking.masked` has room for, whatever its values are."""
+"""Characters of JSON that `masking.masked` never cuts, whatever the values are."""
 
 
 Kind = Literal["arguments", "result"]
 
 
 class Recorded(NamedTuple):
-    """What a content hook is shown."""
+    """The argument of a content hook."""
 
     server: str
     tool: str
@@ -55,28 +55,29 @@ class Recorded(NamedTuple):
     mode: CaptureMode
     """Never "off"."""
     value: Any
-    """As it was sent or received: neither masked nor cut."""
+    """The value as sent or received: neither masked nor cut."""
 
 
 ContentHook = Callable[[Recorded], str | None]
-"""Returns the text to record instead of what the mode would; None records nothing."""
+"""Returns the text to record instead of the mode's; None records nothing."""
 
 _hook: ContentHook | None = None
 
 
 def set_content_hook(hook: ContentHook | None) -> None:
-    """Let `hook` decide what spans record of arguments and results; None takes it away. Applies to the whole process.
+    """Let `hook` decide what spans record of arguments and results; None removes it. Applies to the whole process.
 
-    It runs on the thread that makes the call, or on a callback thread. If it raises, nothing is recorded of that value.
+    It runs on the thread that makes the call, or on a callback thread. If it raises, the value is not recorded.
     """
     global _hook  # noqa: PLW0603 - one hook for the process, as the tracer is one
     _hook = hook
 
 
 def default_mode() -> CaptureMode:
-    """What `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says; "redacted" if it says nothing that we know."""
-    # Every recorded call asks, and a variable that is not set takes `os.environ` 2 µs. Its dict has no public name; if
-    # the private one changes, `os.environ` is asked.
+    """The mode in `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; "redacted" for no or an unknown value."""
+    # Every recorded call asks, and `os.environ` takes 2 µs for a variable that is not set. Its dict has no public name;
+    # if
+    # the private name changes, `os.environ` is asked.
     if _ENCODED_VARIABLE not in getattr(os.environ, "_data", _ALWAYS):
         return "redacted"
     return _BY_VARIABLE.get(os.environ.get(CAPTURE_VARIABLE, "").strip().lower(), "redacted")
@@ -86,12 +87,12 @@ class ContentPolicy(msgspec.Struct, frozen=True):
     """How much is recorded of the arguments and results of one server's tools and prompts."""
 
     mode: CaptureMode | None = None
-    """None: see `default_mode`."""
+    """None means `default_mode`."""
     tools: Mapping[str, CaptureMode] = {}
-    """By globs of the server's own names; the first one that matches counts."""
+    """By globs of the server's own names; the first match counts."""
 
     def mode_for(self, tool: str) -> CaptureMode:
-        """What is recorded of calls of `tool`, by the server's own name for it."""
+        """The mode for calls of `tool`, by the server's own name for it."""
         for pattern, mode in self.tools.items():
             if fnmatch.fnmatchcase(tool, pattern):
                 return mode
@@ -99,10 +100,11 @@ class ContentPolicy(msgspec.Struct, frozen=True):
 
 
 def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[int | None, str | None]:
-    """The bytes of a value as JSON, and what is recorded of it; None for what it cannot have. Never raises.
+    """The bytes of a value as JSON, and the text to record; each may be None. Never raises.
 
-    `redact` masks the secrets that are known, and has to change every text that contains a text that it changes.
-    Without it, and in the mode "off", nothing is recorded.
+    `redact` masks the known secrets. It must change every text that contains a text which it changes. Without it, and
+    in the
+    mode "off", nothing is recorded.
     """
     encoded = _plain_json(recorded.value)
     size = _size(recorded.value) if encoded is None else len(encoded)
@@ -123,15 +125,15 @@ def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[i
 
 
 def _plain_json(value: Any) -> bytes | None:
-    """A value of dicts, lists, texts and ordinary numbers as JSON: the bytes that `_encode` makes, in less time.
+    """A value of dicts, lists, texts and ordinary numbers as JSON: the same bytes as `_encode`, but faster.
 
-    None for everything else: other types, keys that are no texts, numbers that the two encoders write differently.
+    None for everything else: other types, keys that are not texts, numbers that the two encoders write differently.
     """
     try:
         encoded = orjson.dumps(value, option=_PLAIN)
     except TypeError:
         return None
-    # One character is found a hundred times faster than two are.
+    # Searching one character is a hundred times faster than searching two.
     if b"+" in encoded and (len(encoded) > _MAX_PLAIN or b"e+" in encoded):
         return None
     return encoded
@@ -145,11 +147,11 @@ def _size(value: Any) -> int | None:
 
 
 def _uncut_text(encoded: bytes) -> str | None:
-    """Plain JSON as text; None if `masking.masked` may have no room for all of it."""
+    """Plain JSON as text; None if `masking.masked` might cut it."""
     if len(encoded) > _MAX_PLAIN:
         return None
     text = encoded.decode()
-    # Each key and each value takes at most 6 more characters of the room than it has in JSON.
+    # Each key and each value takes at most 6 more characters of the room than in JSON.
     if len(text) > _MAX_UNCUT and len(text) + 6 * (text.count(",") + text.count(":") + 1) > MAX_CHARACTERS:
         return None
     return text
@@ -159,7 +161,7 @@ def _encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # Half a surrogate pair, which JSON can express and UTF-8 cannot.
+        # Half a surrogate pair: JSON can express it, UTF-8 cannot.
         return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -1,4 +1,4 @@
-"""Where spans go without a backend: readable lines for a terminal, and a file with one JSON object a line."""
+"""Exporters without a backend: readable lines for a terminal, and a file with one JSON object a line."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gaia.runtime.untrusted_text import escaped
 class JsonLinesExporter(SpanExporter):
     """Appends each span to a file as one line of JSON, in the form of the SDK's `ReadableSpan.to_json`.
 
-    A line is written with one system call, so several processes may use one file. The file is created for its owner
-    only. Thread-safe. Raises OSError if the file cannot be opened.
+    One system call writes a line, so several processes may use one file. Only its owner can read the file. Thread-safe.
+    Raises OSError if the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,9 +40,9 @@ class JsonLinesExporter(SpanExporter):
             try:
                 written = os.write(self._descriptor, lines)
             except OSError:
-                # A full disk must not disturb a call. The SDK is told by the result.
+                # A full disk must not disturb a call. The result tells the SDK.
                 return SpanExportResult.FAILURE
-        # It may have become full in the middle of it.
+        # The disk may have become full during the write.
         return SpanExportResult.SUCCESS if written == len(lines) else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
@@ -55,9 +55,9 @@ class JsonLinesExporter(SpanExporter):
 def readable_line(span: ReadableSpan, *, with_ids: bool = True) -> str:
     """One line for a person: ``span tools/call echo CLIENT 1.2 ms  trace=… attribute=value``, with its line break.
 
-    The ids of trace, span and parent are left out without `with_ids`.
-
-    Names and values may come from servers: what a terminal would act on is shown escaped.
+    `with_ids` adds the ids of trace, span and parent. Names and values may come from servers, so characters that a
+    terminal
+    would interpret are escaped.
     """
     milliseconds = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     context = span.get_span_context()
@@ -74,13 +74,13 @@ def readable_line(span: ReadableSpan, *, with_ids: bool = True) -> str:
 
 
 _MAX_SPANS = 1000
-"""Spans of one trace that are kept; with more, those that have ended are written before the trace is complete."""
+"""Spans kept of one trace. Beyond that, ended spans are written before the trace is complete."""
 
 _MAX_TRACES = 1000
-"""Traces that are kept; with more, the oldest is written before it is complete."""
+"""Traces that are kept. Beyond that, the oldest is written before it is complete."""
 
 _MIN_WIDTH = 40
-"""Columns for the text of a span, however deep it is in the tree."""
+"""Columns for the text of a span at any depth of the tree."""
 
 
 class _Glyphs(NamedTuple):
@@ -134,7 +134,7 @@ class TraceTree(SpanProcessor):
         if context is None:
             return
         with self._lock:
-            # It is gone if the trace was written before it was complete.
+            # The trace is missing if it was written before it was complete.
             trace = self._traces.setdefault(context.trace_id, _Trace())
             trace.open -= 1
             if context.trace_flags.sampled:
@@ -151,7 +151,7 @@ class TraceTree(SpanProcessor):
         self.force_flush()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the SDK's name
-        """Write the spans that have ended, of traces that are not complete, too."""
+        """Write all ended spans, also those of incomplete traces."""
         with self._lock:
             waiting = [trace.ended for trace in self._traces.values()]
             for trace in self._traces.values():
@@ -163,7 +163,7 @@ class TraceTree(SpanProcessor):
     def _write(self, spans: list[ReadableSpan]) -> None:
         if not spans:
             return
-        # A closed or full standard error must not disturb what is traced.
+        # A closed or full standard error must not disturb the traced code.
         with contextlib.suppress(OSError, ValueError):
             width = shutil.get_terminal_size().columns if self._out.isatty() else None
             self._out.write("".join(f"{line}\n" for line in tree_lines(spans, self._glyphs, width)))
@@ -171,7 +171,7 @@ class TraceTree(SpanProcessor):
 
 
 def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: int | None = None) -> Iterator[str]:
-    """The lines of one trace, each part in the order of their starts; folded if `width`, in columns, is given.
+    """The lines of one trace, siblings in the order of their starts; folded to `width` columns if given.
 
     Spans whose parent is not among `spans` stand at the left, with the ids of their trace and parent.
     """
@@ -184,7 +184,7 @@ def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: i
             children.setdefault(span.parent.span_id, []).append(span)
         else:
             roots.append(span)
-    # Spans can be nested more deeply than functions.
+    # Not recursive, because spans can be nested more deeply than functions.
     waiting = [(span, "", "") for span in reversed(roots)]
     while waiting:
         span, here, below = waiting.pop()

@@ -1,4 +1,4 @@
-"""Secrets and binary data in what is recorded of a call: found by their form, and by the names that they have."""
+"""Finds secrets and binary data in recorded arguments and results, by their form and by their names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 from gaia.runtime.redaction import MASK, SECRET_WORDS
 
 MAX_CHARACTERS: Final = 4096
-"""So much of a value is kept, as JSON."""
+"""Characters of JSON that are kept of a value."""
 _SEARCHED_CHARACTERS = 16 * 1024
-"""So much of a text is searched for secrets before it is cut: half a secret would not be recognised."""
+"""Characters of a text that are searched for secrets before it is cut: half a secret would not be recognised."""
 
-# Compiled when first used (`re` keeps them): most programs that import this record no content.
+# Compiled on first use (`re` caches them), because most programs record no content.
 _CONFIDENTIAL_KEY = f"(?i){SECRET_WORDS}"
 _CONFIDENTIAL_TEXT = (
     r"\b(?:[Bb]earer|BEARER) [\w.~+/=-]{8,}"  # what an Authorization header holds
@@ -26,7 +26,7 @@ _CONFIDENTIAL_TEXT = (
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"  # user and password in a URL
 )
-# DB_PASSWORD=…, "clientSecret": "…", api-key: …; the name and the sign stay.
+# For example DB_PASSWORD=…, "clientSecret": "…", api-key: …; the name and the sign stay.
 _ASSIGNMENT = (
     r"(?i)((?:passw|passphrase|secret|token(?!s)|(?:api|access|private)[_-]?key|credential)[\w-]{0,40}"
     r"[\"']?[ \t]{0,3}[=:][ \t]{0,3})(?:\"[^\"\n]{4,}\"|'[^'\n]{4,}'|[^\s\"',;&<>]{4,})"
@@ -41,18 +41,17 @@ def is_confidential(text: str) -> bool:
 
 
 def masked(value: Any, redact: Callable[[str], str]) -> Any:
-    """A copy of a JSON value without secrets and binary data, and not much longer than `MAX_CHARACTERS`.
+    """A copy of a JSON value without secrets and binary data, not much longer than `MAX_CHARACTERS`.
 
-    `redact` masks the secrets that are known.
+    `redact` masks the known secrets.
     """
     return _Masking(redact).of(value)
 
 
 def is_harmless(text: str, redact: Callable[[str], str]) -> bool:
-    """Whether `masked` would leave plain JSON as it is. False if only a closer look could tell.
+    """Whether `masked` would leave plain JSON unchanged. False if only a closer look could tell.
 
-    All texts in it are searched at once, together with the punctuation between them: where nothing is found in the
-    whole, nothing is found in a part of it.
+    It searches all texts at once, with the punctuation between them: if the whole has no match, no part has one.
     """
     if "\\" in text:
         unescaped = _unescaped(text)
@@ -65,7 +64,7 @@ def is_harmless(text: str, redact: Callable[[str], str]) -> bool:
 
 
 def _unescaped(text: str) -> str | None:
-    """JSON with the characters in its texts that are escaped; None if they are escaped by number, which is rare."""
+    """JSON with its escaped characters decoded; None for escapes by number, which are rare."""
     parts = [
         part.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\r", "\r")
         for part in text.split("\\\\")
@@ -73,8 +72,9 @@ def _unescaped(text: str) -> str | None:
     return None if any("\\" in part for part in parts) else "\\".join(parts)
 
 
-# Regular expressions that begin with alternatives, or ignore case, take some 0.1 µs a character. Searching for what
-# each match contains takes a hundredth of that, and finds nothing in most texts.
+# Regular expressions that begin with alternatives, or ignore case, take some 0.1 µs a character. Searching for a part
+# of
+# each match takes a hundredth of that, and finds nothing in most texts.
 
 
 def _may_have_form_of_secret(text: str) -> bool:
@@ -95,9 +95,9 @@ def _may_have_form_of_secret(text: str) -> bool:
 
 
 def _may_sound_secret(lowered: str) -> bool:
-    """False only if nothing in a text, which is `_lowered`, matches `_CONFIDENTIAL_KEY`, nor `_ASSIGNMENT`.
+    """False only if nothing in a `_lowered` text matches `_CONFIDENTIAL_KEY` or `_ASSIGNMENT`.
 
-    True for "author": a long name may be cut behind its fourth letter.
+    True for "author": a long name may be cut after its fourth letter.
     """
     return (
         "secret" in lowered
@@ -114,14 +114,14 @@ def _may_sound_secret(lowered: str) -> bool:
 
 
 def _lowered(text: str) -> str:
-    """In lower case as regular expressions see it, for which three letters of other alphabets are Latin ones too."""
+    """Lower case as regular expressions see it: they equate three letters of other alphabets with Latin ones."""
     if text.isascii():
         return text.lower()
     return text.replace("\u0130", "i").lower().replace("\u0131", "i").replace("\u017f", "s")
 
 
 def _mask_confidential(text: str) -> str:
-    """`text` with all that has the form of a secret, or is assigned to a name that sounds secret, masked."""
+    """`text` with everything masked that looks like a secret or is assigned to a secret's name."""
     if _may_have_form_of_secret(text):
         text = re.sub(_CONFIDENTIAL_TEXT, MASK, text)
     if ("=" in text or ":" in text) and _may_sound_secret(_lowered(text)):
@@ -130,14 +130,14 @@ def _mask_confidential(text: str) -> str:
 
 
 class _Masking:
-    """A copy of a JSON value without secrets and binary data. It stops when there is enough to fill what is kept."""
+    """Makes the copy for `masked`. It stops when the copy is long enough."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._room = MAX_CHARACTERS
 
     def of(self, value: Any) -> Any:
-        # Most values are of these types; the question whether something is a mapping takes longer.
+        # Most values are of these types, and checking for a mapping takes longer.
         if type(value) is str:
             return self._text(value)
         if type(value) is dict:
@@ -159,7 +159,7 @@ class _Masking:
                 kept["…"] = f"{len(value) - count} more"
                 break
             name = self._text(str(key))
-            # A limit such as `max_tokens` is no secret.
+            # A limit such as `max_tokens` is not a secret.
             if _sounds_secret(name[:64]) and not isinstance(member, (bool, int, float, type(None))):
                 kept[name] = MASK
             elif name in _BINARY_KEYS and (size := _binary_size(member)) is not None:
@@ -181,7 +181,7 @@ class _Masking:
         searched = text[:_SEARCHED_CHARACTERS]
         masked = _mask_confidential(self._redact(searched))
         if len(text) > _SEARCHED_CHARACTERS:
-            # The beginning of a secret whose end was not looked at.
+            # Remove the beginning of a secret whose end was not searched.
             masked = masked[:-MAX_CHARACTERS]
         shown = masked[: max(0, self._room)]
         self._room -= len(shown) + 4
@@ -195,7 +195,7 @@ def _sounds_secret(name: str) -> bool:
 
 
 def _binary_size(value: Any) -> int | None:
-    """Bytes of what looks like base64; None for everything else."""
+    """The bytes of a value that looks like base64; None for everything else."""
     if not isinstance(value, str) or len(value) < _MIN_BINARY:
         return None
     try:

@@ -1,7 +1,7 @@
-"""The instruments: the histograms of the conventions for MCP, and what supervision counts.
+"""The instruments: the histograms of the conventions for MCP, and the counters of supervision.
 
-They belong to whatever meter provider the application sets, before or after this module is imported. Without one,
-recording costs less than 0.2 µs. What a provider raises is logged once for each type of exception, nothing more.
+They belong to the meter provider that the application sets, before or after this module is imported. Without one,
+recording costs less than 0.2 µs. An exception of a provider is only logged, once for each type.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gaia.runtime.log import exception_text, get_logger
 from gaia.telemetry.attributes import SERVER_NAME
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""Seconds; the conventions give them for all their histograms of durations."""
+"""Seconds. The conventions define them for all their histograms of durations."""
 
 
 logger = get_logger(__name__)
 
 _failures: set[type[BaseException]] = set()
-"""The types of the exceptions that were logged."""
+"""Types of exceptions that were logged."""
 
 Labels = Mapping[str, AttributeValue]
 
@@ -64,7 +64,7 @@ def _failed(error: BaseException) -> None:
 
 
 class Observed(Protocol):
-    """What the gauges look at when the metrics are read, on any thread."""
+    """A server that the gauges read when the metrics are read, on any thread."""
 
     name: str
 
@@ -76,7 +76,7 @@ class Observed(Protocol):
 
 
 class ObservedSet:
-    """The servers that run now. Thread-safe."""
+    """The running servers. Thread-safe."""
 
     def __init__(self) -> None:
         self._all: WeakObjects[Observed] = WeakObjects()
@@ -91,7 +91,7 @@ class ObservedSet:
         return total
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: no server belongs to it."""
+        """Forget all servers in a forked child: they belong to the parent."""
         self._all.clear()
 
 
@@ -99,7 +99,7 @@ observed = ObservedSet()
 
 
 class Instruments:
-    """All of them, made by one meter. `gaia.mcp.server.name` is an attribute of each."""
+    """All instruments, made by one meter. `gaia.mcp.server.name` is an attribute of each."""
 
     def __init__(self, meter: Meter) -> None:
         def durations(name: str, description: str) -> SafeHistogram:
@@ -114,7 +114,7 @@ class Instruments:
             observe = functools.partial(_observations, figure)
             meter.create_observable_up_down_counter(name, [observe], "{call}", description)
 
-        # The conventions give the first three with their descriptions.
+        # The conventions define the first three, with their descriptions.
         self.operation_duration = durations(
             "mcp.client.operation.duration",
             "The duration of the MCP request or notification as observed on the sender from the time it "
@@ -174,8 +174,8 @@ instruments = Instruments(api.get_meter("gaia.mcp"))
 def metering_is_off() -> bool:
     """Whether the process has no meter yet.
 
-    Every tool call asks. The API has no public name for what its proxies stand for; if the private one changes,
-    everything is recorded all the same.
+    Every tool call asks. The API has no public name for the object behind its proxies; if the private name changes,
+    everything is recorded.
     """
     return getattr(instruments.operation_duration.instrument, "_real_instrument", _UNKNOWN) is None
 

@@ -1,6 +1,6 @@
-"""The page with the metrics for Prometheus, served on a thread of its own.
+"""The page with the metrics for Prometheus, served on its own thread.
 
-Prometheus's own server has neither a limit on connections nor one on their time, and answers for every host name.
+Prometheus's own server limits neither connections nor their time, and answers for every host name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST = "127.0.0.1"
 _NAMES = frozenset({"localhost", _HOST})
 _MAX_CONNECTIONS = 8
 _SECONDS = 10.0
-"""How long a connection may last."""
+"""Seconds that a connection may last."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -34,24 +34,24 @@ class _Handler(WSGIRequestHandler):
 
 
 class MetricsPage(WSGIServer):
-    """Serves ``/metrics`` on this machine until `close`. Each connection has a thread; the oldest makes room."""
+    """Serves ``/metrics`` on this machine until `close`, each connection on a thread; the oldest makes room."""
 
     request_queue_size = 128
-    """With the standard library's 5, a burst of connections would let others wait for seconds to be connected."""
+    """The standard library's 5 would let a burst of connections delay others by seconds."""
 
     def __init__(self, port: int) -> None:
-        """Raises OSError if the port is taken. Port 0 is any free one."""
+        """Raises OSError if the port is taken. Port 0 means any free port."""
         super().__init__((_HOST, port), _Handler)
         self.set_app(_for_own_names(make_wsgi_app()))
         self._lock = reentrant_lock()
         """Owns `_open`."""
         self._open: dict[socket.socket, float] = {}
-        """The connections, oldest first, and when they began."""
+        """The start of each connection, oldest first."""
         self._thread = threading.Thread(target=self.serve_forever, name="gaia-metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving. Connections that are open end within their time."""
+        """Stop serving. Open connections end within their time."""
         self.shutdown()
         self._thread.join()
         self.server_close()
@@ -64,7 +64,7 @@ class MetricsPage(WSGIServer):
         try:
             threading.Thread(target=self._process, args=(request, client_address), daemon=True).start()
         except RuntimeError:
-            # There is no thread for it.
+            # The system starts no more threads.
             self._end(request)
 
     def service_actions(self) -> None:
@@ -75,13 +75,13 @@ class MetricsPage(WSGIServer):
                 self._drop(request)
 
     def _drop(self, request: socket.socket) -> None:
-        """With the lock. The connection's thread wakes up, and closes it."""
+        """Wake the connection's thread, which closes it. The caller holds the lock."""
         del self._open[request]
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
     def _process(self, request: socket.socket, client_address: Any) -> None:
-        # What fails is a client that has gone, is too slow or had to make room.
+        # The client is gone, too slow, or was dropped.
         with contextlib.suppress(OSError, ValueError):
             self.finish_request(request, client_address)
         self._end(request)
@@ -93,7 +93,7 @@ class MetricsPage(WSGIServer):
 
 
 def _for_own_names(app: Application) -> Application:
-    """Refuse other host names: a web page may have its own name lead to this machine, and could read the answer."""
+    """Refuse other host names: a web page could let its own name point to this machine, and read the answer."""
 
     def guarded(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if environ.get("HTTP_HOST", "").partition(":")[0] not in _NAMES:

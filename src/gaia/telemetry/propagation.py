@@ -1,6 +1,6 @@
-"""The trace context in the ``_meta`` of a request: written for the other side, and read from what it sent (SEP-414).
+"""The trace context in the ``_meta`` of a request: written for the other side, and read from it (SEP-414).
 
-The application's propagators do both, baggage included. They may raise anything.
+The application's propagators do both, including baggage. They may raise anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
-    """Write the context of `span`, and the baggage of `here`, where the request was made, into `carrier`."""
+    """Write the context of `span`, and the baggage of `here`, the request's context, into `carrier`."""
     propagator = (_get_propagator or _find_propagator())()
     found = span.get_span_context()
     trace_id = found.trace_id
@@ -28,19 +28,19 @@ def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
     ):
         propagator.inject(carrier, trace.set_span_in_context(span, here))
         return
-    # What the standard propagators write, in a fifth of the time.
+    # The same as the standard propagators, in a fifth of the time.
     carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
     if found.trace_state:
         carrier["tracestate"] = found.trace_state.to_header()
 
 
 def extract(meta: Mapping[str, Any] | None) -> Context | None:
-    """The context that the other side sent along; None if there is none that can be used."""
+    """The context that the other side sent; None if there is no usable one."""
     if not isinstance(meta, Mapping):
         return None
     from opentelemetry import propagate  # as in `_find_propagator`
 
-    # Values that are no text are left out: propagators cannot read them.
+    # Propagators cannot read values that are not text.
     context = propagate.extract({key: value for key, value in meta.items() if isinstance(value, str)})
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
@@ -50,7 +50,7 @@ _get_propagator: Callable[[], TextMapPropagator] | None = None
 
 def _find_propagator() -> Callable[[], TextMapPropagator]:
     global _get_propagator  # noqa: PLW0603 - an import statement that is passed by each call takes a microsecond
-    # Not above: it looks for the propagators of the application, which only tracing needs.
+    # Not at the top: the import looks for the application's propagators, which only tracing needs.
     from opentelemetry import propagate
 
     _get_propagator = propagate.get_global_textmap
@@ -58,11 +58,11 @@ def _find_propagator() -> Callable[[], TextMapPropagator]:
 
 
 _last_standard: TextMapPropagator | None = None
-"""The propagator that was found to be the standard one. The application may set another one at any time."""
+"""The propagator that was found to be the standard one. The application may set another at any time."""
 
 
 def is_standard(propagator: TextMapPropagator) -> bool:
-    """Whether it is what OpenTelemetry sets by default: the W3C's trace context, then its baggage."""
+    """Whether it is OpenTelemetry's default: the W3C's trace context, then its baggage."""
     global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
     from opentelemetry.propagators.composite import CompositePropagator
@@ -70,7 +70,7 @@ def is_standard(propagator: TextMapPropagator) -> bool:
 
     if type(propagator) is not CompositePropagator:
         return False
-    # The API has no public name for the parts; if the private one changes, the propagator is asked each time.
+    # The API has no public name for the parts; if the private name changes, the propagator is used each time.
     parts = [type(part) for part in getattr(propagator, "_propagators", ())]
     if parts != [TraceContextTextMapPropagator, W3CBaggagePropagator]:
         return False

@@ -1,11 +1,11 @@
 """Spans of requests, after the OpenTelemetry conventions for MCP (`gaia.telemetry.attributes` names the revision).
 
-Nothing here is recorded unless the application has a tracer. A span is passed on to the other side in the request's
-``_meta`` with the propagators that the application configured, baggage included (SEP-414).
+Nothing is recorded unless the application has a tracer. A span is passed to the other side in the request's ``_meta``
+with the application's propagators, baggage included (SEP-414).
 
-Samplers, span processors and propagators are code of the application. What they raise is logged, and costs the span or
-its effect, nothing else. Where an engine thread starts a span, they run on the thread ``gaia-spans``: that thread gets
-a second for it, and none while it is still busy with an earlier one; the span is not recorded then.
+Samplers, span processors and propagators are code of the application. Their exceptions are logged, and cost only the
+span or its effect. If an engine thread starts a span, they run on the thread ``gaia-spans``. The engine thread waits a
+second for it, and not at all while it is busy with an earlier span; the span is then not recorded.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from gaia.telemetry import metrics, propagation
 Attributes = Mapping[str, AttributeValue]
 
 Executor = Callable[[Callable[[], object]], object]
-"""Runs what may run the application's span processors: at once, or on a thread that has the time."""
+"""Runs a task that may call the application's span processors: at once, or on another thread."""
 
 P = ParamSpec("P")
 
 _NOTHING: Attributes = {}
 
 running_readers: set[object] = set()
-"""Objects that read spans before they end. While there is one, a span gets what is known of its request at once, not
-all of it at its end, which takes less time. Add and discard by any thread."""
+"""Objects that read spans before they end. While there is one, a span receives its attributes at once; otherwise it
+receives them all at its end, which is faster. Any thread adds and discards.
+"""
 
 logger = get_logger(__name__)
 
@@ -56,21 +57,21 @@ _reuse_execute_tool_spans = True
 
 
 def reuse_execute_tool_spans(reuse: bool) -> None:
-    """Whether a tool call inside of a span ``execute_tool`` for the same tool adds its attributes to that (default).
+    """Whether a tool call inside a span ``execute_tool`` for the same tool adds its attributes to that span (default).
 
-    The conventions advise against a second span then, and let it be chosen. Applies to the whole process.
+    The conventions advise against a second span, and make it optional. Applies to the whole process.
     """
     global _reuse_execute_tool_spans  # noqa: PLW0603 - one switch for the process, as the tracer is one
     _reuse_execute_tool_spans = reuse
 
 
 def flush(seconds: float = 2.0) -> bool:
-    """Wait until the spans that engine threads have started are started, at most `seconds`; False if they are not."""
+    """Wait until the spans of engine threads have started, at most `seconds`; False if they have not."""
     return _starts.flush(seconds)
 
 
 _failures: set[type[BaseException]] = set()
-"""The types of the exceptions that were logged: what fails once usually fails each time."""
+"""Types of exceptions that were logged: a repeated failure is logged once."""
 
 
 def _failed(error: BaseException) -> None:
@@ -79,12 +80,12 @@ def _failed(error: BaseException) -> None:
         logger.error("tracing_failed", error=exception_text(error))
 
 
-# Nothing is dropped: where so much waits, no engine thread waits for more.
+# Nothing is dropped: engine threads wait for each task, so few can wait.
 _starts = Handover("gaia-spans", _failed, lambda _: None)
 
 
 def _guarded(method: Callable[P, None]) -> Callable[P, None]:
-    """Make a method log what it raises: a span is not worth the request that it is about."""
+    """Make a method log its exceptions, because a span must not break its request."""
 
     @functools.wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -104,7 +105,7 @@ def _start_span(
     attributes: Attributes,
     links: list[Link] | None = None,
 ) -> Span:
-    """A new span; one that records nothing if the application's code fails, or takes too long for an engine thread."""
+    """A new span. It records nothing if the application's code fails, or is too slow for an engine thread."""
     try:
         if not on_engine_thread() or _has_no_provider(tracer):
             return tracer.start_span(name, context, kind, attributes, links)
@@ -126,14 +127,14 @@ class Outcome(NamedTuple):
     status_code: str | None = None
     """The code of a JSON-RPC error response."""
     description: str = ""
-    """For people; what `error_type` does not say already."""
+    """For people; adds to `error_type`."""
     delivery: str | None = None
     handled: bool = False
-    """The caller expected the error and goes on: a probe that was refused, for example."""
+    """Whether the caller expected the error and goes on, for example after a refused probe."""
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
-        """What a span says of it."""
+        """The attributes of a span."""
         found = self.counted
         if self.handled and self.error_type is not None:
             found[names.HANDLED_ERROR] = self.error_type
@@ -143,7 +144,7 @@ class Outcome(NamedTuple):
 
     @property
     def counted(self) -> dict[str, AttributeValue]:
-        """What a metric says of it."""
+        """The attributes of a metric."""
         found: dict[str, AttributeValue] = {}
         if self.error_type is not None and not self.handled:
             found[names.ERROR_TYPE] = self.error_type
@@ -158,23 +159,23 @@ SUCCESS = Outcome()
 class ClientSpan:
     """The CLIENT span of one request or notification.
 
-    Thread-safe; to be ended once. Ending runs the application's span processors.
+    Thread-safe; must be ended once. Ending runs the application's span processors.
     """
 
     __slots__ = ("_here", "_span", "is_ours", "was_recording")
 
     def __init__(self, span: Span, here: Context, *, is_ours: bool, was_recording: bool) -> None:
-        """`here` is where the request was made."""
+        """`here` is the context in which the request was made."""
         self._span = span
         self._here = here
         self.was_recording = was_recording
         """Whether it recorded anything at the start; if not, it never does."""
         self.is_ours = is_ours
-        """Whether we end the span. One of the application may have ended before the request has."""
+        """Whether we end the span. The application may end its own span before the request ends."""
 
     @property
     def context(self) -> Context:
-        """To start children in, on any thread."""
+        """The context for children, on any thread."""
         return trace.set_span_in_context(self._span, self._here)
 
     @property
@@ -194,7 +195,7 @@ class ClientSpan:
         """`params` with the trace context in ``_meta``."""
         params = params or {}
         meta = params.get("_meta")
-        # Most requests have none, and the question whether something is a mapping takes its time.
+        # Most requests have none, and checking for a mapping takes time.
         carrier = dict(meta) if meta is not None and isinstance(meta, Mapping) else {}
         try:
             propagation.inject(carrier, self._span, self._here)
@@ -214,20 +215,20 @@ class ClientSpan:
 
     @_guarded
     def link_current(self) -> None:
-        """Link the span that is current in this thread, if there is one."""
+        """Link the current span of this thread, if there is one."""
         other = trace.get_current_span().get_span_context()
         if other.is_valid and self._span.is_recording():
             self._span.add_link(other)
 
     def conclude(self, outcome: Outcome, attributes: Attributes = _NOTHING) -> None:
-        """Record how it ended, and what else is known by then. `end` has to follow; that may be on another thread."""
+        """Record how the request ended, with further attributes. `end` must follow, perhaps on another thread."""
         try:
             span = self._span
             if outcome is not SUCCESS:
                 attributes = {**attributes, **outcome.attributes}
             if not attributes or not span.is_recording():
                 return
-            # All at once: each time the SDK takes two locks, and asks of what it is given whether it is a mapping.
+            # In one call: each call makes the SDK take two locks and check for a mapping.
             span.set_attributes(attributes)
             if outcome.error_type is not None and not outcome.handled:
                 span.set_status(Status(StatusCode.ERROR, outcome.description or None))
@@ -246,10 +247,10 @@ class ClientSpan:
 def start_client_span(
     name: str, attributes: Attributes, *, tools: tuple[str, ...] = (), context: Context | None = None
 ) -> ClientSpan | None:
-    """A span for a message about to be sent, child of what `context` says (None: of the current span).
+    """A span for a message about to be sent, child of the span in `context` (None: of the current span).
 
-    None when tracing is off. `tools` are the names of the tool that is called, if it is a tool call: if the current
-    span is the ``execute_tool`` of one of them, that is used instead of a new one.
+    None when tracing is off. For a tool call, `tools` are the names of the tool: if the current span is the
+    ``execute_tool`` of one of them, that span is used instead of a new one.
     """
     here = contexts.get_current() if context is None else context
     tracer = _tracer
@@ -269,7 +270,7 @@ def start_client_span(
     if span is _NO_SPAN:
         return None
     was_recording = span.is_recording()
-    # A valid context that is not recorded, such as an unsampled trace, is still passed on to the server.
+    # A valid context that is not recorded, such as an unsampled trace, is still passed to the server.
     if not was_recording and not span.get_span_context().is_valid:
         return None
     return ClientSpan(span, here, is_ours=True, was_recording=was_recording)
@@ -278,14 +279,14 @@ def start_client_span(
 def tracing_is_off(context: Context | None = None) -> bool:
     """Whether the process has no tracer yet and `context` (None: the current one) is empty, so nothing can be traced.
 
-    Every request asks, and starting a span that is none takes several times as long. The API has no public name for the
-    provider that was set; if its private one changes, spans are started all the same.
+    Every request asks, and starting an empty span takes several times as long. The API has no public name for the
+    provider that was set; if its private name changes, spans are started anyway.
     """
     return _has_no_provider(_tracer) and not (contexts.get_current() if context is None else context)
 
 
 _taken: tuple[object, Tracer] = (None, _tracer)
-"""A provider and its own tracer. The API's proxy in front of it takes a microsecond more."""
+"""A provider and its own tracer. The API's proxy takes a microsecond more."""
 
 
 def _take_tracer(provider: object) -> Tracer:
@@ -304,7 +305,7 @@ def start_internal_span(name: str, attributes: Attributes, context: Context | No
 
 
 class ServerSpan:
-    """The SERVER span of a request that the other side makes, and its duration in the metrics.
+    """The SERVER span of a request from the other side, and its duration in the metrics.
 
     `answered` is called once, on any thread.
     """
@@ -320,11 +321,13 @@ class ServerSpan:
         ambient: bool = False,
         executor: Executor | None = None,
     ) -> None:
-        """`attributes` are those of the span and of the metric, `details` are the span's alone.
+        """`attributes` are for the span and the metric, `details` only for the span.
 
-        The parent is the context in `meta`, the ``_meta`` of the request's params. `ambient` says whether the current
-        span has to do with the request: then it is linked, or the parent of a request that names none. `executor` ends
-        the span; None: the thread that reports the answer.
+        The parent is the context in `meta`, the ``_meta`` of the request's params. `ambient` says that the current span
+        belongs
+        to the request: it is then linked, or becomes the parent if `meta` has none. `executor` ends the span; by
+        default the
+        thread that reports the answer does.
         """
         parent, links = remote_parent(meta), None
         if not ambient:
@@ -338,12 +341,12 @@ class ServerSpan:
         self._started = time.perf_counter()
 
     def current(self) -> AbstractContextManager[Span]:
-        """Makes it the current span: what is begun for the answer belongs to it."""
+        """Make it the current span, so that spans of the answer become its children."""
         return trace.use_span(self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
     @_guarded
     def answered(self, code: int | None = None, error_type: str | None = None) -> None:
-        """The answer has been sent: a result, or the error `code`. `error_type` is for what went wrong without one."""
+        """Record the sent answer: a result, or the error `code`. `error_type` is for failures without a code."""
         outcome: dict[str, AttributeValue] = {}
         if code is not None:
             outcome[names.STATUS_CODE] = str(code)
@@ -351,7 +354,7 @@ class ServerSpan:
         if error_type is not None:
             outcome[names.ERROR_TYPE] = error_type
         counted = {**self._attributes, **outcome}
-        # Names that the other side makes up would each be a series of the metric.
+        # The other side may invent names, and each would be a new series of the metric.
         if code == names.METHOD_NOT_FOUND:
             counted[names.METHOD_NAME] = "_OTHER"
         elif code == names.INVALID_PARAMS:
@@ -373,7 +376,7 @@ class ServerSpan:
 
 
 def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
-    """The context that the other side sent along; None if there is none that can be used."""
+    """The context that the other side sent; None if there is no usable one."""
     try:
         return propagation.extract(meta)
     except Exception as error:  # noqa: BLE001 - code of the application may raise anything
@@ -382,10 +385,10 @@ def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
 
 
 def _executes(span: Span, tools: tuple[str, ...]) -> bool:
-    """Whether a span is about the execution of one of these tools, and no call has claimed it."""
+    """Whether a span is the execution of one of these tools, and no call has claimed it."""
     if not span.is_recording():
         return False
-    # The API does not let attributes be read; the SDK's spans do.
+    # The API has no way to read attributes; the SDK's spans do.
     attributes = getattr(span, "attributes", None) or {}
     if attributes.get(names.OPERATION_NAME) != names.EXECUTE_TOOL or names.METHOD_NAME in attributes:
         return False

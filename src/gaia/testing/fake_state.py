@@ -91,6 +91,7 @@ class Collection(Generic[ItemT]):
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:
+        """The names, in the order of adding."""
         return iter(self._items)
 
     def __len__(self) -> int:

@@ -96,6 +96,7 @@ class FakePrompt:
 
     @classmethod
     def of(cls, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
+        """A prompt from a function."""
         return prompt if isinstance(prompt, FakePrompt) else cls(prompt)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:

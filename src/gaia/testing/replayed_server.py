@@ -244,6 +244,7 @@ class _ReplayChannel(InMemoryChannel):
             self._greet()
 
     def _greet(self) -> None:
+        """Send the messages that came before the first call."""
         if not self._greeted:
             self._greeted = True
             self._advance(self._steps(self._start.meanwhile, None))

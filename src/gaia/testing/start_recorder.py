@@ -74,6 +74,7 @@ class Recording:
         self.stopped = False
         """Whether recording has stopped."""
         self.starts: dict[str, list[StartRecorder]] = {}
+        """By server, in the order of the starts."""
 
     def begin(self, server: str) -> StartRecorder:
         """Record a server that is about to start."""

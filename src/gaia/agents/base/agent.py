@@ -30,18 +30,20 @@ _KEYWORDS_OF_AMDS_AGENT = _MODEL_KEYWORDS | {
     *("debug_prompts", "device", "max_consecutive_repeats", "max_plan_iterations", "min_context_size", "output_dir"),
     *("output_handler", "show_prompts", "show_stats", "skill_set", "skip_lemonade", "streaming"),
 }
-"""What the constructor of the ``Agent`` in AMD's GAIA takes and ours does not, in any of its versions."""
+"""Arguments of the ``Agent`` in any version of AMD's GAIA that ours does not have."""
 
 _MIXIN_ARGUMENTS = {"mcp_servers", "auto_load_config", "config_file"}
-"""What is often passed to an agent whose class lacks the mixin."""
+"""Arguments that are often passed to an agent whose class lacks the mixin."""
 
 
 class Agent(ABC):
     """Base class of all agents.
 
-    A subclass says what the agent is (`_get_system_prompt`). It may also say how it speaks (`_create_console`) and what
-    it can do (`_register_tools`). Construction is cooperative: after it has set itself up, an agent passes on the
-    keyword arguments that it does not know to the next class in the method resolution order.
+    A subclass defines the agent's prompt (`_get_system_prompt`). It may also define the console (`_create_console`) and
+    the
+    tools (`_register_tools`). Construction is cooperative: after its own setup, an agent passes unknown keyword
+    arguments
+    to the next class in the method resolution order.
 
     A mixin adds to the system prompt by defining ``_get_prompt_part(self) -> str``.
     """
@@ -62,15 +64,19 @@ class Agent(ABC):
     ) -> None:
         """Set the agent up; nothing is connected or asked yet.
 
-        `llm` says which model `run` talks to; None takes it from the environment when a run begins (see `LLMSettings`).
-        `max_steps` is how often a run asks the model at most, `max_parallel_tools` how many calls of one step run at
-        once. A tool result of more than `max_result_bytes` reaches the model shortened, with the full text in a file in
-        `result_directory`, or in a temporary one (see `ResultBudget`).
+        `llm` is the model for `run`; None takes it from the environment when a run begins (see `LLMSettings`). A run
+        asks the
+        model at most `max_steps` times and makes at most `max_parallel_tools` calls of one step at once. A tool result
+        of more
+        than `max_result_bytes` reaches the model shortened, with the full text in a file in `result_directory`, or in a
+        temporary one (see `ResultBudget`).
 
-        `confirm` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person: by default the console
-        does, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default policy is
-        ``destructive`` if there is such a function or console, and otherwise ``marked``: calls of tools that are marked
-        destructive are refused.
+        `confirm` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person. By default the console
+        asks, if
+        it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default policy is
+        ``destructive`` if
+        there is such a function or console, and otherwise ``marked``: then calls of tools marked destructive are
+        refused.
 
         In silent mode the console is a `SilentConsole`.
 
@@ -94,7 +100,7 @@ class Agent(ABC):
         with registry.collecting() if isinstance(registry, ToolRegistry) else contextlib.nullcontext():
             self._register_tools()
         _drop_foreign_keywords(type(self), kwargs)
-        # Last, because a mixin that comes later may use the agent: MCPClientMixin prints, and adds tools.
+        # Last, because a later mixin may use the agent: MCPClientMixin prints, and adds tools.
         next_init = super().__init__
         if kwargs and getattr(next_init, "__objclass__", None) is object:
             raise TypeError(_unexpected(type(self), kwargs))
@@ -102,7 +108,7 @@ class Agent(ABC):
 
     @cached_property
     def _tools_registry(self) -> Any:
-        """The tools that this agent sees. Made when it is first needed: a mixin's constructor may be before ours."""
+        """The tools that this agent sees. Made on first need, because a mixin's constructor may run before ours."""
         return ToolRegistry(_TOOL_REGISTRY)
 
     @abstractmethod
@@ -110,25 +116,24 @@ class Agent(ABC):
         """The agent's own part of the system prompt."""
 
     def _create_console(self) -> Console:
-        """The console to speak through, by default an `AgentConsole`; not called in silent mode."""
+        """The console of the agent, by default an `AgentConsole`; not called in silent mode."""
         return AgentConsole()
 
     def _register_tools(self) -> None:  # noqa: B027 - an agent may have no tools of its own
         """Register the agent's own tools, usually with the `gaia.agents.base.tools.tool` decorator; by default none."""
 
     def run(self, prompt: str, *, history: Iterable[Message] = (), max_steps: int | None = None) -> AgentResult:
-        """Have the model work on `prompt` with the agent's tools until it answers.
+        """Let the model work on `prompt` with the agent's tools until it answers.
 
-        `history` is the conversation before, such as the ``messages`` of an earlier result; `max_steps` overrides the
-        agent's. Tool failures, refused calls and malformed ones go back to the model. May be called from several
-        threads at once.
+        `history` is the earlier conversation, such as the ``messages`` of an earlier result; `max_steps` overrides the
+        agent's. Failed, refused and malformed calls are reported to the model. Several threads may call this at once.
 
-        Raises `gaia.agents.base.llm.LLMError`: at once if no endpoint is configured, and if the endpoint fails;
-        its ``result`` has what was done until then. On Ctrl-C all calls under way are cancelled before
-        KeyboardInterrupt passes on.
+        Raises `gaia.agents.base.llm.LLMError`: at once if no endpoint is configured, and if the endpoint fails; its
+        ``result``
+        has the work done until then. On Ctrl-C all calls under way are cancelled before KeyboardInterrupt passes on.
         """
         run = Run(self, prompt, history, self.max_steps if max_steps is None else max_steps)
-        # From here on it can be cancelled: the first model of a process takes a moment to import.
+        # Cancellable from here on: importing the first model of a process takes a moment.
         with self._runs_lock:
             self._runs.add(run)
         try:
@@ -141,9 +146,10 @@ class Agent(ABC):
     def cancel(self) -> bool:
         """End all runs of this agent, from any thread; True if there was one.
 
-        They return with the stop reason ``cancelled``. Calls to MCP servers are cancelled, and the servers told. A
-        native tool cannot be stopped from outside: it is left alone, and what it returns is thrown away.
-        `gaia.runtime.cancellation.current_scope` tells a tool that it is no longer needed.
+        They return with the stop reason ``cancelled``. Calls to MCP servers are cancelled, and the servers notified. A
+        native
+        tool cannot be stopped from outside: it continues, and its result is discarded. A tool can ask
+        `gaia.runtime.cancellation.current_scope` whether it is still needed.
         """
         with self._runs_lock:
             runs = list(self._runs)
@@ -165,12 +171,11 @@ class Agent(ABC):
     def system_prompt(self) -> str:
         """The agent's own part, the mixins' parts and the names of the tools.
 
-        Composed when it is first read and kept until `rebuild_system_prompt`. A text that is assigned replaces it, also
-        until then.
+        Composed when first read, and kept until `rebuild_system_prompt`. An assigned text replaces it, also until then.
         """
         cached = self._cached_prompt
         if cached is None or cached[0] is not self._prompt_revision:
-            # The revision is read before the tools are: a text composed while they change is not used again.
+            # Read the revision before the tools, so that a text composed while they change is not kept.
             revision = self._prompt_revision
             cached = self._cached_prompt = (revision, self._compose_system_prompt())
         return cached[1]
@@ -180,13 +185,13 @@ class Agent(ABC):
         self._cached_prompt = (self._prompt_revision, prompt)
 
     def rebuild_system_prompt(self) -> None:
-        """Have the system prompt composed anew when it is next read. Thread-safe."""
+        """Compose the system prompt again when it is next read. Thread-safe."""
         self._prompt_revision = object()
 
     def _compose_system_prompt(self) -> str:
         parts = [self._get_system_prompt()]
         for cls in type(self).__mro__:
-            # Each class's own definition, so that two mixins with a part do not hide one another.
+            # Each class's own definition, so that two mixins with a part do not hide each other.
             part: Callable[[Any], str] | None = vars(cls).get("_get_prompt_part")
             if part is not None:
                 parts.append(part(self))
@@ -195,7 +200,7 @@ class Agent(ABC):
         return "\n\n".join(part for part in parts if part)
 
     def _format_tools_for_prompt(self) -> str:
-        """One line for each tool, with the name to call it by. All else is in the ``tools`` of the request."""
+        """One line for each tool, with the name to call it by. The ``tools`` of the request have the rest."""
         return "\n".join(f"- {name}" for name in self._tools_registry.copy())
 
     def _resolve_tool_name(self, tool_name: str) -> str:
@@ -203,11 +208,12 @@ class Agent(ABC):
         return resolve_tool_name(tool_name, self._tools_registry)
 
     def _execute_tool(self, tool_name: str, tool_args: dict[str, Any]) -> Any:
-        """Run a tool and return what it returns.
+        """Run a tool and return its result.
 
-        Whatever goes wrong comes back as ``{"status": "error", "error": message}``, for the model to read: a name that
-        is unknown or ambiguous, arguments that do not fit, a call that was not confirmed, an exception of the tool.
-        Only KeyboardInterrupt and SystemExit are raised.
+        Any failure is returned as ``{"status": "error", "error": message}``, for the model: an unknown or ambiguous
+        name,
+        arguments that do not fit, a call that was not confirmed, an exception of the tool. Only KeyboardInterrupt and
+        SystemExit are raised.
         """
         return self._tool_executor.execute(tool_name, tool_args)
 
@@ -215,20 +221,20 @@ class Agent(ABC):
     def _tool_executor(self) -> ToolExecutor:
         # Made for each use, because its parts may be replaced at any time.
         executor = ToolExecutor(self._tools_registry, self._resolve_tool_name, self.confirmation_gate, self.console)
-        # Of `MCPClientMixin`, which may come after this class in the bases.
+        # A method of `MCPClientMixin`, which may come later in the bases.
         explain_missing = getattr(self, "_explain_missing_mcp_tool", None)
         return executor if explain_missing is None else replace(executor, explain_missing=explain_missing)
 
 
 def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | None:
-    """How to ask at this console; None if it cannot be done."""
+    """The function that asks at this console; None if it cannot ask."""
     if isinstance(console, AgentConsole) and not console.interactive:
         return None
     return getattr(console, "confirm", None)
 
 
 def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
-    """Take the keywords of AMD's ``Agent`` out of `arguments`, and warn the code that gives them."""
+    """Remove the keywords of AMD's ``Agent`` from `arguments`, and warn the calling code."""
     foreign = sorted(_KEYWORDS_OF_AMDS_AGENT.intersection(arguments))
     ignored = [name for name in foreign if not takes_keyword_after(cls, Agent, name)]
     if not ignored:
@@ -239,7 +245,7 @@ def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
     message = f"{cls.__name__}() ignores {', '.join(ignored)}: gaia-mcp has no use for {pronoun}"
     if not _MODEL_KEYWORDS.isdisjoint(ignored):
         message += "; llm=LLMSettings(base_url, model) says which model is used"
-    # Constructors of gaia stand between here and that code.
+    # Skip gaia's own constructors, so that the warning points to that code.
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("gaia."):
         frame, level = frame.f_back, level + 1
@@ -255,7 +261,7 @@ def _unexpected(cls: type[Agent], arguments: Iterable[str]) -> str:
 
 
 class ApiAgent(Agent):
-    """Base class for agents that appear as a model; both methods have defaults."""
+    """Base class for agents that are served as a model; both methods have defaults."""
 
     def get_model_id(self) -> str:
         """The model's name in the API: ``gaia-code`` for a class named ``CodeAgent``."""
@@ -263,7 +269,7 @@ class ApiAgent(Agent):
         return f"gaia-{(name.removesuffix('Agent') or name).lower()}"
 
     def get_model_info(self) -> dict[str, Any]:
-        """The limits in tokens, and what the agent is for."""
+        """The limits in tokens, and a description of the agent."""
         return {
             "max_input_tokens": 8192,
             "max_output_tokens": 4096,

@@ -1,4 +1,4 @@
-"""What a run of an agent leaves: the answer, and how the agent came to it."""
+"""The outcome of an agent's run: the answer, and the steps to it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ StopReason = Literal["answer", "step_limit", "length", "content_filter", "cancel
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, as the endpoint counted them; zeros if it does not count."""
+    """Tokens as the endpoint counted them; zeros if it does not count."""
 
     prompt_tokens: int = 0
-    """What the model read."""
+    """Tokens that the model read."""
     completion_tokens: int = 0
-    """What the model wrote."""
+    """Tokens that the model wrote."""
 
     @property
     def total_tokens(self) -> int:
-        """Both together."""
+        """The sum of both."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -30,28 +30,28 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that the model asked for, and what became of it."""
+    """One call that the model requested, and its outcome."""
 
     id: str
-    """The model's own name for this call."""
+    """The model's own id of this call."""
     name: str
-    """The tool's key in the registry; what the model wrote, if that is no tool's name."""
+    """The tool's key in the registry; the model's text if no tool has that name."""
     arguments: Mapping[str, Any] | None
     """None if the model did not write a JSON object."""
     outcome: Outcome
     """``refused`` by the confirmation gate, ``cancelled`` with the run; errors include calls that were never made."""
     content: str
-    """What the model was told: the result within the budget, or the error."""
+    """The text for the model: the result within the budget, or the error."""
     duration: float
     """Seconds; 0 for a call that was not made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request to the model, and the calls that it asked for in its answer."""
+    """One request to the model, and the calls in its answer."""
 
     text: str
-    """What the model wrote; empty if it only asked for calls."""
+    """The model's text; empty if it only requested calls."""
     tool_calls: tuple[ToolCall, ...]
     """In the order in which the model asked for them."""
     usage: Usage
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """The end of a run. As text it is the answer."""
+    """The result of a run. `str` returns the answer."""
 
     answer: str
     """The last text of the model; empty if it wrote none."""
@@ -78,7 +78,7 @@ class AgentResult:
     in the `result` of an `LLMError`.
     """
     messages: tuple[dict[str, Any], ...] = ()
-    """The conversation without the system prompt; ``run(..., history=result.messages)`` goes on from here."""
+    """The conversation without the system prompt; ``run(..., history=result.messages)`` continues it."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

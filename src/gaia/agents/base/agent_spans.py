@@ -29,7 +29,7 @@ def native_tool_span(tool: str) -> AbstractContextManager[Span]:
 
 
 def set_completion(span: Span, input_tokens: int, output_tokens: int, finish_reason: str | None) -> None:
-    """What a `chat_span` ends with."""
+    """Set the final attributes of a `chat_span`."""
     span.set_attribute("gen_ai.usage.input_tokens", input_tokens)
     span.set_attribute("gen_ai.usage.output_tokens", output_tokens)
     if finish_reason is not None:
@@ -42,7 +42,7 @@ def _span(operation: str, target: str, kind: SpanKind, target_attribute: str) ->
         f"{operation} {target}",
         kind=kind,
         attributes={"gen_ai.operation.name": operation, target_attribute: target},
-        # What an exception says can be the content of a conversation; its type is what an operator needs.
+        # An exception's message may quote a conversation; operators need only its type.
         record_exception=False,
         set_status_on_exception=False,
     ) as span:

@@ -1,4 +1,4 @@
-"""A conversation with a model, whatever the model is: what an agent sends and what comes back."""
+"""A conversation with any model: the messages that an agent sends, and the completions that it receives."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A tool call as the model wrote it; nothing about it is checked."""
+    """A tool call as the model wrote it, unchecked."""
 
     id: str
-    """The model's own name for this call."""
+    """The model's own id of this call."""
     name: str
     """The tool, as the model wrote it."""
     arguments: Any
-    """JSON, or what the model took for it."""
+    """JSON text, possibly malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +29,32 @@ class Completion:
     """One answer of a model."""
 
     text: str
-    """What the model wrote; empty if it only asks for calls."""
+    """The model's text; empty if it only requests calls."""
     tool_calls: tuple[RequestedCall, ...] = ()
-    """The calls that it asks for, in order."""
+    """The requested calls, in order."""
     usage: Usage = field(default_factory=Usage)
     """The tokens of this request."""
     finish_reason: str | None = None
-    """The endpoint's word for why it ended: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
+    """The endpoint's word for the reason it ended: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """What an agent needs of its ``llm``. `gaia.agents.base.llm.OpenAIChat` is one; any object like this will do."""
+    """The interface of an agent's ``llm``. `gaia.agents.base.llm.OpenAIChat` implements it; any such object will do."""
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], on_text: Callable[[str], None]
     ) -> Completion:
-        """Have the model answer; `on_text` is given its text as it comes. Raises `LLMError`.
+        """Let the model answer; `on_text` receives its text as it arrives. Raises `LLMError`.
 
-        Runs on a thread of its own. A model that waits can look at `current_scope` to learn that its
-        answer is no longer wanted.
+        Runs on its own thread. A model that waits can check `current_scope` to learn that its answer is no longer
+        wanted.
         """
         ...
 
 
 class CompletionBuilder:
-    """Puts a completion together from the pieces of a stream. Endpoints cut it differently, so little is assumed.
+    """Builds a completion from the pieces of a stream. Endpoints cut it differently, so it assumes little.
 
     Without I/O: it takes objects with the attributes of OpenAI's chunks, in which anything may be missing.
     """
@@ -66,13 +66,13 @@ class CompletionBuilder:
         self._usage = Usage()
         self._finish_reason: str | None = None
         self.received = False
-        """Whether there was anything that belongs to a completion."""
+        """Whether any part of a completion has arrived."""
 
     def add(self, chunk: Any) -> str:
         """Take one chunk of a stream, or a whole answer; returns the text in it."""
         usage = getattr(chunk, "usage", None)
         if usage is not None:
-            # Some endpoints repeat the count so far in each chunk: the last one is the sum.
+            # Some endpoints repeat the count so far in each chunk, so the last one counts.
             self._usage = _usage_of(usage)
         choices = getattr(chunk, "choices", None)
         if not choices:
@@ -94,7 +94,7 @@ class CompletionBuilder:
         call = self._by_index.get(index) if index is not None else None
         if call is None and index is None and self._calls and identifier in (None, self._calls[-1].id):
             call = self._calls[-1]
-        # Some endpoints give all their calls the same index; a new id is a new call then.
+        # Some endpoints give all calls the same index; a new id then means a new call.
         if call is None or (identifier and call.id and identifier != call.id):
             call = _CallParts()
             self._calls.append(call)
@@ -106,7 +106,7 @@ class CompletionBuilder:
             call.arguments.append(arguments)
 
     def build(self) -> Completion:
-        """The completion so far. Calls without an id, or with one that was there before, get one of their own."""
+        """The completion so far. A call without an id, or with a repeated one, gets a new id."""
         calls: list[RequestedCall] = []
         taken: set[str] = set()
         for number, call in enumerate(self._calls, 1):

@@ -1,6 +1,6 @@
 """The confirmation gate: a person sees a tool call before it is made.
 
-Which calls need a person is the policy:
+The policy decides which calls need a person:
 
 =============== ======================================================================================================
 ``never``       none
@@ -9,14 +9,14 @@ Which calls need a person is the policy:
 ``always``      every call
 =============== ======================================================================================================
 
-A call that needs a person is refused where there is none to ask. The default policy is ``destructive`` where there is a
-person, and ``marked`` where there is none: tools whose servers say nothing about them can be used without one, and a
-tool that is marked destructive only if the application has said so.
+A call that needs a person is refused if there is none to ask. The default policy is ``destructive`` with a person, and
+``marked`` without one. So without a person, tools whose servers say nothing about them can be used, and a tool that is
+marked destructive cannot, unless the application permits it.
 
-Everything else fails closed. Under ``destructive`` a tool of an MCP server is exempt only if its annotations say
-``readOnlyHint: true``, the boolean and nothing else; ``destructiveHint: false`` does not exempt it. Anything but True
-from the callback, an exception included, refuses the call, and the model is told. Annotations come from the server:
-they are worth as much as the server is trusted.
+All other cases fail closed. Under ``destructive`` a tool of an MCP server is exempt only if its annotations say
+``readOnlyHint: true``, the boolean; ``destructiveHint: false`` does not exempt it. Any answer of the callback except
+True, also an exception, refuses the call, and the model is told. Annotations come from the server: they are only as
+trustworthy as the server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REASONS: Mapping[ConfirmationPolicy, str] = {
     "destructive": "the tool is not marked read-only",
     "always": "every call needs one",
 }
-"""Why a call needs a confirmation, by the policy."""
+"""By policy: why a call needs a confirmation."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class ConfirmationRequest:
     display_name: str
     """Its name for people: ``tool (server)``."""
     arguments: Mapping[str, Any]
-    """What the model wants to call it with."""
+    """The arguments that the model wants to pass."""
     description: str = ""
-    """What the tool does, in its own words; those of an MCP tool are the server's."""
+    """The tool's own description; for an MCP tool it is the server's."""
     server: str | None = None
-    """The MCP server that it is on; None for a native tool."""
+    """The tool's MCP server; None for a native tool."""
     annotations: Mapping[str, Any] = field(default_factory=dict)
-    """What the MCP server says about the tool."""
+    """The MCP server's annotations of the tool."""
 
 
 def requires_confirmation(entry: Mapping[str, Any]) -> bool:
-    """Whether calls of this tool, an entry of the registry, need a person under the policy ``destructive``.
+    """Whether calls of a registry entry's tool need a person under the policy ``destructive``.
 
     A tool of an MCP server does unless its annotations say ``readOnlyHint: true``; a native one if it was registered
     with ``requires_confirmation=True``.
@@ -74,12 +74,14 @@ def requires_confirmation(entry: Mapping[str, Any]) -> bool:
 
 
 def is_marked_destructive(entry: Mapping[str, Any]) -> bool:
-    """Whether calls of this tool, an entry of the registry, need a person under the policy ``marked``.
+    """Whether calls of a registry entry's tool need a person under the policy ``marked``.
 
-    A native tool does if it was registered with ``requires_confirmation=True``. Of a tool of an MCP server the
-    annotations decide as the protocol defines them: ``destructiveHint: true`` marks it, and so does ``readOnlyHint:
-    false`` alone, because the default of ``destructiveHint`` is true. ``readOnlyHint: true`` and ``destructiveHint:
-    false`` say that it is harmless. A tool whose annotations have neither hint is not marked.
+    A native tool does if it was registered with ``requires_confirmation=True``. For a tool of an MCP server the
+    annotations
+    decide as the protocol defines them: ``destructiveHint: true`` marks it, and so does ``readOnlyHint: false`` alone,
+    because the default of ``destructiveHint`` is true. ``readOnlyHint: true`` and ``destructiveHint: false`` say that
+    it is
+    harmless. A tool whose annotations have neither hint is not marked.
     """
     if entry.get("requires_confirmation"):
         return True
@@ -103,7 +105,7 @@ class ConfirmationGate:
         self._asking = reentrant_lock()
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-        """Ask if the policy wants it; returns why the call may not be made, for the model, or None."""
+        """Ask if the policy requires it; returns the reason against the call, for the model, or None."""
         if not self._needs_person(entry):
             return None
         if self._ask is None:
@@ -127,7 +129,7 @@ class ConfirmationGate:
             except Exception as error:  # noqa: BLE001 - the callback is the application's, and its failure is no consent
                 logger.error("confirmation_failed", tool=key, error=exception_text(error))
                 return f"The call of {key!r} could not be confirmed. It was not made."
-        # Not just anything that is true: the text "no" is.
+        # Only True counts: the text "no" is truthy.
         return None if confirmed is True else f"The user refused the call of {key!r}. It was not made."
 
     def _needs_person(self, entry: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
-"""What an agent tells the person in front of it.
+"""Consoles: what an agent shows to a person.
 
-Names, descriptions and errors can come from an MCP server, so nothing in a message is trusted: control characters and
-terminal sequences are removed, and markup is shown as the text that it is.
+Names, descriptions and errors may come from an MCP server, so no message is trusted: control characters and terminal
+sequences are removed, and markup is shown as plain text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
 _TOOL_ACTIVITIES = {"query_documents": "Searching through indexed documents..."}
-"""Tools whose work is told in words; any other tool is shown by its name."""
+"""Texts for tools that are not shown by their names."""
 
 _PAGE = 4000
 """Characters of a call's arguments that are shown at a time."""
@@ -28,7 +28,7 @@ _PAGE_LINES = 60
 
 
 class Console(Protocol):
-    """What an agent needs of a console. Tools run on several threads, and so do the messages about them.
+    """The interface of an agent's console. Tools run on several threads, so messages come from several threads.
 
     A console that also has ``confirm(request: ConfirmationRequest) -> bool`` is asked before tool calls.
     """
@@ -50,7 +50,7 @@ class AgentConsole:
     def __init__(self) -> None:
         self._rich: RichConsole | None = None
         self._lock = reentrant_lock()
-        """Keeps what belongs together on the screen together."""
+        """Keeps related lines together on the screen."""
 
     @property
     def interactive(self) -> bool:
@@ -58,11 +58,11 @@ class AgentConsole:
         return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
     def print_step(self, step: int, max_steps: int) -> None:
-        """Say that the model is asked for the `step`-th time, of at most `max_steps`."""
+        """Show the number of the request to the model, of at most `max_steps`."""
         self._print(f"Step {step} of {max_steps}", style="dim")
 
     def print_text(self, text: str) -> None:
-        """Print a piece of the model's answer, which goes on until `end_text`."""
+        """Print a piece of the model's answer, which continues until `end_text`."""
         self._print(text, end="")
 
     def end_text(self) -> None:
@@ -70,7 +70,7 @@ class AgentConsole:
         self._print("")
 
     def print_tool_usage(self, tool_name: str) -> None:
-        """Say which tool is about to run: `tool_name` is its key in the registry."""
+        """Show the tool that is about to run: `tool_name` is its key in the registry."""
         with self._lock:
             self._print("🔧 Executing operation", style="bold blue")
             if tool_name in _TOOL_ACTIVITIES:
@@ -79,7 +79,7 @@ class AgentConsole:
                 self._print(f"  Tool: {one_line(get_tool_display_name(tool_name))}")
 
     def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None:
-        """Say how a call ended, and after how many seconds."""
+        """Show how a call ended, and after how many seconds."""
         name = one_line(get_tool_display_name(tool_name))
         if outcome == "success":
             self._print(f"  ✓ {name} ({duration:.1f} s)", style="green")
@@ -87,11 +87,11 @@ class AgentConsole:
             self._print(f"  ✗ {name}: {outcome} ({duration:.1f} s)", style="red")
 
     def confirm(self, request: ConfirmationRequest) -> bool:
-        """Show a tool call and ask whether to make it. Anything but yes is no, and so is the end of the input.
+        """Show a tool call and ask whether to make it. Any answer except yes means no, also the end of the input.
 
         Long arguments are shown page by page, and the call can be made only after the last page.
         """
-        # The person has to see all of it: characters that a terminal would not show are named.
+        # The person has to see everything, so characters that a terminal would hide are escaped.
         arguments = escaped(json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str))
         with self._lock:
             self._print(f"The model wants to call {one_line(request.display_name)} with", style="bold yellow")
@@ -131,7 +131,7 @@ class AgentConsole:
 
         with self._lock:
             console = self._console()
-            # A terminal that knows no emoji gets a question mark, and the agent goes on.
+            # A terminal without emoji shows a question mark, and the agent goes on.
             text = clean(message).encode(console.encoding, "replace").decode(console.encoding)
             console.print(Text(text, style=style), soft_wrap=True, end=end)
 
@@ -144,7 +144,7 @@ class AgentConsole:
 
 
 class SilentConsole:
-    """Accepts every message and prints nothing. A base for consoles that show some things only."""
+    """Accepts every message and prints nothing. A base for consoles that show only some messages."""
 
     def print_step(self, step: int, max_steps: int) -> None: ...
     def print_text(self, text: str) -> None: ...

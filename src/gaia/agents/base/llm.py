@@ -1,4 +1,4 @@
-"""The model behind any endpoint that speaks OpenAI's chat completions, with the `openai` package.
+"""A model at any endpoint with OpenAI's chat completions, reached with the `openai` package.
 
 The package belongs to the extra ``gaia-mcp[llm]`` and is imported when the first model is made.
 """
@@ -21,34 +21,35 @@ if TYPE_CHECKING:
     from gaia.agents.base.agent_result import AgentResult
 
 _NO_KEY = "no-key"
-"""The package insists on a key; many endpoints on one's own machine have none."""
+"""The package requires a key; many local endpoints have none."""
 
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_SECONDS = 3600.0
-"""For an endpoint that never stops sending; `LLMSettings.timeout` is for one that is silent."""
+"""Seconds. Stops an endpoint that never stops sending; `LLMSettings.timeout` is for a silent one."""
 
 
 @dataclass(frozen=True)
 class LLMSettings:
-    """Which model to talk to, and how. What is None comes from the environment when a run begins."""
+    """The model and its endpoint. A None is replaced from the environment when a run begins."""
 
     base_url: str | None = None
-    """Like ``http://localhost:8000/v1``; else ``GAIA_LLM_BASE_URL``."""
+    """For example ``http://localhost:8000/v1``; else ``GAIA_LLM_BASE_URL``."""
     model: str | None = None
     """The endpoint's name for the model; else ``GAIA_LLM_MODEL``."""
     api_key: str | None = field(default=None, repr=False)
     """Else ``GAIA_LLM_API_KEY``; an endpoint without keys needs none."""
     stream: bool = True
-    """Have the answer sent piece by piece."""
+    """Whether the answer is sent piece by piece."""
     timeout: float = 600.0
-    """Seconds without a byte from the endpoint after which a request has failed."""
+    """Seconds without a byte from the endpoint after which a request fails."""
     max_retries: int = 2
-    """How often a request is repeated that met 408, 409, 429, 5xx or no connection, before any of the answer came."""
+    """How often a request is repeated after 408, 409, 429, 5xx or no connection, before any part of the answer arrives.
+    """
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further parameters of the request, such as ``{"temperature": 0, "max_tokens": 4096}``."""
 
     def resolved(self) -> LLMSettings:
-        """These settings with the environment's where there are none. Raises `LLMNotConfigured`."""
+        """These settings, completed from the environment. Raises `LLMNotConfigured`."""
         settings = dataclasses.replace(
             self,
             base_url=self.base_url or os.environ.get("GAIA_LLM_BASE_URL"),
@@ -70,7 +71,7 @@ class LLMSettings:
 
 
 class OpenAIChat:
-    """A `ChatModel` at one endpoint. Thread-safe; to be closed."""
+    """A `ChatModel` at one endpoint. Thread-safe; must be closed."""
 
     def __init__(self, settings: LLMSettings | None = None) -> None:
         """Nothing is sent yet. Raises `LLMNotConfigured` and `LLMNotInstalled`."""
@@ -81,13 +82,13 @@ class OpenAIChat:
             raise LLMNotInstalled(f"Agent.run needs {not_installed('llm', 'openai')}") from error
         self._openai: Any = openai
         self._streams: list[Any] = []
-        """The network streams of all connections, as the HTTP library has them."""
+        """The network streams of all connections, from the HTTP library."""
         self._client: Any = openai.OpenAI(
             base_url=self.settings.base_url,
             api_key=self.settings.api_key or _NO_KEY,
             timeout=self.settings.timeout,
             max_retries=self.settings.max_retries,
-            # The package would send what OPENAI_ORG_ID and OPENAI_PROJECT_ID say to whatever endpoint this is.
+            # Otherwise the package would send OPENAI_ORG_ID and OPENAI_PROJECT_ID to any endpoint.
             default_headers={"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()},  # type: ignore[dict-item]
             http_client=openai.DefaultHttpxClient(**self._http_options()),
         )
@@ -99,7 +100,7 @@ class OpenAIChat:
     def close(self) -> None:
         """Close all connections. A request under way in another thread fails."""
         for stream in self._streams:
-            # A thread that reads from a socket sleeps on when it is closed, but not when it is shut down first.
+            # Closing a socket does not wake a thread that reads from it; shutting it down first does.
             _shut_down(stream)
         self._client.close()
 
@@ -120,7 +121,7 @@ class OpenAIChat:
     def _http_options(self) -> dict[str, Any]:
         hooks: dict[str, list[Callable[[Any], None]]] = {"request": [self._watch]}
         options: dict[str, Any] = {"event_hooks": hooks}
-        # Releases of the package that are based on httpx take no streams of httpx2.
+        # Releases of the package based on httpx do not accept streams of httpx2.
         if any(base.__module__.startswith("httpx2") for base in self._openai.DefaultHttpxClient.__mro__):
             from gaia.http.response_limits import ACCEPT_ENCODING, ResponseLimits
 
@@ -130,7 +131,7 @@ class OpenAIChat:
         return options
 
     def _watch(self, request: Any) -> None:
-        """Have a request fail when the scope around it is cancelled, even in the middle of waiting for the endpoint."""
+        """Make a request fail when the enclosing scope is cancelled, even while it waits for the endpoint."""
         scope = current_scope() or CancelScope()
 
         def on_event(event: str, info: Mapping[str, Any]) -> None:
@@ -205,7 +206,7 @@ class OpenAIChat:
 
 
 class _Cancelled(BaseException):
-    """Ends a request whose scope was cancelled. Not an Exception, which the package would answer with a retry."""
+    """Ends a request whose scope was cancelled. Not an Exception, because the package would retry after one."""
 
 
 def _shut_down(stream: Any) -> None:
@@ -216,10 +217,10 @@ def _shut_down(stream: Any) -> None:
 
 
 class LLMError(RuntimeError):
-    """Base of all of them. The message says what to do where that is known, and never contains the API key."""
+    """Base of the errors below. The message gives advice where possible, and never contains the API key."""
 
     result: AgentResult | None = None
-    """What the run had done when the endpoint failed; None if the run had not begun."""
+    """The work of the run until the endpoint failed; None if the run had not begun."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -252,12 +253,12 @@ class LLMOverloaded(LLMError):
 
 
 class LLMRequestRefused(LLMError):
-    """The endpoint finds something wrong with the request (other 4xx): an unknown model, a context that is too long."""
+    """The endpoint rejects the request (other 4xx): an unknown model, a context that is too long."""
 
 
 class LLMServerFailed(LLMError):
-    """The endpoint has an error of its own (5xx, or in the middle of an answer), after all retries."""
+    """The endpoint has an error of its own (5xx, or within an answer), after all retries."""
 
 
 class LLMInvalidResponse(LLMError):
-    """The endpoint answered something that is no chat completion."""
+    """The endpoint's answer is not a chat completion."""

@@ -1,4 +1,4 @@
-"""The tool loop: ask the model, make the calls that it asks for, tell it what they returned, until it answers."""
+"""The tool loop: ask the model, make the calls that it requests, report their results, until it answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FINAL_REASONS: Mapping[str | None, StopReason] = {"length": "length", "content_
 
 
 class RunningAgent(Protocol):
-    """What a run needs of its agent."""
+    """The part of an agent that a run uses."""
 
     console: Console
     max_parallel_tools: int
@@ -49,7 +49,7 @@ class RunningAgent(Protocol):
 
 
 class Run:
-    """One run of an agent. All methods but `cancel` are for the thread that runs it."""
+    """One run of an agent. Only its own thread calls the methods, except `cancel`."""
 
     def __init__(self, agent: RunningAgent, prompt: str, history: Iterable[Message], max_steps: int) -> None:
         self.scope = CancelScope()
@@ -58,16 +58,16 @@ class Run:
         self._messages: list[Message] = [*history, {"role": "user", "content": prompt}]
         self._steps: list[Step] = []
         self._text = ""
-        """What the model has written in the step that is under way."""
+        """The model's text in the present step."""
 
     def cancel(self) -> bool:
-        """End the run from any thread; False if that was done before."""
+        """End the run from any thread; False if it was cancelled before."""
         return self.scope.cancel()
 
     def execute(self, model: ChatModel) -> AgentResult:
-        """Run to the end. Raises `LLMError`, with what was done so far in its `result`.
+        """Run to the end. Raises `LLMError`, with the work done so far in its `result`.
 
-        An exception that comes from outside, such as KeyboardInterrupt, cancels all calls under way and passes on.
+        An exception from outside, such as KeyboardInterrupt, cancels all calls under way and passes on.
         """
         try:
             with self.scope.entered(), viewed_through(self._agent._tool_executor.registry):
@@ -141,12 +141,12 @@ class Run:
         return [
             tool_definition(name, registry[key])
             for name, key in api_names(registry).items()
-            # An entry may be there only to be listed, without a function.
+            # An entry without a function is only listed.
             if callable(registry[key].get("function"))
         ]
 
     def _remember(self, completion: Completion, calls: Sequence[ToolCall]) -> None:
-        """Add the model's answer, and those to its calls, to the conversation."""
+        """Add the model's answer, and the results of its calls, to the conversation."""
         if not completion.tool_calls:
             self._say(completion.text)
             return
@@ -154,8 +154,9 @@ class Run:
             {
                 "id": request.id,
                 "type": "function",
-                # Endpoints refuse a conversation with names or arguments that are malformed, even if the model wrote
-                # them; the answer to the call says what was wrong.
+                # Endpoints refuse a conversation with malformed names or arguments, even the model's own. The answer to
+                # the call explains
+                # the problem.
                 "function": {
                     "name": name_for_api(request.name) if request.name else "unnamed",
                     "arguments": json.dumps(call.arguments or {}),
@@ -174,7 +175,7 @@ class Run:
     # The tools.
 
     def _make_calls(self, requests: Sequence[RequestedCall]) -> tuple[ToolCall, ...]:
-        """Make the calls that can be made, at once; returns what became of each, in the order of the requests."""
+        """Make the valid calls at once; returns the outcome of each, in the order of the requests."""
         ended: dict[int, ToolCall] = {}
         ready: dict[int, PreparedCall] = {}
         for number, request in enumerate(requests):
@@ -200,7 +201,7 @@ class Run:
         return tuple(ended[number] for number in range(len(requests)))
 
     def _prepare(self, request: RequestedCall) -> PreparedCall | ToolCall:
-        """Check a call before anything runs, and ask for confirmation. What is wrong is for the model to read."""
+        """Check a call before anything runs, and ask for confirmation. Problems become a text for the model."""
         executor, name = self._agent._tool_executor, str(request.name)
         arguments: dict[str, Any] | None = None
         try:
@@ -224,7 +225,7 @@ class Run:
 
     def _ended(self, identifier: str, call: PreparedCall, event: Done[int, Any]) -> ToolCall:
         if event.error is not None:
-            # `_execute_tool` only lets pass what stops a program.
+            # `_execute_tool` raises only exceptions that stop a program.
             raise event.error
         outcome = _outcome_of(event.value)
         content = self._agent.result_budget.fit(text_of_result(event.value), call.key)
@@ -243,16 +244,16 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Say = Callable[[str], None]
-"""Given to a job, to report a text before it is done."""
+"""The argument of a job, with which it reports a text before it is done."""
 
 
 class WorkCancelled(Exception):
-    """The scope of the work was cancelled. Jobs that have begun may still be running."""
+    """The scope of the work was cancelled. Started jobs may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[Key, Value]):
-    """The end of a job: `value` is what it returned, unless `error` is what it raised."""
+    """The end of a job, with its return value or its exception."""
 
     key: Key
     value: Value
@@ -264,10 +265,10 @@ class Done(Generic[Key, Value]):
 def work(
     jobs: Mapping[Key, Callable[[Say], Value]], *, scope: CancelScope, name: str, limit: int
 ) -> Iterator[str | Done[Key, Value]]:
-    """Run the jobs, at most `limit` at once, and yield the texts that they say and their ends, in order.
+    """Run the jobs, at most `limit` at once, and yield their texts and ends, in order.
 
     Each runs in a copy of the caller's context. Raises `WorkCancelled` as soon as `scope` is cancelled; jobs that have
-    not begun by then never do. Raises RuntimeError if the system starts no thread for them.
+    not started by then never start. Raises RuntimeError if the system starts no thread for them.
     """
     events: queue.SimpleQueue[str | Done[Key, Value] | None] = queue.SimpleQueue()
 

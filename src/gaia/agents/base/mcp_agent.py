@@ -19,12 +19,12 @@ _OPTIONAL_METHODS = {
 class MCPAgent(Agent):
     """Base class for agents that support MCP.
 
-    It says what an MCP server for this agent offers; `gaia.mcp.server` does the serving. Works in any order with
+    It defines what an MCP server for this agent offers; `gaia.mcp.server` serves it. Works in any order with
     `ApiAgent`::
 
         class CodeAgent(MCPAgent, ApiAgent, Agent): ...
 
-    Only the two abstract methods are needed. The server calls all of them on worker threads, several at once.
+    Only the two abstract methods are needed. The server calls all methods on worker threads, several at once.
     """
 
     @abstractmethod
@@ -55,31 +55,31 @@ class MCPAgent(Agent):
         """``name`` and ``version`` of the server that this agent appears as."""
         return {"name": f"GAIA {type(self).__name__}", "version": "2.0.0"}
 
-    # What follows is for agents that offer more than tools. Each method has a default.
+    # The methods below are for agents that offer more than tools. Each has a default.
 
     @property
     def mcp_context(self) -> MCPContext:
         """The MCP request being answered in this thread: progress, log messages, cancellation, questions to the user.
 
-        Outside of a request it is a stand-in, so an agent may use it in any case.
+        Outside of a request it is a stand-in, so an agent may always use it.
         """
         return current_mcp_context.get() or MCPContext()
 
     def offers_mcp(self, what: str) -> bool:
-        """Whether this agent has ``prompts``, ``resources`` or ``completions``, so that clients are told of them.
+        """Whether this agent has ``prompts``, ``resources`` or ``completions``, so that the server declares them.
 
-        True for an agent with a method of its own for them.
+        True for an agent that overrides one of their methods.
         """
         return any(getattr(type(self), name) is not getattr(MCPAgent, name) for name in _OPTIONAL_METHODS[what])
 
     def get_mcp_instructions(self) -> str:
-        """How a model should use this agent's tools, for the client's system prompt; empty by default."""
+        """Instructions for a model that uses this agent's tools, for the client's system prompt; empty by default."""
         return ""
 
     def get_mcp_prompt(self, name: str, arguments: dict[str, str]) -> Any:
-        """The messages of the prompt `name`, of which all required arguments are given.
+        """The messages of the prompt `name`. All required arguments are given.
 
-        Either a text, which becomes one message of the user, or a list of messages ``{"role", "content"}``, or
+        Returns a text, which becomes one message of the user, a list of messages ``{"role", "content"}``, or
         ``{"description", "messages"}``. By default the prompt's description with the arguments below it.
 
         Raises ValueError if there is no such prompt.
@@ -109,7 +109,7 @@ class MCPAgent(Agent):
         value: str,  # noqa: ARG002
         arguments: dict[str, str],  # noqa: ARG002
     ) -> list[str]:
-        """Suggestions for the argument `name` of a prompt or resource template, of which `value` is typed so far.
+        """Suggestions for the argument `name` of a prompt or resource template; `value` is the text typed so far.
 
         `reference` is ``{"type": "ref/prompt", "name"}`` or ``{"type": "ref/resource", "uri"}``, `arguments` are those
         already given.
@@ -117,9 +117,9 @@ class MCPAgent(Agent):
         return []
 
     def set_mcp_logging_level(self, level: str) -> None:
-        """A client wants log messages from this level on.
+        """Called when a client asks for log messages from this level on.
 
-        The server leaves out what is below; only an agent that saves work by knowing it needs to listen.
+        The server filters messages itself, so only an agent that can save work needs this.
         """
 
     def notify_mcp_change(self, what: str, uri: str | None = None) -> None:
@@ -131,7 +131,7 @@ class MCPAgent(Agent):
             listener(what, uri)
 
     def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
-        """Have `notify_mcp_change` call `listener` too; returns the way to end that. For servers."""
+        """Let `notify_mcp_change` also call `listener`; returns a function that ends this. For servers."""
         self._mcp_listeners = (*self._mcp_listeners, listener)
 
         def remove() -> None:

@@ -1,7 +1,7 @@
-"""`MCPContext`: what an agent can do with the MCP request it is answering, besides answering it.
+"""`MCPContext`: the MCP request that an agent is answering, with progress, log messages and questions to the client.
 
-`MCPAgent.mcp_context` is the one of the current thread. Outside of a request, in a unit test for example, it is one
-without a client: progress and log messages go nowhere, and no capability is supported.
+`MCPAgent.mcp_context` is the context of the current thread. Outside of a request, for example in a unit test, it has no
+client: progress and log messages are dropped, and no capability is supported.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ CAPABILITIES = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""What a client must have declared to be asked each question."""
+"""By question: the capability that a client must have declared."""
 
 
 class MCPRequestCancelled(Exception):
-    """The client no longer wants the answer; let it pass, and clean up on the way."""
+    """The client no longer wants the answer. Do not catch it, except to clean up."""
 
 
 class MCPCapabilityMissing(Exception):
-    """The client did not declare that it can be asked this. Uncaught, it becomes the protocol's error.
+    """The client did not declare support for this question. Uncaught, it becomes the protocol's error.
 
     `capability` is a name such as ``sampling``, or a path such as ``elicitation.url``.
     """
@@ -36,7 +36,7 @@ class MCPCapabilityMissing(Exception):
 class InputRequired(BaseException):
     """Ends a call that waits for the client, which calls again with the answers. For the server, not for agents.
 
-    Not an Exception, so that an agent's ``except Exception`` does not keep it.
+    Not an Exception, so that an agent's ``except Exception`` does not catch it.
     """
 
     def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
@@ -48,9 +48,9 @@ class MCPContext:
     """One request of an MCP client. All methods are synchronous, and may be called from any thread.
 
     **Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) look the same in both eras of
-    the protocol, but since 2026-07-28 a server cannot wait for an answer: the call ends where the question is asked,
-    and the client calls again with the answer. So a tool that asks runs again *from its beginning*, finds the answers
-    it already has, and goes on. What comes before a question must bear being repeated.
+    the protocol. But since 2026-07-28 a server cannot wait for an answer: the call ends at the question, and the client
+    calls again with the answer. So a tool that asks runs again *from its beginning*, finds its earlier answers, and
+    continues. Code before a question must tolerate repetition.
 
     An answer is found by its key. Without a ``key``, questions of a kind are numbered in the order of asking.
     """
@@ -62,35 +62,35 @@ class MCPContext:
     protocol_version: str | None = None
     """The protocol revision that the client speaks."""
     client_info: Mapping[str, Any] = {}
-    """Name and version of the client, as it gave them."""
+    """The client's own name and version."""
     client_capabilities: Mapping[str, Any] = {}
-    """What the client offers to the agent; see `supports`."""
+    """The capabilities that the client declared; see `supports`."""
     answers: Mapping[str, dict[str, Any]] = {}
     """Answers that came with the request, for an agent that returns ``{"resultType": "input_required", …}`` itself."""
     request_state: str | None = None
-    """What such an agent gave as ``requestState``; clients cannot read or change it."""
+    """The ``requestState`` of such an agent; clients cannot read or change it."""
 
     def __init__(self) -> None:
         self._asked: dict[str, int] = {}
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has cancelled the request or has gone away. A long call should look now and then."""
+        """Whether the client has cancelled the request or disconnected. A long call should check it now and then."""
         return False
 
     def raise_if_cancelled(self) -> None:
-        """Raise `MCPRequestCancelled` if the request was cancelled or the client has gone away."""
+        """Raise `MCPRequestCancelled` if the request was cancelled or the client has disconnected."""
         if self.cancelled:
             raise MCPRequestCancelled
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Have `callback` run, in some other thread, if the request is cancelled. It must be quick.
+        """Run `callback` on another thread if the request is cancelled. It must be quick.
 
-        Calls to MCP servers need none: they are cancelled with the request.
+        Calls to MCP servers need no callback: they are cancelled with the request.
         """
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell a client that wants to know how far the call is; `progress` must grow."""
+        """Report the progress of the call to a client that asked for it; `progress` must grow."""
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Send a log message to the client, if it wants messages of this level.
@@ -103,7 +103,7 @@ class MCPContext:
         return capability in self.client_capabilities
 
     def elicit(self, message: str, schema: dict[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Have the user fill in a form: ``{"action": "accept" | "decline" | "cancel", "content": {...}}``."""
+        """Let the user fill in a form: ``{"action": "accept" | "decline" | "cancel", "content": {...}}``."""
         return self._ask_one("elicitation/create", {"message": message, "requestedSchema": schema}, key)
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None) -> dict[str, Any]:
@@ -115,15 +115,15 @@ class MCPContext:
     def sample(
         self, messages: list[dict[str, Any]], max_tokens: int, *, key: str | None = None, **options: Any
     ) -> dict[str, Any]:
-        """Have the client's model complete `messages`: ``{"role", "content", "model", "stopReason"}``.
+        """Let the client's model complete `messages`: ``{"role", "content", "model", "stopReason"}``.
 
-        `options` are further parameters of ``sampling/createMessage``, named as there.
+        `options` are further parameters of ``sampling/createMessage``, with its names.
         """
         params = {"messages": messages, "maxTokens": max_tokens, **options}
         return self._ask_one("sampling/createMessage", params, key)
 
     def list_roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
-        """The folders that the client lets its servers work on: ``{"uri", "name"}`` each."""
+        """The folders on which the client lets its servers work: ``{"uri", "name"}`` each."""
         roots: list[dict[str, Any]] = self._ask_one("roots/list", {}, key).get("roots") or []
         return roots
 

@@ -1,15 +1,15 @@
 """`ToolRegistry`: one agent's view of the tools of the process.
 
-An agent sees, and the first of these that has a name decides:
+An agent sees these entries; the first one with a name wins:
 
-1. its **own** entries: the tools of its MCP servers, and what it writes into its registry;
+1. its **own** entries: the tools of its MCP servers, and entries that it writes into its registry;
 2. the tools that it registered with the `tool` decorator in ``_register_tools``: they are bound to this agent, and stay
    when another agent of the same class registers its own;
-3. what is in the shared registry, `_TOOL_REGISTRY`, and is not another agent's own.
+3. entries of the shared registry, `_TOOL_REGISTRY`, that are not another agent's own.
 
-So agents neither see nor replace each other's tools, whatever their servers are called. The shared registry stays the
-place where all tools can be found: an own entry is put there too if its name is free, and taken out by its owner only.
-Then the agent that has waited longest for the name gets it.
+So agents neither see nor replace each other's tools, whatever their servers are called. All tools can still be found in
+the shared registry: an own entry is also put there if its name is free, and only its owner removes it. Then the agent
+that has waited longest for the name gets it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gaia.runtime.locks import lock_held_over_forks
 _Table = dict[str, Entry]
 
 _lock = lock_held_over_forks()
-"""Owns all views and what they write to shared registries. Taken with `_holding`."""
+"""Owns all views and their writes to shared registries. Taken with `_holding`."""
 
 _dropped: queue.SimpleQueue[tuple[_SharedRegistry, _Table]] = queue.SimpleQueue()
-"""The own entries of agents that were garbage-collected. They are withdrawn by the next thread that has the lock.
+"""Own entries of agents that were garbage-collected. The next thread with the lock withdraws them.
 
-A finalizer must not wait for the lock: its thread may hold another lock, for which the holder of this one waits.
+A finalizer must not wait for the lock: its thread may hold another lock for which this lock's holder waits.
 """
 
 
@@ -62,15 +62,15 @@ def _drop(shared: _SharedRegistry, table: _Table) -> None:
 class ToolRegistry(MutableMapping[str, Entry]):
     """The tools of one agent, by the names under which it can call them. Thread-safe.
 
-    Iterating, and the views of `keys`, `values` and `items`, go over the state of one moment.
+    Iteration, and the views of `keys`, `values` and `items`, use a snapshot.
     """
 
     def __init__(self, shared: dict[str, Entry] | None = None) -> None:
         self._own: _Table = {}
         self._bound: _Table = {}
-        """Tools of the decorator that are this agent's; others find them in the shared registry as well."""
+        """The agent's own tools of the decorator. Other agents find them in the shared registry too."""
         self.server_order: Callable[[], list[str]] = list
-        """The agent's MCP servers in the order in which their tools are listed. Called without the lock."""
+        """Returns the agent's MCP servers in listing order. Called without the lock."""
         entries = _TOOL_REGISTRY if shared is None else shared
         with _holding():
             self._shared = _shared_registries.setdefault(id(entries), _SharedRegistry(entries))
@@ -122,10 +122,11 @@ class ToolRegistry(MutableMapping[str, Entry]):
         return self.copy().items()
 
     def copy(self) -> dict[str, Entry]:
-        """All that the agent sees at this moment: native tools in the order of registration, then its own entries.
+        """A snapshot of the visible tools: native tools in the order of registration, then the agent's own entries.
 
-        Tools of MCP servers are in the order of `server_order`, and those of one server in the server's own, whenever
-        they were registered: models cache prompts that begin alike.
+        Tools of MCP servers follow `server_order`, and the tools of one server its own order, whenever they were
+        registered:
+        models cache prompts with the same beginning.
         """
         servers = {name: position for position, name in enumerate(self.server_order())}
 
@@ -145,11 +146,11 @@ class ToolRegistry(MutableMapping[str, Entry]):
             return {**others, **dict(sorted(self._own.items(), key=position))}
 
     def collecting(self) -> AbstractContextManager[None]:
-        """Tools that the `tool` decorator registers inside, in this thread, are bound to this agent."""
+        """Bind tools to this agent that the `tool` decorator registers inside, in this thread."""
         return collect_tools(self._bind)
 
     def adopt(self, belongs: Callable[[Entry], bool]) -> None:
-        """Make those entries own for which `belongs` is true and which were written straight to the shared registry."""
+        """Make entries of the shared registry own that have no owner and for which `belongs` is true."""
         with _holding():
             for key, entry in self._shared.entries.copy().items():
                 if self._shared.owner(key) is None and belongs(entry):
@@ -157,7 +158,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
                     self._shared.place(key, self._own)
 
     def discard(self, belongs: Callable[[Entry], bool]) -> None:
-        """Take out the own entries for which `belongs` is true."""
+        """Remove the own entries for which `belongs` is true."""
         with _holding():
             for key in [key for key, entry in self._own.items() if belongs(entry)]:
                 del self[key]
@@ -168,24 +169,24 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
 
 class _SharedRegistry:
-    """A registry that several agents share, and the owner of each entry: the agent's table of own entries.
+    """A registry that several agents share, and the owner of each entry: an agent's table of own entries.
 
-    All methods are called with `_lock` held.
+    The caller holds `_lock`.
     """
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self.entries = entries
         self._placed: dict[str, tuple[Entry, _Table]] = {}
-        """What owners have put into `entries`. An entry that other code has put in its place since has no owner."""
+        """The owners' entries in `entries`. An entry that other code has replaced since has no owner."""
         self._waiting: dict[str, list[_Table]] = {}
-        """The agents that have an entry of a name which is taken; the one that has waited longest is the first."""
+        """By name: the agents that wait for a taken name, the longest-waiting first."""
 
     def owner(self, key: str) -> _Table | None:
         placed = self._placed.get(key)
         return placed[1] if placed is not None and self.entries.get(key) is placed[0] else None
 
     def offer(self, key: str, table: _Table) -> None:
-        """Place the owner's entry if the name is free or the owner's, else have the owner wait for the name."""
+        """Place the owner's entry if the name is free or the owner's; otherwise the owner waits for the name."""
         if key not in self.entries or self.owner(key) is table:
             self.place(key, table)
         elif not any(other is table for other in self._waiting.get(key, ())):
@@ -197,7 +198,7 @@ class _SharedRegistry:
         self._stop_waiting(key, table)
 
     def withdraw(self, key: str, table: _Table) -> None:
-        """Take the owner's entry out, and give the name to the agent that has waited longest for it."""
+        """Remove the owner's entry, and give the name to the agent that has waited longest."""
         self._stop_waiting(key, table)
         owner = self.owner(key)
         if key in self._placed and self._placed[key][1] is table:
@@ -218,4 +219,4 @@ class _SharedRegistry:
 
 
 _shared_registries: weakref.WeakValueDictionary[int, _SharedRegistry] = weakref.WeakValueDictionary()
-"""By the identity of the entries, which live as long as the object here. Owned by `_lock`."""
+"""By the identity of the entries, which the object keeps alive. Owned by `_lock`."""

@@ -1,7 +1,7 @@
-"""A tool call, from what a model wrote to what it is told: `ToolExecutor` and `ResultBudget`.
+"""`ToolExecutor` makes a model's tool calls, and `ResultBudget` shortens their results for the model.
 
-A result that is longer than the budget reaches the model as its head and its tail. The full text is in a private file,
-whose path the model is given: a tool that reads files can look further.
+A result beyond the budget reaches the model as its head and its tail. A private file has the full text, and the model
+is given its path, so that a tool that reads files can look further.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = get_logger(__name__)
 
 
 class CallNotMade(Exception):
-    """A call that is not made. The message is for the model; `tool` is the key of the tool, as far as it was found."""
+    """A call that is not made. The message is for the model; `tool` is the tool's key if it was found."""
 
     def __init__(self, message: str, tool: str, outcome: Outcome = "error") -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class CallNotMade(Exception):
 
 @dataclass(slots=True, eq=False)
 class PreparedCall:
-    """A tool that was found, with the arguments of a call that fit it."""
+    """A tool that was found, with valid arguments."""
 
     key: str
     arguments: dict[str, Any]
@@ -51,7 +51,7 @@ class PreparedCall:
 
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:
-        """`ToolExecutor.execute` inside neither prepares nor confirms this call again, if it is this one that it makes.
+        """Let `ToolExecutor.execute` skip the preparation and confirmation of this call.
 
         It cannot be a parameter, because `Agent._execute_tool` and its overrides are in between.
         """
@@ -69,23 +69,24 @@ _under_way: ContextVar[PreparedCall | None] = ContextVar("gaia_prepared_call", d
 class ToolExecutor:
     """Makes the tool calls of an agent. Thread-safe.
 
-    A call is prepared, confirmed and run. `execute` does all of it, and turns what goes wrong into a result for the
-    model; a run of an agent does the first two for all calls of a step before it runs any.
+    A call is prepared, confirmed and run. `execute` does all three, and turns failures into a result for the model. A
+    run
+    of an agent prepares and confirms all calls of a step before it runs any.
     """
 
     registry: Mapping[str, Entry]
     resolve: Callable[[str], str]
-    """From a name to the key of the tool; raises `ToolNotFound` and `AmbiguousToolName`."""
+    """Returns the key of the tool with a name; raises `ToolNotFound` and `AmbiguousToolName`."""
     gate: ConfirmationGate
     console: Console
     explain_missing: Callable[[str], str | None] = lambda _: None
-    """Why there is no tool of a name now that may be there later; None if nothing is known of it."""
+    """Explains why a tool is missing that may come later; None if the name is unknown."""
 
     def execute(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Make a call and return what the tool returns.
+        """Make a call and return the tool's result.
 
-        Whatever goes wrong comes back as ``{"status": "error", "error": message}``. Only KeyboardInterrupt and
-        SystemExit are raised.
+        A failure is returned as ``{"status": "error", "error": message}``. Only KeyboardInterrupt and SystemExit are
+        raised.
         """
         try:
             call = self._prepared(name, arguments) or self.prepare(name, arguments)
@@ -118,7 +119,7 @@ class ToolExecutor:
         return PreparedCall(key, dict(arguments), entry)
 
     def confirm(self, call: PreparedCall) -> None:
-        """Ask for the confirmation that the policy wants, unless that was done. Raises `CallNotMade`."""
+        """Ask for a confirmation if the policy requires one and it was not given. Raises `CallNotMade`."""
         if not call.confirmed:
             if refusal := self.gate.refusal(call.key, call.entry, call.arguments):
                 raise CallNotMade(refusal, call.key, "refused")
@@ -126,12 +127,12 @@ class ToolExecutor:
 
     def _run(self, call: PreparedCall, arguments: dict[str, Any]) -> Any:
         self.console.print_tool_usage(call.key)
-        # A call to an MCP server has a span of its own.
+        # A call to an MCP server has its own span.
         with contextlib.nullcontext() if "_mcp_server" in call.entry else agent_spans.native_tool_span(call.key):
             return call.entry["function"](**arguments)
 
     def _prepared(self, name: str, arguments: object) -> PreparedCall | None:
-        """The call under way, if neither its tool nor its arguments nor the registry's entry are others by now."""
+        """The prepared call under way, unless its tool, its arguments or the registry's entry have changed."""
         call = _under_way.get()
         if call is None or call.key != name or call.arguments != arguments:
             return None
@@ -139,7 +140,7 @@ class ToolExecutor:
 
 
 def error_result(message: str) -> dict[str, Any]:
-    """What a model is told instead of a result."""
+    """The text for the model instead of a result."""
     return {"status": "error", "error": message}
 
 
@@ -154,7 +155,7 @@ def parse_arguments(written: object, tool: str) -> dict[str, Any]:
 def _argument_problem(
     name: str, parameters: Mapping[str, Any], function: Callable[..., Any], arguments: object
 ) -> str | None:
-    """What is wrong with the arguments of a call; None if nothing is."""
+    """The problem with the arguments of a call; None if there is none."""
     if not isinstance(arguments, dict):
         return f"Arguments of tool {name!r} must be an object, not {type(arguments).__name__}"
     problems = []
@@ -162,7 +163,8 @@ def _argument_problem(
     if missing:
         problems.append(f"missing required: {', '.join(missing)}")
     unknown = [str(key) for key in arguments if key not in parameters]
-    # A function that takes any keyword judges for itself. So do MCP tools: their schemas may allow more than they list.
+    # A function that takes any keyword checks them itself. So do MCP tools: their schemas may allow more than they
+    # list.
     if unknown and not takes_any_keyword(function):
         problems.append(f"unknown: {', '.join(unknown)}")
     if not problems:
@@ -175,20 +177,20 @@ _HEAD_SHARE = 2 / 3
 
 
 def text_of_result(result: Any) -> str:
-    """What a model reads of what a tool returned: a text as it is, anything else as JSON where that is possible."""
+    """A tool's return value as text for a model: text unchanged, anything else as JSON if possible."""
     if isinstance(result, str):
         return result
     try:
         return json.dumps(result, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
-        # Keys that are no text, or a structure that contains itself.
+        # Keys that are not text, or a structure that contains itself.
         return repr(result)
 
 
 class ResultBudget:
     """Shortens texts of more than `max_bytes` bytes of UTF-8. Thread-safe.
 
-    Full texts are kept in `directory`, or else in a temporary directory that goes with this object or the process.
+    Full texts are kept in `directory`, or in a temporary directory that is deleted with this object or the process.
     """
 
     def __init__(self, max_bytes: int, directory: str | os.PathLike[str] | None = None) -> None:
@@ -199,11 +201,11 @@ class ResultBudget:
         self._lock = reentrant_lock()
 
     def fit(self, text: str, tool: str) -> str:
-        """`text` itself if it is short enough, else its head and its tail around a note that says where all of it is.
+        """`text` itself if it is short enough, else its head and its tail around a note about the full text.
 
-        Head and tail together have at most `max_bytes` bytes; the note comes on top.
+        Head and tail together have at most `max_bytes` bytes; the note is extra.
         """
-        # JSON can carry lone surrogates, which UTF-8 proper cannot, and which no endpoint would accept.
+        # JSON can carry lone surrogates, which UTF-8 cannot encode and endpoints would refuse.
         data = text.encode("utf-8", "replace")
         if len(data) <= self.max_bytes:
             return data.decode()
@@ -220,12 +222,12 @@ class ResultBudget:
         try:
             return f"the full text is in {self._save(data, tool)}"
         except OSError as error:
-            # A full disk makes the result shorter, not the call fail.
+            # A full disk makes the result shorter, but does not fail the call.
             return f"the full text could not be saved: {error.strerror or error}"
 
     def _save(self, data: bytes, tool: str) -> Path:
         safe = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in tool)[:64]
-        # mkstemp makes a file that only its owner may read, and never follows a link that waits under its name.
+        # mkstemp makes a file that only its owner may read, and never follows a link of that name.
         descriptor, path = tempfile.mkstemp(prefix=f"{safe}-", suffix=".txt", dir=self._folder())
         with open(descriptor, "wb") as file:
             file.write(data)

@@ -1,7 +1,7 @@
-"""What a model is told about tools: the ``tools`` of a chat request.
+"""The ``tools`` of a chat request: how a model is told about tools.
 
-A tool of an MCP server has the JSON Schema that its server gave, unchanged; a native one has a schema made of its
-registry entry and the annotations of its function.
+A tool of an MCP server has its server's JSON Schema, unchanged. A native tool's schema is made from its registry entry
+and the annotations of its function.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _MAX_NAME_LENGTH = 64
 def api_names(keys: Iterable[str]) -> dict[str, str]:
     """Registry keys by the names that chat endpoints accept for them.
 
-    A key that is acceptable, as those of MCP tools are, is its own name. Any other has what is not allowed replaced by
-    ``_``, and a hash of the original at the end.
+    An acceptable key, such as an MCP tool's, is its own name. In any other, ``_`` replaces forbidden characters, and a
+    hash
+    of the original is appended.
     """
     return {name_for_api(key): key for key in keys}
 
@@ -44,7 +45,7 @@ def tool_definition(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """One element of ``tools``."""
     description = str(entry.get("description") or "").strip()
     if name.startswith(f"mcp_{entry.get('_mcp_server')}_"):
-        # The name says already which server it is.
+        # The name already contains the server.
         description = description.removeprefix(f"[MCP:{entry['_mcp_server']}]").strip()
     return {
         "type": "function",
@@ -53,11 +54,11 @@ def tool_definition(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def input_schema(entry: Mapping[str, Any]) -> Schema:
-    """The JSON Schema of the arguments of a tool, always one of an object."""
+    """The JSON Schema of the arguments of a tool, always for an object."""
     schema = entry.get("_mcp_input_schema")
     if not isinstance(schema, dict):
         schema = _native_schema(entry)
-    # Endpoints insist on these two, and not every server writes them.
+    # Endpoints require both members, and not every server writes them.
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
     return schema
@@ -81,13 +82,13 @@ def _native_schema(entry: Mapping[str, Any]) -> Schema:
 
 
 def takes_any_keyword(function: Callable[..., Any]) -> bool:
-    """Whether the function judges for itself which keywords it knows; so does one that does not say what it takes."""
+    """Whether the function checks keywords itself, or does not declare its parameters."""
     parameters = _declared_parameters(function)
     return parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _declared_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters by name; None for a function that does not say what it takes, as some written in C do not."""
+    """The parameters by name; None for a function that does not declare them, such as some written in C."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -98,7 +99,7 @@ def _property(about: Mapping[str, Any], hint: Any, declared: inspect.Parameter |
     schema = (schema_of(hint) if hint is not None else {}) or _schema_of_word(str(about.get("type") or "any"))
     if about.get("description"):
         schema["description"] = about["description"]
-    # A parameter without a default has a class for one.
+    # The default of a parameter without one is a class.
     if declared is not None and isinstance(declared.default, str | bool | int | float):
         schema["default"] = declared.default
     return schema
@@ -112,7 +113,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def schema_of(annotation: Any) -> Schema:
-    """The JSON Schema of what an annotation allows; empty if it allows anything, or if msgspec does not know it.
+    """The JSON Schema for an annotation; empty if it allows anything, or if msgspec does not know it.
 
     A text in ``Annotated`` is the description.
     """
@@ -128,11 +129,11 @@ _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", types.NoneType: "
 
 
 def _plain(schema: Schema, definitions: Mapping[str, Schema], within: tuple[str, ...] = ()) -> Schema:
-    """`schema` without references, and with what endpoints insist on: types beside enums, and items of arrays."""
+    """`schema` without references, with members that endpoints require: types beside enums, and items of arrays."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         if name in within:
-            # A type that contains itself.
+            # A recursive type.
             return {}
         definition = {key: value for key, value in definitions[name].items() if key != "title"}
         return _plain(definition, definitions, (*within, name))
@@ -162,6 +163,6 @@ def _one_or_all(names: Iterable[str]) -> str | list[str]:
 
 
 def _with_items(schema: Schema) -> Schema:
-    # Not all endpoints know tuples, whose items msgspec describes one by one.
+    # Not all endpoints support tuples, whose items msgspec describes one by one.
     unspecific = schema.get("type") == "array" and not isinstance(schema.get("items"), dict)
     return {"type": "array", "items": {}} if unspecific else schema

@@ -1,7 +1,7 @@
-"""The tool registry: what an agent can call, and under which names.
+"""The tool registry: the tools that an agent can call, and their names.
 
-An entry of the registry looks like this; the keys with an underscore are there for tools of MCP servers only, and
-``requires_confirmation`` for native tools that ask for it::
+An entry looks like this. Only tools of MCP servers have the keys with an underscore, and only native tools that ask for
+it have ``requires_confirmation``::
 
     {
         "name": "mcp_filesystem_read_file",
@@ -15,7 +15,7 @@ An entry of the registry looks like this; the keys with an underscore are there 
         "_mcp_annotations": {"readOnlyHint": True},  # as the server gave them
     }
 
-This module imports nothing of gaia: agents and the MCP client mixin meet here, and only here.
+This module imports nothing of gaia: agents and the MCP client mixin share only it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any, Literal, TypeVar, overload
 _TOOL_REGISTRY: dict[str, dict[str, Any]] = {}
 """The registry of the process: tools of the `tool` decorator, and of every agent as far as names are free.
 
-What one agent sees of it, and what it has besides, is its `gaia.agents.base.registry.ToolRegistry`.
+An agent's `gaia.agents.base.registry.ToolRegistry` decides which of them it sees, and adds its own.
 
 Iterate over a copy (``_TOOL_REGISTRY.copy()``): tools of MCP servers come and go on other threads.
 """
@@ -51,7 +51,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ToolNotFound(ValueError):
-    """No tool answers to this name. `candidates` are the names that look like it."""
+    """No tool has this name. `candidates` are similar names."""
 
     def __init__(self, name: str, candidates: list[str]) -> None:
         hint = f"; did you mean {', '.join(candidates)}?" if candidates else ""
@@ -60,7 +60,7 @@ class ToolNotFound(ValueError):
 
 
 class AmbiguousToolName(ValueError):
-    """Several tools answer to this name. `candidates` are the names that say which one is meant."""
+    """Several tools have this name. `candidates` are unambiguous names."""
 
     def __init__(self, name: str, candidates: list[str]) -> None:
         super().__init__(f"Ambiguous tool name: {name!r} could be {', '.join(candidates)}; use one of these names")
@@ -123,7 +123,7 @@ def tool(
 
 @contextlib.contextmanager
 def collect_tools(collector: Callable[[str, dict[str, Any]], object]) -> Iterator[None]:
-    """Have `collector` told the name and the entry of each tool that is registered inside, in this thread."""
+    """Pass the name and the entry of each tool that is registered inside, in this thread, to `collector`."""
     token = _collector.set(collector)
     try:
         yield
@@ -133,7 +133,7 @@ def collect_tools(collector: Callable[[str, dict[str, Any]], object]) -> Iterato
 
 @contextlib.contextmanager
 def viewed_through(registry: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
-    """Have `get_tool_display_name` look names up in the registry of the agent at work."""
+    """Make `get_tool_display_name` look names up in the working agent's registry."""
     token = _view.set(registry)
     try:
         yield
@@ -142,9 +142,9 @@ def viewed_through(registry: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
 
 
 def get_tool_display_name(tool_name: str) -> str:
-    """The name to show to people: ``tool (server)`` for a tool of an MCP server, any other name unchanged.
+    """The name for people: ``tool (server)`` for a tool of an MCP server, any other name unchanged.
 
-    Called from an agent's console or tools it is the agent's tool of this name, otherwise the process's.
+    Called from an agent's console or tools, it uses the agent's registry, otherwise the process's.
     """
     registry = _view.get()
     entry = (_TOOL_REGISTRY if registry is None else registry).get(tool_name)
@@ -187,12 +187,12 @@ def _aliases(key: str, entry: Mapping[str, Any]) -> tuple[list[str], list[str], 
     if "_mcp_tool_name" not in entry:
         return [key], [], []
     bare = str(entry["_mcp_tool_name"])
-    # The key may be a shortened or cleaned form; this is the name that the server's operator knows.
+    # The key may be shortened or cleaned; this is the name that the server's operator knows.
     qualified = f"{entry.get('_mcp_server')}_{bare}"
     allowed = entry.get("_mcp_aliases", (qualified, bare))
     full = [key.removeprefix(_MCP_PREFIX), *([qualified] if qualified in allowed else [])]
     short = [bare] if bare in allowed else []
-    # With ``mcp_`` in front a name is complete.
+    # A name that begins with ``mcp_`` is complete.
     full, short = ([name for name in names if not name.casefold().startswith(_MCP_PREFIX)] for names in (full, short))
     return [key], [*full, *([_MCP_PREFIX + qualified] if qualified in allowed else [])], short
 
@@ -220,7 +220,7 @@ def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
             prose.append(line)
         elif section in {"Args", "Arguments", "Parameters"} and line.strip():
             depth = len(line) - len(line.lstrip())
-            # Deeper than the parameter's own line: its description goes on, even if there is a colon in it.
+            # A deeper line continues the parameter's description, even if it contains a colon.
             entry = None if parameter and depth > indentation else _PARAMETER.match(line.strip())
             if entry:
                 parameter, indentation = entry.group(1), depth

@@ -1,5 +1,13 @@
 """Logging in to servers: OAuth 2.1 (specification, "Authorization"), driven by the official SDK's providers.
 
-The SDK is asynchronous and heavy. It is imported, and run in an event loop of its own, only when a token has to be
-asked for; a token that is there costs one header.
+- `config`: the ``auth`` of an entry; `configured` makes the login from it when the server is opened.
+- `server_authorization`: which token a request gets, and when it is renewed or a person is asked.
+- `challenge`: what a 401 or 403 asks for.
+- `token_file`: where a login is kept between processes.
+- `flows`, `providers` and `browser`: one run of an SDK flow. Importing one of them imports the SDK.
+- `endpoint_policy`: which addresses a login may connect to.
+
+Invariants: one thread at a time asks for a token, and other threads share the result. A configured secret goes only to
+the authorization server that it belongs to. The SDK is asynchronous and slow to import, so it is imported, and run in
+its own event loop, only to obtain a token; an existing token costs one header.
 """

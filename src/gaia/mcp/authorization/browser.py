@@ -1,4 +1,4 @@
-"""The part of a login that a person does in a browser, and the redirect back to a port of this machine (RFC 8252).
+"""The part of a login that a person does in a browser, and the redirect to a port of this machine (RFC 8252).
 
 Importing this module imports the SDK.
 """
@@ -30,8 +30,10 @@ _REFUSED = "The login did not succeed. You can close this page."
 _UNEXPECTED = "This is not the answer to a login that is under way."
 
 OpenBrowser = Callable[[str], str | None]
-"""Takes the URL at which a person logs in, and takes the person there. Returns the URL that the browser was sent back
-to, or None if that is to be waited for on this machine. Runs in a thread of its own."""
+"""Takes the person to the login page at the given URL. Returns the URL that the browser was redirected to, or None if
+the
+redirect comes to a port of this machine. Runs in its own thread.
+"""
 
 
 class BrowserLogin:
@@ -39,19 +41,19 @@ class BrowserLogin:
 
     def __init__(self, open_browser: OpenBrowser, redirect_uri: str) -> None:
         self.redirect_uri = redirect_uri
-        """Where the authorization server sends the browser in the end."""
+        """The URL to which the authorization server finally redirects the browser."""
         self.is_listening = False
-        """Whether `serve` is called for the redirect; otherwise `open_browser` has to return it."""
+        """Whether `serve` receives the redirect; otherwise `open_browser` has to return it."""
         self._open_browser = open_browser
         self._state = ""
-        """Only a redirect with this `state` counts: any program on this machine can connect to `serve`."""
+        """Only a redirect with this `state` counts, because any program on this machine can connect to `serve`."""
         self._redirect: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """The URL that the browser was sent back to."""
+        """The URL that the browser was redirected to."""
         self._connections: dict[asyncio.StreamWriter, asyncio.Task[object] | None] = {}
-        """Those that are open, oldest first, with the tasks that serve them."""
+        """The open connections, oldest first, with the tasks that serve them."""
 
     async def begin(self, url: str) -> None:
-        """Have the application take the person to `url`. Returns at once."""
+        """Start the application's `open_browser` for `url` in a thread. Returns at once."""
         (self._state,) = parse_qs(urlsplit(url).query)["state"]
         loop = asyncio.get_running_loop()
 
@@ -67,11 +69,11 @@ class BrowserLogin:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._opened, redirect, failure)
 
-        # The application's code may wait for a person as long as it likes; this thread is never joined.
+        # The application may wait for a person as long as it likes; this thread is never joined.
         threading.Thread(target=run, name="mcp-authorization", daemon=True).start()
 
     async def finish(self) -> AuthorizationCodeResult:
-        """Wait for the redirect. Raises `OAuthFlowError`, and what `open_browser` raised."""
+        """Wait for the redirect. Raises `OAuthFlowError`, and the exception of `open_browser`."""
         query = parse_qs(urlsplit(await self._redirect).query, keep_blank_values=True)
         given = {key: values[0] for key, values in query.items()}
         if "error" in given:
@@ -80,7 +82,7 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=given.get("code", ""), state=given.get("state"), iss=given.get("iss"))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a browser, or of another program. With too many, the oldest makes room."""
+        """Serve one connection of a browser or another program. If there are too many, the oldest is closed."""
         if len(self._connections) >= _MAX_CONNECTIONS:
             oldest = next(iter(self._connections))
             del self._connections[oldest]
@@ -92,7 +94,7 @@ class BrowserLogin:
             self._connections.pop(writer, None)
 
     async def close(self) -> None:
-        """Close what is still open. A task that the end of its loop cancelled would leave its connection open."""
+        """Close open connections. If the ending loop cancelled their tasks, the connections would stay open."""
         tasks = [task for task in self._connections.values() if task is not None]
         for writer in list(self._connections):
             writer.transport.abort()
@@ -148,10 +150,7 @@ class BrowserLogin:
 async def browser_login(
     open_browser: OpenBrowser, redirect_uri: str | None, port: int = 0
 ) -> AsyncIterator[BrowserLogin]:
-    """A login that is redirected to `redirect_uri`: on a port of this machine if that is http, else by the application.
-
-    Without one, the redirect goes to `port` of this machine, or to any port if that is taken. Raises OSError.
-    """
+    """A login redirected to `redirect_uri`: an http URI to a port of this machine, others to the application."""
     login = BrowserLogin(open_browser, redirect_uri or "")
     parts = urlsplit(redirect_uri or f"http://{_LOOPBACK}:{port}{_PATH}")
     if parts.scheme != "http":

@@ -1,4 +1,4 @@
-"""What a server says when it refuses a request for want of authorization (RFC 6750, RFC 9728)."""
+"""Reads the response of a server that refuses a request for lack of authorization (RFC 6750, RFC 9728)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _MAX_CHALLENGE = 8 * 1024
-"""Characters that are kept of the header: they are searched, shown, and handed to the SDK."""
+"""Characters of the header that are kept: they are searched, shown, and handed to the SDK."""
 
 _REVISION = "MCP-Protocol-Version"
 _PARAMETER = r'(?:^|[\s,]){}=(?:"([^"]*)"|([^\s,"]+))'
@@ -20,7 +20,7 @@ _ERROR = re.compile(_PARAMETER.format("error"))
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """A 401, or a 403 that wants more of a token than it gives."""
+    """A 401, or a 403 because the token's scope is not enough."""
 
     status: int = 401
     www_authenticate: str = ""
@@ -29,9 +29,9 @@ class Challenge(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: int, www_authenticate: str | None, revision: str | None) -> Challenge | None:
-        """What a response asks for; None if that has nothing to do with authorization.
+        """The challenge in a response; None if the response does not concern authorization.
 
-        `www_authenticate` is its header of that name, `revision` that of the protocol of the request.
+        `www_authenticate` is the response's header, `revision` the protocol revision of the request.
         """
         wanted = (www_authenticate or "")[:_MAX_CHALLENGE]
         if status == 401 or (status == 403 and _parameter(_ERROR, wanted) == "insufficient_scope"):
@@ -40,7 +40,7 @@ class Challenge(msgspec.Struct, frozen=True):
 
     @property
     def wants_more(self) -> bool:
-        """The token is good, but does not give enough (step-up)."""
+        """Whether the token is valid but lacks a scope (step-up)."""
         return self.status == 403
 
     @property
@@ -48,7 +48,7 @@ class Challenge(msgspec.Struct, frozen=True):
         return _parameter(_SCOPE, self.www_authenticate)
 
     def replay(self, url: str) -> tuple[httpx2.Request, httpx2.Response]:
-        """A request like the refused one, and its answer, for the SDK."""
+        """A request like the refused one, and its response, for the SDK."""
         import httpx2
 
         request = httpx2.Request("POST", url, headers={} if self.revision is None else {_REVISION: self.revision})

@@ -1,4 +1,4 @@
-"""How to log in at a server: the ``auth`` object of its configuration, and the application's part in it."""
+"""The ``auth`` object of a server's configuration, and the application's part in a login."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class AuthorizationRequest(msgspec.Struct, frozen=True):
     """A server wants a person to log in."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     url: str
-    """Where the person logs in: to be opened in a browser, and shown whole."""
+    """The login page: open it in a browser, and show it whole."""
 
 
 OnAuthorization = Callable[[AuthorizationRequest], str | None]
 """Takes a person to the authorization server.
 
-Returns the address that the browser was sent back to, if the application received it itself; None if that is to be
-waited for on a port of this machine. Runs in a thread of its own, and may wait for the person.
+Returns the address that the browser was redirected to, if the application received it itself; None if the redirect
+comes to a port of this machine. Runs in its own thread, and may wait for the person.
 """
 
 
@@ -38,35 +38,36 @@ class _Credentials(msgspec.Struct, frozen=True, tag_field="type", rename="camel"
         return f"{type(self).__name__}(client_id={getattr(self, 'client_id', None)!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        # Nothing secret. msgspec's own, which rich shows in tracebacks with local variables, has all fields.
+        # No secret. msgspec's own `__rich_repr__`, which rich shows in tracebacks, has all fields.
         return [("client_id", getattr(self, "client_id", None))]
 
 
 class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
     """A person logs in, in a browser (the authorization code flow with PKCE). The default if nothing is configured.
 
-    Without `client_id` this client makes itself known to the authorization server: by `client_metadata_url` where the
-    server takes that, else by dynamic registration. The `repr` shows no secret.
+    Without `client_id` this client registers itself at the authorization server: by `client_metadata_url` if the
+    server accepts that, else by dynamic registration. The `repr` shows no secret.
     """
 
     client_id: str | None = None
-    """From registering with the authorization server beforehand."""
+    """From an earlier registration at the authorization server."""
     client_secret: str | None = None
     client_metadata_url: str | None = None
     """The https address of a client id metadata document."""
     scopes: list[str] | None = None
-    """What to ask for instead of what the server suggests; what a server insists on comes on top."""
+    """Scopes to request instead of the server's suggestion; scopes that the server requires are added."""
     issuer: str | None = None
-    """The authorization server to log in at. Without it, the first one that the server names; required with
-    `client_secret`, which is sent nowhere else."""
+    """The authorization server for the login. By default the first one that the server names. Required with
+    `client_secret`, which is sent nowhere else.
+    """
     redirect_uri: str | None = None
-    """Where the browser is sent back to; without it, a free port of this machine."""
+    """The redirect target of the browser; by default a free port of this machine."""
 
     def __post_init__(self) -> None:
         if self.client_secret is not None and self.client_id is None:
             raise ValueError("client_secret: there is no clientId that it belongs to")
         if self.client_secret is not None and self.issuer is None:
-            # Otherwise it would go to any authorization server that the MCP server names.
+            # Otherwise the secret would go to any authorization server that the MCP server names.
             raise ValueError(
                 "issuer: missing; the clientSecret is sent only to the authorization server that issued it, such as "
                 '"issuer": "https://login.example.com"'
@@ -91,10 +92,10 @@ class ClientCredentials(_Credentials, frozen=True, kw_only=True, tag="client_cre
     client_id: str
     client_secret: str
     issuer: str
-    """The authorization server that gave out the secret: it is sent nowhere else, whatever the server says."""
+    """The authorization server that issued the secret. The secret is sent nowhere else, whatever the server says."""
     scopes: list[str] | None = None
     token_auth: Literal["basic", "post"] = "basic"  # noqa: S105 - the way in which the secret is sent
-    """How the authorization server wants the secret: in a header or in the form."""
+    """How the authorization server expects the secret: in a header or in the form."""
 
     def __post_init__(self) -> None:
         _require_issuer(self.issuer)
@@ -115,13 +116,13 @@ class PrivateKeyJwt(_Credentials, frozen=True, kw_only=True, tag="private_key_jw
 
 
 class WorkloadIdentity(_Credentials, frozen=True, kw_only=True, tag="workload_identity"):
-    """The platform that this program runs on vouches for it with a token of its own (RFC 7523, SEP-1933)."""
+    """The program's platform vouches for it with a token (RFC 7523, SEP-1933)."""
 
     client_id: str
     issuer: str
     assertion: str | None = None
     assertion_file: str | None = None
-    """Read each time, because platforms replace it."""
+    """Read for each login, because platforms replace it."""
     scopes: list[str] | None = None
 
     def __post_init__(self) -> None:
@@ -140,7 +141,7 @@ AuthConfig = OAuth | ClientCredentials | PrivateKeyJwt | WorkloadIdentity | NoLo
 
 
 def auth_secrets(config: AuthConfig | None) -> list[str]:
-    """What must not be shown of a login's configuration, also in the form in which it is sent."""
+    """The secrets of a login's configuration, also in the form in which they are sent."""
     found = [secret for name in _SECRETS if (secret := getattr(config, name, None))]
     if isinstance(config, (OAuth, ClientCredentials)) and config.client_secret:
         found += basic_credentials(config.client_id or "", config.client_secret)
@@ -148,6 +149,6 @@ def auth_secrets(config: AuthConfig | None) -> list[str]:
 
 
 def _require_issuer(issuer: str) -> None:
-    # A variable is checked when it has been expanded.
+    # A variable is checked after its expansion.
     if "${" not in issuer and urlsplit(issuer).scheme not in ("http", "https"):
         raise ValueError(f"issuer: must be the https address of an authorization server, got {issuer!r}")

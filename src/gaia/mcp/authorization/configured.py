@@ -1,4 +1,4 @@
-"""The login that a server's configuration asks for, made when the server is opened: variables are known only then."""
+"""Makes the configured login of a server when the server is opened, because variables are known only then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ConfiguredAuthorization:
-    """See `gaia.mcp.transports.base.Authorization`. Called, it gives the authorization of the requests."""
+    """See `gaia.mcp.transports.base.Authorization`. Calling it returns the authorization of the requests."""
 
     def __init__(
         self,
@@ -22,21 +22,21 @@ class ConfiguredAuthorization:
         expand: Callable[[], tuple[str, AuthConfig | None]],
         on_authorization: OnAuthorization | None = None,
     ) -> None:
-        """`expand` gives the server's URL and its ``auth``, with variables filled in, and may raise ConfigError."""
+        """`expand` returns the server's URL and its ``auth``, with variables expanded, and may raise ConfigError."""
         self.on_authorization = on_authorization
         self.login_seconds = LOGIN_SECONDS
-        """Both may be replaced until the server is opened."""
+        """This and `on_authorization` may be replaced until the server is opened."""
         self._name = name
         self._expand = expand
         self._lock = reentrant_lock()
-        """Owns what is below."""
+        """Owns the attributes below."""
         self._made_of: tuple[str, AuthConfig | None] | None = None
         self._made: ServerAuthorization | None = None
         self._secrets_before: list[str] = []
-        """Those of the login that was replaced last, which late errors may repeat."""
+        """Secrets of the login that was replaced last; late errors may repeat them."""
 
     def __call__(self) -> ServerAuthorization:
-        # Imported here because programs whose servers are all processes of their own do not need it.
+        # Imported here: programs that start all servers as processes do not need it.
         from gaia.mcp.authorization.server_authorization import ServerAuthorization
 
         values = self._expand()

@@ -1,7 +1,6 @@
-"""What addresses lead to, and which URLs a login may use: an MCP server or an authorization server names them.
+"""Which addresses and URLs a login may use. MCP servers and authorization servers name them, and both may be hostile.
 
-Both may be hostile.
-A server on the internet must not lead the client to programs of this machine or of its network, which may trust every
+A server on the internet must not lead the client to programs of this machine or its network, which may trust every
 request from there.
 """
 
@@ -22,25 +21,27 @@ _NAT64 = ip_network("64:ff9b::/96")
 
 
 class EndpointPolicy:
-    """What one server's login may connect to. For one event loop.
+    """Decides where one server's login may connect. For one event loop.
 
-    Everything is over https, or on this machine. A server on the internet may name only addresses on the internet, one
-    in a private network those of private networks too, one on this machine any. The hosts of the server itself and of
-    the configured authorization server are permitted wherever they are.
+    All connections use https or stay on this machine. A server on the internet may name only addresses on the internet,
+    a
+    server in a private network also private addresses, and a server on this machine any address. The hosts of the
+    server
+    itself and of the configured authorization server are always permitted.
     """
 
     def __init__(self, server: str, issuer: str | None = None) -> None:
-        """`server` is the URL of the MCP server, `issuer` that of the configured authorization server."""
+        """`server` is the URL of the MCP server, `issuer` the URL of the configured authorization server."""
         self._server = urlsplit(server).hostname or ""
         self._named_by_user = {self._server, urlsplit(issuer or "").hostname}
         self._server_is: Where | None = None
 
     async def check(self, url: str) -> None:
-        """Raise `OAuthFlowError` if nothing may be sent to `url`, as far as can be seen without connecting to it."""
+        """Raise `OAuthFlowError` if nothing may be sent to `url`, as far as the URL itself shows."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.scheme != "https" and not is_loopback(host):
-            # All endpoints of an authorization server are to be served over https ("Communication Security").
+            # All endpoints of an authorization server must be served over https ("Communication Security").
             raise _refused(f"refused to send anything to {_shown(url)}: it is not https")
         if host not in self._named_by_user and (address := literal(host)) is not None:
             await self._check_address(_shown(url), address)
@@ -48,8 +49,9 @@ class EndpointPolicy:
     def trace(self, url: str) -> Callable[[str, dict[str, Any]], Awaitable[None]]:
         """The httpx2 extension ``trace`` for a request to `url`.
 
-        It raises `OAuthFlowError` for a connection to an address that is not permitted, before anything is sent. A name
-        that leads to a private address is recognised only here. Where a proxy connects instead, it decides.
+        It raises `OAuthFlowError` for a connection to a forbidden address, before anything is sent. Only here is a name
+        that
+        leads to a private address recognised. If a proxy makes the connection, the proxy decides.
         """
         host = urlsplit(url).hostname or ""
         connecting_to = ""
@@ -84,7 +86,7 @@ class EndpointPolicy:
 
 
 async def _place_of(host: str) -> Where:
-    """Where the MCP server is: the client connects there anyway."""
+    """Where the MCP server is. Resolving its name is harmless, because the client connects there anyway."""
     if (address := literal(host)) is not None:
         return where_is(address)
     import asyncio
@@ -105,20 +107,20 @@ def _shown(url: str) -> str:
 
 
 def _refused(message: str) -> Exception:
-    # Imported here because most of those that ask about addresses do not need the SDK.
+    # Imported here because most callers of this module do not need the SDK.
     from mcp.client.auth import OAuthFlowError
 
     return OAuthFlowError(message)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host in a URL is this machine, as far as its name or its number says so."""
+    """Whether the host of a URL is this machine, judging by its name or its number."""
     address = literal(host)
     return address is not None and where_is(address) == "machine"
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host in a URL stands for; None for a name that has to be resolved."""
+    """The address that the host of a URL stands for; None for a name that has to be resolved."""
     host = host.rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return IPv4Address("127.0.0.1")
@@ -127,7 +129,7 @@ def literal(host: str) -> Address | None:
     except ValueError:
         pass
     try:
-        # What resolvers understand besides: 127.1, 0x7f000001, 2130706433.
+        # Resolvers also accept 127.1, 0x7f000001 and 2130706433.
         return IPv4Address(socket.inet_aton(host))
     except (OSError, UnicodeError):
         return None
@@ -137,10 +139,10 @@ def where_is(address: Address) -> Where:
     if isinstance(address, IPv6Address) and (inner := _inner(address)) is not None:
         return where_is(inner)
     if address.is_loopback or address.is_unspecified:
-        # To connect to 0.0.0.0 is to connect to this machine.
+        # Connecting to 0.0.0.0 connects to this machine.
         return "machine"
     if address.is_link_local or address.is_multicast:
-        # The services of clouds that give out credentials are there.
+        # Cloud services that give out credentials have such addresses.
         return "nowhere"
     if isinstance(address, IPv6Address) and address.is_site_local:
         return "network"
@@ -148,7 +150,7 @@ def where_is(address: Address) -> Where:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that is reached by this one."""
+    """The IPv4 address within an IPv6 address, if there is one."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

@@ -1,7 +1,7 @@
-"""Runs of the SDK's flows: to renew a login, to make one with credentials, and to have a person make one.
+"""Runs the SDK's flows: renewing a login, logging in with credentials, and logging in a person.
 
-The SDK writes a flow as an asynchronous generator that yields requests. Here each run gets an event loop and an HTTP
-client of its own; what the server answered before is told to the flow again instead of asking the server twice.
+The SDK writes a flow as an asynchronous generator that yields requests. Each run gets its own event loop and HTTP
+client here. Earlier answers of the server are given to the flow again, so the server is not asked twice.
 Importing this module imports the SDK.
 """
 
@@ -25,23 +25,23 @@ from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable, web_page
 from gaia.runtime.log import mask_records_of
 from gaia.runtime.untrusted_text import escaped_line
 
-# It logs the URL of each request.
+# httpx2 logs the URL of each request.
 mask_records_of(httpx2.__name__)
 
 _REQUEST_SECONDS = 30.0
-"""For one request, from its beginning to the end of the response."""
+"""Seconds for one request, from its beginning to the end of the response."""
 
 _MAX_RESPONSE_BYTES = 1024 * 1024
-"""Of metadata documents, registrations and tokens, which take a few KiB."""
+"""Limit for metadata documents, registrations and tokens, which take a few KiB."""
 
 _MAX_PHRASE = 100
-"""Characters of the reason phrase of a status, which is the server's own text."""
+"""Characters of a status line's reason phrase, which is the server's text."""
 
 _LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES, max_stream_bytes=_MAX_RESPONSE_BYTES)
 
 
 async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:
-    """Get a new access token for the refresh token of `login`; None if that is no longer taken."""
+    """Get a new access token with the refresh token of `login`; None if that is no longer accepted."""
     storage = LoginStorage(file)
     provider = PersonProvider(config, file.server, login, storage, expired=True)
     return await _drive(provider, storage, None, EndpointPolicy(file.server, config.issuer))
@@ -50,7 +50,7 @@ async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:
 async def use_credentials(
     config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, challenge: Challenge, file: TokenFile
 ) -> Login | None:
-    """Get an access token for the configured credentials; None if they give none."""
+    """Get an access token with the configured credentials; None if they give none."""
     storage = LoginStorage(file)
     provider = credentials_provider(config, file.server, storage)
     return await _drive(provider, storage, challenge, EndpointPolicy(file.server, config.issuer))
@@ -66,11 +66,11 @@ async def log_in(
     open_browser: OpenBrowser,
     seconds: float,
 ) -> Login | None:
-    """Have a person log in within `seconds`. `scope` is asked for instead of what the server suggests."""
+    """Let a person log in within `seconds`. `scope` replaces the server's suggestion."""
     # The port of this machine that an earlier login was registered with.
     port = urlsplit(login.redirect_uri).port if login is not None and login.redirect_uri is not None else None
     if login is not None and not challenge.wants_more:
-        # What is known of this client and of the authorization server is of use, the tokens are not.
+        # Keep the registration and the metadata, and drop the tokens.
         login = msgspec.structs.replace(login, access_token=None, refresh_token=None, scope=None)
     storage = LoginStorage(file, keeps_token=challenge.wants_more)
     policy = EndpointPolicy(file.server, config.issuer)
@@ -105,7 +105,7 @@ async def log_in(
 
 
 def _is_registered_for(login: Login, redirect_uri: str, *scopes: str | None) -> bool:
-    """Whether the client's registration allows this; not every authorization server overlooks that it does not."""
+    """Whether the client's registration covers these scopes and the redirect; some authorization servers check it."""
     allowed = (login.client or {}).get("scope")
     wanted = " ".join(scope or "" for scope in scopes).split()
     return login.redirect_uri == redirect_uri and (allowed is None or set(wanted) <= set(allowed.split()))
@@ -114,7 +114,7 @@ def _is_registered_for(login: Login, redirect_uri: str, *scopes: str | None) -> 
 async def _drive(
     provider: OAuthClientProvider, storage: LoginStorage, challenge: Challenge | None, policy: EndpointPolicy
 ) -> Login | None:
-    """Run the provider's flow until it has a token, or until nothing but `challenge` could get it further."""
+    """Run the provider's flow until it has a token, or until only `challenge` could get it further."""
     request, refusal = (challenge or Challenge()).replay(provider.context.server_url)
     async with httpx2.AsyncClient(
         timeout=_REQUEST_SECONDS,
@@ -145,7 +145,7 @@ async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, policy: Endp
     except TimeoutError as error:
         raise httpx2.ReadTimeout(f"{url.host} did not answer within {_REQUEST_SECONDS:g} s") from error
     if outgoing.method == "POST" and (response.status_code >= 500 or response.status_code == 429):
-        # Not an answer to what was asked: it says nothing about the login, and may work later.
+        # A failure of the server, not an answer about the login. A later attempt may work.
         answer = f"{response.status_code} {response.reason_phrase[:_MAX_PHRASE]}".rstrip()
         raise ServerUnavailable(f"the authorization server {url.host} answered {answer}")
     return response

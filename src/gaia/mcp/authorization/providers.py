@@ -1,7 +1,7 @@
-"""The SDK's OAuth providers, made from our configuration and from what is kept of the last login.
+"""The SDK's OAuth providers, made from our configuration and from the kept login.
 
-Importing this module imports the SDK: only what asks for a token does. Two methods are overridden that are private to
-the SDK: `_perform_authorization` and `_select_authorization_server`. A test says when a release changes them.
+Importing this module imports the SDK, so only code that obtains a token does. It overrides two private methods of the
+SDK: `_perform_authorization` and `_select_authorization_server`. A test fails when a release changes them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from gaia.mcp.authorization.config import ClientCredentials, OAuth, PrivateKeyJw
 from gaia.mcp.authorization.token_file import Login, TokenFile
 from gaia.runtime.private_files import keep_private
 
-# The SDK logs each failure with a traceback. It is ours to report; an application that wants it still gets it.
+# The SDK logs each failure with a traceback. We report failures ourselves; an application can still receive the log.
 logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
 _MAX_SECONDS = 10 * 365 * 24 * 3600
-"""A longer lifetime of a token counts as this one: the server's number may be too large for a time."""
+"""Seconds. The limit of a token's lifetime, because the server's number may be too large for a time."""
 
 _UNUSED_REDIRECT_URI = "http://127.0.0.1/callback"
-"""The redirect URI of flows that never get as far as a browser."""
+"""The redirect URI of flows that never reach a browser."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,19 +50,19 @@ OnCallback = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
 class LoginStorage:
-    """The SDK's token storage: keeps what one flow learns in the file, as soon as it is known."""
+    """The SDK's token storage: writes what one flow learns to the file at once."""
 
     def __init__(self, file: TokenFile, *, keeps_token: bool = False) -> None:
-        """`keeps_token` says that the file holds a token that is still good, and stays until there is a new one."""
+        """`keeps_token`: the token in the file is still valid, and stays until there is a new one."""
         self._file = file
         self._keeps_token = keeps_token
         self.provider: OAuthClientProvider | None = None
-        """The one that uses this storage."""
+        """The provider that uses this storage."""
         self.tokens: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
-        """What the flow begins with."""
+        """The registration with which the flow begins."""
         self.login: Login | None = None
-        """What has been kept, once there is a new token."""
+        """The login that was written, once there is a new token."""
 
     async def get_tokens(self) -> OAuthToken | None:
         return self.tokens
@@ -76,7 +76,7 @@ class LoginStorage:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         if not self._keeps_token:
-            # A login that is not finished must not register anew the next time.
+            # An unfinished login must not register again the next time.
             self._file.write(self._login(None, client_info))
 
     def _login(self, tokens: OAuthToken | None, client_info: OAuthClientInformationFull | None = None) -> Login:
@@ -100,7 +100,7 @@ class LoginStorage:
 
 
 class _Registration(OAuthClientMetadata):
-    """What this client tells of itself when it registers. Some servers refuse scopes that are not in there."""
+    """The client's registration. Some servers later refuse scopes that it does not contain."""
 
     scope_override: str | None = Field(default=None, exclude=True)
 
@@ -110,7 +110,7 @@ class _Registration(OAuthClientMetadata):
 
 
 class _Scoped(OAuthClientProvider):
-    """Asks for `scope_override`, if it is set, instead of the scopes that the server suggests."""
+    """Requests `scope_override`, if set, instead of the server's suggested scopes."""
 
     scope_override: str | None = None
 
@@ -129,9 +129,9 @@ class _PrivateKeyJwtProvider(_Scoped, PrivateKeyJWTOAuthProvider):
 
 
 class PersonProvider(_Scoped):
-    """The authorization code flow, going on from an earlier login.
+    """The authorization code flow, continued from an earlier login.
 
-    The SDK itself forgets with the process when a token expires and where it is renewed.
+    The SDK itself does not remember between processes when a token expires and where it is renewed.
     """
 
     def __init__(
@@ -147,13 +147,12 @@ class PersonProvider(_Scoped):
         on_redirect: OnRedirect | None = None,
         on_callback: OnCallback | None = None,
     ) -> None:
-        """Can renew a login, and with `on_redirect` and `on_callback` make a new one.
+        """Renews a login; with `on_redirect` and `on_callback` it can also make a new one.
 
-        `expired` says that the token of `login` is no longer good. `scope` is asked for instead of what the server
-        suggests.
+        `expired`: the token of `login` is no longer valid. `scope` replaces the server's suggestion.
         """
         if login is not None and config.issuer is not None and not issuers_match(login.issuer or "", config.issuer):
-            # It was made at another authorization server, which is not shown the configured secret.
+            # Another authorization server issued this login, and must not see the configured secret.
             login = None
         uri = redirect_uri or (login is not None and login.redirect_uri) or _UNUSED_REDIRECT_URI
         metadata = _Registration.model_validate(
@@ -203,8 +202,9 @@ class PersonProvider(_Scoped):
         metadata, named = self.context.oauth_metadata, self._config.issuer or self.context.auth_server_url
         if metadata is None:
             if named is not None:
-                # The SDK would go on at the MCP server's own address, as servers of 2025-03-26 have it, and show that
-                # what is for the authorization server alone.
+                # Otherwise the SDK would continue at the MCP server's own address, as servers of 2025-03-26 expect, and
+                # send it secrets
+                # meant only for the authorization server.
                 raise OAuthFlowError(f"the metadata of the authorization server {named} cannot be had")
             return
         if self._config.issuer is not None and not issuers_match(str(metadata.issuer), self._config.issuer):
@@ -212,14 +212,14 @@ class PersonProvider(_Scoped):
                 f"the server wants a login at {metadata.issuer}, and its configuration insists on {self._config.issuer}"
             )
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
-            # "MCP clients MUST refuse to proceed": a code that is intercepted could be used by others.
+            # "MCP clients MUST refuse to proceed": otherwise others could use an intercepted code.
             raise OAuthFlowError(
                 f"the authorization server {metadata.issuer} does not say that it supports PKCE (S256 in "
                 "code_challenge_methods_supported), without which a login is not safe"
             )
 
     def _secret_method(self) -> str | None:
-        """How a configured secret is sent: as the authorization server wants it, preferably in the header."""
+        """The authorization server's preferred way to send the configured secret, in the header if possible."""
         if self._config.client_secret is None:
             return "none"
         metadata = self.context.oauth_metadata
@@ -228,7 +228,7 @@ class PersonProvider(_Scoped):
 
 
 class _WorkloadIdentityProvider(_Scoped):
-    """The grant of RFC 7523, section 2.1: the platform's token is the authorization. A failure is not tried again."""
+    """The grant of RFC 7523, section 2.1: the platform's token is the authorization. A failure is not retried."""
 
     def __init__(self, config: WorkloadIdentity, url: str, storage: LoginStorage) -> None:
         metadata = OAuthClientMetadata(
@@ -277,7 +277,7 @@ class _WorkloadIdentityProvider(_Scoped):
 def credentials_provider(
     config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, url: str, storage: LoginStorage
 ) -> OAuthClientProvider:
-    """A provider that gets a token without a person."""
+    """A provider that obtains a token without a person."""
     provider: _Scoped
     if isinstance(config, WorkloadIdentity):
         provider = _WorkloadIdentityProvider(config, url, storage)

@@ -1,4 +1,4 @@
-"""One server's login: puts the token on each request, renews it, and has a person log in where that is allowed."""
+"""The login at one server: puts the token on each request, renews it, and asks a person to log in if permitted."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from gaia.runtime.redaction import Redactor
 logger = get_logger(__name__)
 
 _FOR_TOKENS = ("mcp", "httpx2")
-"""The packages that ask for a token. One that is there needs none of them."""
+"""The packages that obtain a token. Using an existing token needs none of them."""
 
 _MAX_PROBLEM = 1000
-"""Characters of what went wrong: the SDK quotes the authorization server in full."""
+"""Characters of an error message: the SDK quotes the authorization server in full."""
 
 _SEARCHED_CHARACTERS = 16 * 1024
-"""So much of it is searched for secrets before it is cut: half a secret would not be recognised."""
+"""Characters searched for secrets before the message is cut: half a secret would not be recognised."""
 
 _MAX_REPLACED = 16
-"""Secrets of earlier logins that are still masked: an error may come late, and repeat a token that was replaced."""
+"""Secrets of earlier logins that are still masked: a late error may repeat a replaced token."""
 
 _PYDANTIC_INPUT = r" \[type=.*"
-"""Where pydantic shows what it was given, which are tokens."""
+"""Where pydantic shows its input, which are tokens."""
 
 
 class ServerAuthorization:
     """The login at one server, for an `HttpTransport`. Thread-safe.
 
-    Requests wait for each other only while a token is asked for: then all of them share the one that comes. A request
-    that is not let in raises `NeedsAuthorization`; the server has not acted on it.
+    Requests wait for each other only while a token is requested, and then share it. A refused request raises
+    `NeedsAuthorization`; the server has not acted on it.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class ServerAuthorization:
         on_authorization: OnAuthorization | None = None,
         login_seconds: float = LOGIN_SECONDS,
     ) -> None:
-        """`name` and `url` are the server's. `config` is `OAuth()` if it is None.
+        """`name` and `url` are the server's. `config` defaults to `OAuth()`.
 
-        Without `on_authorization` only a login that was made before is used and renewed.
+        Without `on_authorization` only an earlier login is used and renewed.
         """
         self._name = name
         self._config = OAuth() if config is None else config
@@ -74,17 +74,17 @@ class ServerAuthorization:
         self._login_seconds = login_seconds
         parts = urlsplit(url)
         self._is_readable_on_the_way = parts.scheme != "https" and not is_loopback(parts.hostname or "")
-        """Whether every machine between here and the server would see a token."""
+        """Whether every machine between here and the server could read a token."""
         client_id = getattr(self._config, "client_id", None)
         self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
         self._challenge = Challenge()
-        """The last one, for `log_in`. Replaced as a whole."""
+        """The last challenge, for `log_in`. Replaced as a whole."""
         self._login: Login | None = None
-        """What the file held when it was looked at. Replaced as a whole, so that requests read it without the lock."""
+        """The content of the file when last read. Replaced as a whole, so that requests read it without the lock."""
         self._replaced: tuple[str, ...] = ()
         """The last secrets of earlier logins. Replaced as a whole."""
         self._asking = reentrant_lock()
-        """Held while a token is asked for: one at a time."""
+        """Held while a token is requested: one request at a time."""
         self._failures = 0
         self._failure: MCPError | None = None
         """A thread that waited while a login failed raises that failure, and does not begin another login.
@@ -94,7 +94,7 @@ class ServerAuthorization:
         self._loaded: Stamp = None
         self._was_read = False
         self._refused: Stamp = None
-        """The file as it was when the server last refused what it holds."""
+        """The version of the file whose login the server last refused."""
         self._run_lock = reentrant_lock()
         """Owns `_task` and `_closed`."""
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
@@ -107,13 +107,13 @@ class ServerAuthorization:
 
     @property
     def secrets(self) -> list[str]:
-        """What must not be shown: the tokens, some that they replaced, and the configured secret."""
+        """The tokens, some earlier tokens, and the configured secret: none of them may be shown."""
         login = self._login
         return [*auth_secrets(self._config), *([] if login is None else login.secrets), *self._replaced]
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether there is a login that is kept."""
+        """Whether there is a kept login with a token."""
         login = self._read()
         return login is not None and login.access_token is not None
 
@@ -123,9 +123,9 @@ class ServerAuthorization:
         return stamp is not None and stamp != self._refused
 
     def ready_login(self) -> tuple[bool, str | None]:
-        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs.
+        """Whether a request can be sent without waiting, and its ``Authorization`` header.
 
-        Reads the file only once: a login that came meanwhile is found out when the server refuses the request.
+        Reads the file only once: the server's refusal will reveal a login that came meanwhile.
         """
         login = self._login or (None if self._was_read else self._read())
         if login is None or self._is_readable_on_the_way:
@@ -149,9 +149,9 @@ class ServerAuthorization:
             token = self._new_token(challenge, token)
 
     def log_in(self, scope: str | None = None) -> None:
-        """Have a person log in, or log in with the configured credentials. Raises MCPError.
+        """Let a person log in, or log in with the configured credentials. Raises MCPError.
 
-        `scope` is asked for on top of what the configuration says.
+        `scope` is requested in addition to the configured scopes.
         """
         with self._one_at_a_time():
             login = self._read()
@@ -167,12 +167,12 @@ class ServerAuthorization:
         return self._file.delete()
 
     def abort(self) -> None:
-        """Give up a login that is under way, now and for ever."""
+        """Cancel a login that is under way, and refuse later ones until `reopen`."""
         with self._run_lock:
             self._closed = True
             if self._task is not None:
                 loop, task = self._task
-                # The loop may just have come to its end.
+                # The loop may just have ended.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(task.cancel)
 
@@ -181,7 +181,7 @@ class ServerAuthorization:
         with self._run_lock:
             self._closed = False
 
-    # Inside.
+    # Internal.
 
     def _token(self) -> str | None:
         """The token for the first attempt; None if there is none."""
@@ -190,7 +190,7 @@ class ServerAuthorization:
             return None
         token = login.token
         if token is None and self._can_renew(login):
-            # It is known to have expired, so it need not be sent to find that out.
+            # The token has expired, so sending it would only be refused.
             with contextlib.suppress(NeedsAuthorization):
                 return self._new_token(None, None)
         return token
@@ -206,7 +206,7 @@ class ServerAuthorization:
                 raise self._failure
             login = self._read()
             if login is not None and login.token not in (None, used):
-                # Another thread or another process was first.
+                # Another thread or process was first.
                 return str(login.token)
             if not isinstance(self._config, OAuth):
                 return self._use_credentials(challenge or Challenge())
@@ -288,12 +288,12 @@ class ServerAuthorization:
         return token
 
     def _require_sdk(self) -> None:
-        """Raise ConfigError with the way to install what asks for tokens, if it is missing."""
+        """Raise ConfigError with an install command if the packages that obtain tokens are missing."""
         if (lack := missing("oauth", *_FOR_TOKENS)) is not None:
             raise ConfigError(f"server {self._name!r} requires a login, which needs {lack}")
 
     def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
-        """Run a flow in this thread, in an event loop of its own. Gives the new token, if there is one.
+        """Run a flow in this thread, in its own event loop. Returns the new token, or None.
 
         Raises MCPError.
         """
@@ -314,7 +314,7 @@ class ServerAuthorization:
         except asyncio.CancelledError as error:
             raise CallCancelled(f"the login at server {self._name!r} was given up") from error
         except OAuthFlowError as error:
-            # What the authorization server said is in the message, masked, and must not follow as the cause.
+            # The masked message contains the authorization server's text. The unmasked cause must not follow.
             raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         except httpx2.RequestError as error:
             raise ServerUnavailable(
@@ -323,7 +323,7 @@ class ServerAuthorization:
         except MCPError:
             raise
         except (ValueError, OSError) as error:
-            # Documents that make no sense, a port that is taken.
+            # Malformed documents, or a port that is taken.
             raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         finally:
             flow.close()
@@ -336,13 +336,13 @@ class ServerAuthorization:
         return login.access_token
 
     def _take(self, login: Login | None) -> None:
-        """Use `login` from now on. The secrets of the one before stay known for a while."""
+        """Use `login` from now on. The secrets of the previous login stay masked for a while."""
         before = self._login.secrets if self._login is not None else []
         self._replaced = tuple(dict.fromkeys([*before, *self._replaced]))[:_MAX_REPLACED]
         self._login = login
 
     def _read(self) -> Login | None:
-        """What the file holds now; it is read again only if it has changed."""
+        """The file's present content; it is read again only after a change."""
         self._was_read = True
         stamp = self._file.stamp()
         if stamp != self._loaded or stamp is None:
@@ -352,7 +352,7 @@ class ServerAuthorization:
 
     def _needs(self, problem: str, challenge: Challenge | None) -> NeedsAuthorization:
         self._refused = self._file.stamp()
-        # An authorization server may repeat what it was sent, and a parser what it could not read.
+        # An authorization server may repeat its input, and a parser its unreadable text.
         problem = Redactor(self.secrets)(re.sub(_PYDANTIC_INPUT, "", problem[:_SEARCHED_CHARACTERS]))
         message = f"the server {problem[:_MAX_PROBLEM]}"
         if isinstance(self._config, OAuth):

@@ -1,4 +1,4 @@
-"""Where a login is kept: one private file per server, bound to the authorization server that it came from."""
+"""Keeps a login: one private file per server, bound to the authorization server that issued it."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _LOCK_SECONDS = 60.0
-"""Longer than renewing a token takes; a process that holds the lock for longer is stuck."""
+"""Seconds. Longer than renewing a token takes; a process that holds the lock longer is stuck."""
 
 _MIN_LIFETIME_SECONDS = 10.0
-"""A token that is about to expire would arrive expired."""
+"""Seconds. A token that is about to expire would arrive expired."""
 
 Stamp = tuple[int, ...] | None
-"""Tells one version of a file from another; None if there is no file."""
+"""Identifies a version of a file; None if there is no file."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a login. The `repr` shows no secret.
+    """A login as it is kept. The `repr` shows no secret.
 
-    The three documents are those of the SDK, as JSON: they have to be known again when a token is renewed, which may be
-    long after the process that fetched them has ended.
+    `client`, `authorization_server` and `protected_resource` are the SDK's documents, as JSON. Renewing a token needs
+    them
+    again, perhaps long after the process that fetched them has ended.
     """
 
     server: str
-    """Its URL."""
+    """The server's URL."""
     issuer: str | None = None
-    """The authorization server that the rest came from. Nothing of it is ever shown to another one (2026-07-28)."""
+    """The authorization server that issued the rest. No other one ever sees any of it (2026-07-28)."""
     access_token: str | None = None
     refresh_token: str | None = None
     scope: str | None = None
     expires_at: float | None = None
-    """In seconds of the system's clock; None if that is not known."""
+    """Seconds of the system's clock; None if unknown."""
     client: dict[str, Any] | None = None
-    """How this client is known to the authorization server."""
+    """This client's registration at the authorization server."""
     redirect_uri: str | None = None
-    """What it was registered with."""
+    """The redirect URI of the registration."""
     authorization_server: dict[str, Any] | None = None
     protected_resource: dict[str, Any] | None = None
 
     @property
     def token(self) -> str | None:
-        """The access token, if there is one that has not expired."""
+        """The access token; None if there is none, or if it has expired."""
         if self.expires_at is not None and time.time() > self.expires_at - _MIN_LIFETIME_SECONDS:
             return None
         return self.access_token
 
     @property
     def secrets(self) -> list[str]:
-        """What must not be shown."""
         client_secret = (self.client or {}).get("client_secret")
         return [secret for secret in (self.access_token, self.refresh_token, client_secret) if secret]
 
@@ -76,10 +76,10 @@ class TokenFile:
     """The file of one server and one way to log in there. Thread-safe, and safe against other processes."""
 
     def __init__(self, server: str, identity: str = "") -> None:
-        """`identity` tells logins at the same server apart, such as those with different client ids."""
+        """`identity` separates logins at the same server, such as those with different client ids."""
         self.server = server
         digest = hashlib.sha256(f"{server}\n{identity}".encode()).hexdigest()[:24]
-        # The host is there for people who look into the folder.
+        # The host's name is for people who look into the folder.
         host = re.sub(r"[^A-Za-z0-9.-]", "_", urlsplit(server).hostname or "server")
         self.path = folder() / f"{host}-{digest}.json"
 
@@ -91,20 +91,20 @@ class TokenFile:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def read(self) -> Login | None:
-        """The login; None if there is none, or none that can be understood. Raises ConfigError if it cannot be read."""
+        """The login; None if there is none, or if it is malformed. Raises ConfigError if the file cannot be read."""
         data = json_file.read_bytes(self.path)
         if not data:
             return None
         try:
             login = msgspec.json.decode(data, type=Login)
         except msgspec.DecodeError:
-            # Logging in again mends it, which is what a server without a login asks for.
+            # A new login repairs it, and without a login the server asks for one.
             logger.warning("login_unreadable", file=str(self.path))
             return None
         return login if login.server == self.server else None
 
     def write(self, login: Login) -> None:
-        """Keep `login` instead of what was there, for the user's eyes only. Raises ConfigError."""
+        """Replace the kept login; only the user can read the file. Raises ConfigError."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             json_file.write(self.path, msgspec.to_builtins(login))
@@ -122,10 +122,10 @@ class TokenFile:
         return True
 
     def locked(self) -> AbstractContextManager[Path]:
-        """Renewing a token is for one process at a time: many authorization servers take a refresh token only once."""
+        """A lock between processes: many authorization servers accept a refresh token only once."""
         return json_file.locked(self.path, _LOCK_SECONDS)
 
 
 def folder() -> Path:
-    """Where all logins are. Raises ConfigError if there is no home directory."""
+    """The folder of all logins. Raises ConfigError if there is no home directory."""
     return json_file.home_folder("logins") / "logins"

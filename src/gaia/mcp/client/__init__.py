@@ -1,6 +1,6 @@
 """The MCP client: `MCPClient` for one server, `MCPClientManager` for several, `MCPConfig` for the configured servers.
 
-- `mcp_client`, `mcp_client_manager` and `config` hold the public classes; they decide nothing but arguments.
+- `mcp_client`, `mcp_client_manager` and `config` hold the public classes.
 - `client_engine` and `manager_engine` hold the parts of a client and of a manager, for gaia's own modules.
 - `server_registry`: which servers are starting, connected, tried again or failed, and which client has a tool.
 - `configured_servers` starts the servers of a configuration and applies another one; `client_factory` makes clients.
@@ -10,10 +10,9 @@
 - `client_options`: all settings of a client; `server_transport` makes the transport of a configured server.
 - `server_memory` keeps what a lazy server said at its last start.
 
-Invariants: every tool call passes `ToolCalls.new_request`, so no face can skip the filters and the pins. No lock is
-held
-while a server is waited for, except the lock of `SupervisedSession` that makes connecting and disconnecting one at a
-time; a call never takes that one.
+Invariants: every tool call passes `ToolCalls.new_request`, so no face can skip the filters and the pins. The
+registry's lock is never held while a server is waited for. `SupervisedSession` holds a lock while it connects or
+disconnects, and a call never takes that lock.
 
 Names are loaded on first use, because the host of a placed server imports modules of this package without the client.
 """

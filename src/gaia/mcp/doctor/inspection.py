@@ -69,6 +69,7 @@ class Inspection:
 
     @property
     def ping(self) -> float | None:
+        """The median."""
         return statistics.median(self.pings) if self.pings else None
 
 

@@ -1,6 +1,7 @@
-"""What servers ask of a client: roots, sampling and elicitation (specification, "Roots", "Sampling", "Elicitation").
+"""Questions of servers to a client (specification, "Roots", "Sampling", "Elicitation").
 
-The server asks for the folders that it works in, it asks the client's model, or it asks the person who uses the client.
+A server asks for the folders that it works in (roots), asks the client's model (sampling), or asks the person who uses
+the client (elicitation).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Root = str | Path | dict[str, Any]
 
 
 def root_list(roots: Iterable[Root]) -> dict[str, Any]:
-    """The answer to ``roots/list``. Raises ValueError for what is no root: all URIs have to be ``file://``."""
+    """The answer to ``roots/list``. Raises ValueError for an invalid root: all URIs have to be ``file://``."""
     return {"roots": [_root(root) for root in roots]}
 
 
@@ -47,17 +48,17 @@ def _file_uri(uri: str) -> str:
 
 
 REJECTED = -1
-"""The error that says that the user rejected a sampling request."""
+"""The error code for a sampling request that the user rejected."""
 
 
 class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server wants of a model. Show it to a person before it is sent: the server wrote every word of it.
+    """A server's request to a model. Show it to a person before it is sent: the server wrote every word of it.
 
-    Names in brackets are the specification's. Everything but `messages` and `max_tokens` may be missing.
+    Names in brackets are the specification's. Everything except `messages` and `max_tokens` may be missing.
     """
 
     server: str
-    """Which server asks; the name that it has here."""
+    """This program's name for the server that asks."""
     messages: list[dict[str, Any]]
     """``{"role": "user" or "assistant", "content": …}``, content being one block or a list of blocks."""
     max_tokens: int
@@ -67,7 +68,7 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
     model_preferences: dict[str, Any] = {}
     """``{"hints": [{"name": …}], "costPriority": …, …}``; hints count in order (``modelPreferences``)."""
     temperature: float | None = None
-    """As the server wants it; None leaves it to the application."""
+    """The server's wish; None leaves it to the application."""
     stop_sequences: list[str] = []
     """(``stopSequences``)"""
     include_context: str | None = None
@@ -75,7 +76,7 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     """For the model's provider."""
     tools: list[dict[str, Any]] = []
-    """What the model may call; only where the client offers that."""
+    """Tools that the model may call, if the client offers sampling with tools."""
     tool_choice: dict[str, Any] | None = None
     """(``toolChoice``)"""
 
@@ -113,9 +114,9 @@ def sampling_request(server: str, params: Mapping[str, Any], *, tools: bool) -> 
 
 
 def sampling_result(answer: object) -> dict[str, Any]:
-    """What the server is told. `answer` is what user code returned; None is a rejection, and a `Refusal`.
+    """The result for the server. `answer` comes from user code; None means rejected, and raises `Refusal`.
 
-    Raises TypeError for what is no ``CreateMessageResult``.
+    Raises TypeError if `answer` is not a ``CreateMessageResult``.
     """
     if answer is None:
         raise Refusal(REJECTED, "User rejected sampling request")
@@ -128,7 +129,7 @@ def sampling_result(answer: object) -> dict[str, Any]:
 
 
 def _check_tool_results(messages: list[Any]) -> None:
-    """Every use of a tool is followed by its result, and a message with results has nothing else in it."""
+    """Check that a result follows every use of a tool, and that a message with results holds nothing else."""
     open_uses: set[Any] = set()
     for message in messages:
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
@@ -166,29 +167,31 @@ class ElicitationAnswer(msgspec.Struct, frozen=True):
     action: Literal["accept", "decline", "cancel"]
     """Accepted, declined, or closed without a decision."""
     content: dict[str, Any] | None = None
-    """The fields of the form, if it was accepted; nothing for a URL."""
+    """The fields of an accepted form; None for a URL."""
 
 
 class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server asks a person.
+    """A server's question to a person.
 
-    Say which server asks, and leave the choice to decline. In mode "url" show the whole URL, and open it only with the
+    Say which server asks, and offer the choice to decline. In mode "url" show the whole URL, and open it only with the
     person's consent, in a browser that neither this program nor a model can look into. This package never fetches it.
     """
 
     server: str
-    """Which server asks; the name that it has here, not one that it gave itself."""
+    """This program's name for the server that asks, not the server's own."""
     message: str
-    """For the person. Written by the server: make it safe before it is shown on a terminal."""
+    """For the person. The server wrote it: make it safe before it is shown on a terminal."""
     mode: ElicitationMode = "form"
     """``form``, or ``url`` for something that the person does on a web page."""
     requested_schema: dict[str, Any] = {}
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None
-    """Where the person has to go, in mode "url": an https URL, or an http URL on this machine; others are refused.
-    Its host is in ASCII."""
+    """In mode "url", the page for the person: an https URL, or an http URL on this machine; others are refused. Its
+    host is in
+    ASCII.
+    """
     elicitation_id: str | None = None
-    """Which `ElicitationCompleted` belongs to it, in mode "url"."""
+    """In mode "url", the id of the `ElicitationCompleted` event that belongs to it."""
 
     def accept(self, content: Mapping[str, Any] | None = None) -> ElicitationAnswer:
         """The person agreed. Fields that `content` leaves out get the defaults of the schema.
@@ -203,7 +206,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         try:
             problems = JsonSchema(self.requested_schema).problems(complete)
         except SchemaUnusable:
-            # The server checks the answer anyway, and a form that cannot be checked here can still be answered.
+            # The server checks the answer anyway, so a form that cannot be checked here can still be answered.
             problems = []
         if problems:
             raise ValueError(f"the answer does not fit the form of server {self.server!r}: {'; '.join(problems)}")
@@ -214,14 +217,14 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return ElicitationAnswer("decline")
 
     def cancel(self) -> ElicitationAnswer:
-        """The person made no choice, and closed the window for example."""
+        """The person made no choice, for example by closing the window."""
         return ElicitationAnswer("cancel")
 
 
 def elicitation_request(
     server: str, params: Mapping[str, Any], modes: tuple[ElicitationMode, ...]
 ) -> ElicitationRequest:
-    """Read the params of an ``elicitation/create``. Raises `Refusal`, for a mode that is not offered too."""
+    """Read the params of an ``elicitation/create``. Raises `Refusal`, also for a mode that is not offered."""
     mode = optional(params, "mode", str) or "form"
     if mode not in modes:
         raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {mode[:20]!r}")
@@ -240,7 +243,7 @@ def elicitation_request(
 
 
 def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
-    """The id under which the server will report that a person is done at a URL; None for every other request."""
+    """The id in the server's later report that a person is done at a URL; None for every other request."""
     match method, params:
         case "elicitation/create", {"mode": "url", "elicitationId": str(identifier)}:
             return identifier
@@ -248,7 +251,7 @@ def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
 
 
 def elicitation_result(request: ElicitationRequest, answer: object) -> dict[str, Any]:
-    """What the server is told. `answer` is what user code returned: an answer, its dict, or None for "cancel".
+    """The result for the server. `answer` comes from user code: an answer, its dict, or None for "cancel".
 
     Raises ValueError or TypeError for anything else, and for content that does not fit the form.
     """

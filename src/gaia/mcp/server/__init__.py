@@ -1,6 +1,15 @@
-"""Serve an `MCPAgent` to MCP clients, over stdio or Streamable HTTP, in both eras of the protocol.
+"""Serves an `MCPAgent` to MCP clients, over stdio or Streamable HTTP, in both eras of the protocol.
 
-Needs the extra ``gaia-mcp[serve]``; what is missing is said when something is served, not when this is imported.
+- `factory` puts the SDK's server in front of an agent, with spans and the ending of calls.
+- `handlers`: requests to the agent, and the protocol's form of its results.
+- `calls`: how an agent asks the client during a call, up to the limit of rounds.
+- `changes`: which clients hear of changes and log messages.
+- `stdio` and `http`: the two transports.
+
+Invariants: the agent's code runs on worker threads, never on the event loop. A wrong definition is left out, so that
+the others still work. Nothing that an agent prints reaches the protocol.
+
+Needs the extra ``gaia-mcp[serve]``; missing packages are reported when something is served, not on import.
 """
 
 from __future__ import annotations
@@ -17,9 +26,9 @@ __all__ = ["serve_http", "serve_stdio"]
 
 
 def serve_stdio(agent: ServableAgent, **limits: Any) -> None:
-    """Serve `agent` on standard input and output until the client goes away or the process is told to end.
+    """Serve `agent` on standard input and output until the client disconnects or the process is told to end.
 
-    Meanwhile ``print`` writes to standard error, in this process and in those it starts.
+    Meanwhile ``print`` writes to standard error, in this process and in its child processes.
     """
     require("mcp", "jsonschema")
     from gaia.mcp.server.stdio import serve

@@ -1,7 +1,7 @@
-"""Questions to the client in the course of a call: `ServedContext`, and the answers carried from round to round.
+"""Questions to the client during a call: `ServedContext`, and the answers carried from round to round.
 
 Up to revision 2025-11-25 the server sends the client a request and waits. Since 2026-07-28 it ends the call with
-``input_required``, and the client calls again with the answers; what earlier rounds were answered travels in
+``input_required``, and the client calls again with the answers. The answers of earlier rounds travel in
 ``requestState``, which the server seals.
 """
 
@@ -40,18 +40,18 @@ REQUESTS: dict[str, tuple[Any, Any]] = {
     "roots/list": (types.ListRootsRequest, types.ListRootsResult),
 }
 RECOGNISED_BY = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
-"""The field without which an answer answers some other question."""
+"""By question: the field that an answer to it must have."""
 
 
 class ServedContext(MCPContext):
-    """The context of one request that is being served. Made on the event loop, used on a worker thread."""
+    """The context of one request that is served. Made on the event loop, used on a worker thread."""
 
     def __init__(self, ctx: ServerRequestContext[Any, Any], answers: Mapping[str, Any], state: str | None) -> None:
         super().__init__()
         self._ctx = ctx
         self._loop = asyncio.get_running_loop()
         self.scope = CancelScope()
-        """What the agent's own calls to MCP servers belong to; they are cancelled with the request."""
+        """The scope of the agent's own calls to MCP servers; they are cancelled with the request."""
         self.method = ctx.method
         self.request_id = ctx.request_id
         self.protocol_version = ctx.protocol_version
@@ -67,7 +67,7 @@ class ServedContext(MCPContext):
         kept = kept if isinstance(kept, dict) else {}
         self.request_state = kept.get("state")
         self.round: int = kept.get("round", 1)
-        """1 for a first call, as far as the client says so."""
+        """1 for a first call. The client states it, so it may be wrong."""
         self._kept: dict[str, dict[str, Any]] = dict(kept.get("answers") or {})
         self.answers = {**self._kept, **answers}
 
@@ -103,13 +103,13 @@ class ServedContext(MCPContext):
         return answers
 
     async def send_all(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Put the questions of an agent that does not wait for answers to a client that can be asked. By the server."""
+        """Send the questions that an agent returned to a client that can be asked. Only the server calls this."""
         for request in requests.values():
             self._check_capability(request)
         return {**self.answers, **{key: await self._send(request) for key, request in requests.items()}}
 
     def pack(self, state: str | None) -> str:
-        """What the client must bring back: which round it is, the answers used so far, and the agent's own `state`."""
+        """The state that the client must bring back: the round, the answers so far, and the agent's own `state`."""
         kept = {"round": self.round + 1, "answers": self._kept, **({} if state is None else {"state": state})}
         return orjson.dumps(kept).decode()
 
@@ -122,7 +122,7 @@ class ServedContext(MCPContext):
         params = request.get("params") or {}
         declared = self.client_capabilities[capability]
         if capability == "elicitation" and (mode := params.get("mode", "form")) not in (declared or {"form": {}}):
-            # A client that names no mode has forms.
+            # A client that names no mode supports forms.
             raise MCPCapabilityMissing(f"elicitation.{mode}")
         if capability == "sampling" and "tools" in params and "tools" not in declared:
             raise MCPCapabilityMissing("sampling.tools")
@@ -134,20 +134,20 @@ class ServedContext(MCPContext):
         form = request.get("params", {}).get("requestedSchema")
         if form is None or answer.get("action") != "accept":
             return True
-        # A form that is filled in wrong is shown again.
+        # A form with wrong content is shown again.
         return not problems_by_own_schema(form, answer.get("content") or {})
 
     async def _send(self, request: dict[str, Any]) -> dict[str, Any]:
         request_type, result_type = REQUESTS[request["method"]]
         typed = request_type.model_validate(request, by_name=False)
-        # On the stream of the request it belongs to, which the client reads while it waits.
+        # On the stream of the request that it belongs to; the client reads it while it waits.
         metadata = ServerMessageMetadata(related_request_id=self.request_id)
         result = await self._ctx.session.send_request(typed, result_type, metadata=metadata)
         answer: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return answer
 
     def _await(self, action: Coroutine[Any, Any, Any]) -> Any:
-        """Have the event loop do something and wait for it, unless the request is cancelled first."""
+        """Run `action` on the event loop and wait for it, unless the request is cancelled first."""
         if self.scope.cancelled:
             action.close()
             raise MCPRequestCancelled
@@ -168,25 +168,25 @@ ResultT = TypeVar("ResultT")
 _BUSY = "The server is busy: too many calls at once"
 
 MAX_ROUNDS = 10
-"""How often one call may be answered with further questions: an agent that never has enough would ask for ever."""
+"""The limit of rounds in one call; otherwise an agent could ask for ever."""
 
 
 class MayHaveActed(MCPError):
-    """The agent may have acted on the request that this error is for.
+    """The agent may have acted on the request that fails with this error.
 
     Clients may repeat a request that fails with an internal error, so a tool call gets a result instead.
     """
 
 
 class Calls:
-    """Runs an agent's methods; `in_flight` are the requests it is answering."""
+    """Runs an agent's methods; `in_flight` are the contexts of the requests being answered."""
 
     def __init__(self, threads: WorkerThreads) -> None:
         self._threads = threads
         self.in_flight: set[ServedContext] = set()
 
     async def plain(self, function: Callable[[], ResultT]) -> ResultT:
-        """A method that lists something: no context, no requests to the client."""
+        """Run a method that lists something: no context, no requests to the client."""
         try:
             return await self._threads.run(function)
         except TooManyCalls:
@@ -198,7 +198,7 @@ class Calls:
         params: types.InputResponseRequestParams,
         function: Callable[[], ResultT | dict[str, Any]],
     ) -> ResultT | types.InputRequiredResult:
-        """A method that may ask the client, by an exception or by a dictionary with ``input_required``."""
+        """Run a method that may ask the client, by an exception or by a dictionary with ``input_required``."""
         answers: dict[str, Any] = {
             key: given.model_dump(by_alias=True, mode="json", exclude_none=True)
             for key, given in (params.input_responses or {}).items()
@@ -221,7 +221,7 @@ class Calls:
 
     async def _with_context(self, context: ServedContext, function: Callable[[], Any]) -> Any:
         def call() -> Any:
-            # The thread runs this in a copy of the context variables: nothing needs to be set back.
+            # The thread runs this in a copy of the context variables, so nothing needs to be reset.
             current_mcp_context.set(context)
             with context.scope.entered():
                 try:
@@ -245,7 +245,7 @@ class Calls:
 
 
 def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> MCPError:
-    """The protocol's error for a question that this client cannot be asked."""
+    """The protocol's error for a question to a client without the capability."""
     if context.is_stateless:
         required: dict[str, Any] = {}
         for name in reversed(missing.capability.split(".")):

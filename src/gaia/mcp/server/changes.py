@@ -1,4 +1,4 @@
-"""Tells clients unasked: `ChangeNotifier` of changes in what an agent offers, and which log messages they want.
+"""Notifications to clients: `ChangeNotifier` reports an agent's changes; `wants_log` filters log messages.
 
 Up to revision 2025-11-25 a client has a session, in which it subscribes to single resources and sets a log level.
 Since 2026-07-28 it keeps a ``subscriptions/listen`` request open, which the SDK serves from a bus, and each request
@@ -40,26 +40,26 @@ LOG_LEVELS: tuple[str, ...] = get_args(types.LoggingLevel)
 """From debug to emergency, as the protocol orders them."""
 
 LOG_LEVEL_KEY = "gaia.logging_level"
-"""In the SDK's state of a session."""
+"""The key of a session's log level in the SDK's state."""
 
 
 class ChangeNotifier:
-    """Tells the clients. Its methods run on the event loop."""
+    """Notifies clients of an agent's changes. Its methods run on the event loop."""
 
     def __init__(self) -> None:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)
         self._subscribed: dict[Connection, set[str]] = {}
-        """The sessions, and the resources that each has subscribed to."""
+        """By session: the resources that it has subscribed to."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def following(self, agent: ServableAgent) -> Any:
-        """Tell clients about the changes of `agent` as long as the context lasts."""
+        """Notify clients of the changes of `agent` as long as the context lasts."""
         loop = asyncio.get_running_loop()
 
         def changed(what: str, uri: str | None) -> None:
-            # On any thread of the agent. A loop that has ended has no clients.
+            # Any thread of the agent may call this. A loop that has ended has no clients.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._publish, what, uri)
 
@@ -73,7 +73,7 @@ class ChangeNotifier:
                 task.cancel()
 
     async def opened(self, ctx: Context, _params: types.NotificationParams | None) -> None:
-        """``notifications/initialized``: a session has begun."""
+        """Handle ``notifications/initialized``, the beginning of a session."""
         self._session(ctx)
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -106,7 +106,7 @@ class ChangeNotifier:
             await self._bus.publish(event())
             sessions, params = list(self._subscribed), {}
         for connection in sessions:
-            # A session whose client is gone is closed elsewhere; the others are told all the same.
+            # A session without a client is closed elsewhere; the others must still be notified.
             with contextlib.suppress(Exception):
                 await connection.notify(method, params or None)
 
@@ -123,11 +123,11 @@ def wants_log(ctx: Context, level: str) -> bool:
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         wanted = (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
         return wanted in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(str(wanted))
-    # A client that never said what it wants gets everything.
+    # A client that never set a level gets every message.
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(_connection(ctx).state.get(LOG_LEVEL_KEY, LOG_LEVELS[0]))
 
 
 def _connection(ctx: Context) -> Connection:
-    """What lasts as long as a session. The SDK has no public name for it."""
+    """The object that lives as long as a session. The SDK has no public name for it."""
     connection: Connection = ctx.session._connection
     return connection

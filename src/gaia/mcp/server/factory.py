@@ -1,7 +1,8 @@
-"""SERVER spans for requests, after the OpenTelemetry conventions for MCP (see `gaia.telemetry` for the revision).
+"""The SDK's server in front of an agent, with SERVER spans for requests after the OpenTelemetry conventions for MCP.
 
-The parent is the context in the request's ``_meta``, so a trace goes on from the calling agent; the ambient one, of an
-HTTP server for example, is only linked. The span is current while the agent's code runs, also on its worker thread.
+The parent of a span is the context in the request's ``_meta``, so a trace continues from the calling agent. The ambient
+context, for example of an HTTP server, is only linked. The span is current while the agent's code runs, also on its
+worker thread. `gaia.telemetry` names the revision of the conventions.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ServerSpans:
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "subscriptions/listen":
-            # Stays open for hours; a span or a duration of that would tell nothing.
+            # It stays open for hours, so a span or a duration would be useless.
             return await call_next(ctx)
         attributes: Attributes = {names.METHOD_NAME: ctx.method, names.PROTOCOL_VERSION: ctx.protocol_version}
         attributes |= self._transport
@@ -82,7 +83,7 @@ class ServerSpans:
 
 
 def _details(ctx: ServerRequestContext[Any, Any]) -> Attributes:
-    """What tells single requests apart, and so would make a metric useless."""
+    """Attributes that differ between requests, and would make a metric useless."""
     attributes: Attributes = {}
     if ctx.request_id is not None:
         attributes[names.REQUEST_ID] = str(ctx.request_id)
@@ -99,11 +100,11 @@ def _details(ctx: ServerRequestContext[Any, Any]) -> Attributes:
 
 
 GRACE = 2.0
-"""Seconds that calls get to end when the server does."""
+"""Seconds that calls have to end when the server does."""
 
 
 class AgentServer(Server[None]):
-    """The SDK's server, saying also to clients before 2026-07-28 that lists may change."""
+    """The SDK's server; it also tells clients before 2026-07-28 that lists may change."""
 
     def create_initialization_options(self, *args: Any, **kwargs: Any) -> InitializationOptions:
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -122,7 +123,7 @@ class ServedAgent:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Around the life of the server: changes are followed, and calls are ended at the end."""
+        """Follow the agent's changes; on exit cancel the calls under way and end the threads."""
         with self.changes.following(self.agent):
             try:
                 yield
@@ -133,7 +134,7 @@ class ServedAgent:
 
 
 def create_server(agent: ServableAgent, *, max_threads: int = 32, transport: str = "pipe") -> ServedAgent:
-    """Not running yet: `stdio` and `http` bring the transport, whose OpenTelemetry name is `transport`."""
+    """Make a server that does not run yet. `transport` is the OpenTelemetry name of its transport."""
     threads = WorkerThreads(max_threads)
     calls = Calls(threads)
     changes = ChangeNotifier()
@@ -162,10 +163,10 @@ def create_server(agent: ServableAgent, *, max_threads: int = 32, transport: str
         handle("resources/unsubscribe", types.UnsubscribeRequestParams, changes.unsubscribe)
     if agent.offers_mcp("completions"):
         handle("completion/complete", types.CompleteRequestParams, handlers.complete)
-    # Not by the constructor's argument, which warns that the feature is deprecated: it is for clients that have it.
+    # The constructor's argument warns that the feature is deprecated; it is meant for clients that have it.
     handle("logging/setLevel", types.SetLevelRequestParams, handlers.set_log_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, changes.opened)
-    # In place of the SDK's own spans, which are not the convention's.
+    # The SDK's own spans do not follow the convention.
     server.middleware[:] = [
         ServerSpans(transport),
         RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=server.name),

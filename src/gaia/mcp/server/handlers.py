@@ -1,4 +1,4 @@
-"""The handlers of the SDK's server: requests to the agent, and results of what it returns."""
+"""The handlers of the SDK's server: they pass requests to the agent and convert its return values to results."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ MAX_COMPLETIONS = 100
 """The protocol's limit for one answer."""
 
 _OF_A_CONNECTION = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
-"""Errors of a connection that the tool uses. As the answer to a call they would say that this connection was lost, and
-clients would call again."""
+"""Error codes of a connection that the tool uses. As the answer to a call they would say that this connection was lost,
+and clients would call again.
+"""
 
 HANDSHAKE_NOT_FOUND = -32002
-"""The code for a resource that does not exist up to revision 2025-11-25; later ones forbid it."""
+"""The code for a missing resource up to revision 2025-11-25; later revisions forbid it."""
 
 
 class Handlers:
-    """One coroutine for each method of the protocol. They run on the event loop, the agent's code on worker threads."""
+    """One coroutine for each method of the protocol, on the event loop. The agent's code runs on worker threads."""
 
     def __init__(self, agent: ServableAgent, calls: Calls) -> None:
         self._agent = agent
@@ -97,10 +98,10 @@ class Handlers:
         await self._calls.plain(lambda: self._agent.set_mcp_logging_level(params.level))
         return types.EmptyResult()
 
-    # On worker threads. A dictionary with ``input_required`` is passed on as the agent wrote it.
+    # The methods below run on worker threads. A dictionary with ``input_required`` is passed on as the agent wrote it.
 
     def _tools(self) -> list[types.Tool]:
-        """What the agent defines, in its order. A definition that is wrong is left out: the others still work."""
+        """The agent's tools in its order. A wrong definition is left out, so that the others still work."""
         tools: dict[str, types.Tool] = {}
         for definition in self._agent.get_mcp_tool_definitions():
             try:
@@ -121,7 +122,7 @@ class Handlers:
         try:
             wrong = problems_by_own_schema(_arguments_schema(definition), arguments)
             if wrong:
-                # For the model to read and do better; the protocol has it so since 2025-11-25.
+                # The model can read it and correct its arguments. The protocol asks for this since 2025-11-25.
                 return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
             value: Any = self._agent.execute_mcp_tool(name, arguments)
             return value if _requires_input(value) else _checked(name, definition, tool_result(value))
@@ -167,7 +168,7 @@ class Handlers:
 
 
 def _valid(kind: type[ModelT], definitions: Iterable[Definition]) -> list[ModelT]:
-    """The definitions as the protocol has them. A definition that is wrong is logged, and left out."""
+    """The definitions as the protocol's objects. A wrong definition is logged and left out."""
     models = []
     for one in definitions:
         try:
@@ -183,12 +184,12 @@ def _valid(kind: type[ModelT], definitions: Iterable[Definition]) -> list[ModelT
 
 
 def _named(name: str, definitions: Iterable[Definition]) -> Definition | None:
-    # The first of a name counts, as in the list.
+    # The first definition of a name counts, as in the list.
     return next((one for one in definitions if one.get("name") == name), None)
 
 
 def _arguments_schema(definition: Definition) -> dict[str, Any]:
-    # An object, even if the agent says only {}: the protocol wants the word.
+    # The protocol requires the type, even if the agent gives only {}.
     return {"type": "object", **(definition.get("inputSchema") or {})}
 
 
@@ -197,7 +198,7 @@ def _requires_input(value: Any) -> bool:
 
 
 def _checked(name: str, definition: Definition, result: types.CallToolResult) -> types.CallToolResult:
-    """A tool that promises a form of its result and breaks the promise has failed."""
+    """Replace a result that does not fit the tool's output schema by an error."""
     promised = definition.get("outputSchema")
     if not promised or result.is_error:
         return result
@@ -210,25 +211,26 @@ def _checked(name: str, definition: Definition, result: types.CallToolResult) ->
 
 def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
     if isinstance(error, ValueError) and "unknown tool" in str(error).lower():
-        # Listed, and then not known to `execute_mcp_tool`.
+        # The tool is listed, but `execute_mcp_tool` does not know it.
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}") from None
     logger.error("tool_failed", tool=name, **_raised(error))
     if type(error) is ValueError:
-        # The way that MCPAgent gives its authors to say what is wrong. Its subclasses come from libraries, and their
-        # messages are not meant for clients.
+        # MCPAgent's authors report problems by ValueError itself. Its subclasses come from libraries, and their
+        # messages are not
+        # meant for clients.
         return error_result(f"Tool {name} failed: {error}")
     return error_result(f"Tool {name} failed")
 
 
 def _raised(error: Exception) -> dict[str, str]:
-    """For the log. With the traceback: the server goes on, so nothing else would show it."""
+    """Fields for the log. With the traceback, because nothing else shows it: the server goes on."""
     return {"error": repr(error), "traceback": "".join(traceback.format_exception(error))}
 
 
 def tool_result(value: Any) -> types.CallToolResult:
-    """A result that already has the protocol's form is passed on; anything else becomes JSON, as text and as data."""
+    """Convert a tool's return value: a result in the protocol's form is kept, anything else becomes JSON."""
     if isinstance(value, dict) and "error_type" in value:
-        # A call of ours that failed. Its content says less than ``error_type`` and ``delivery``.
+        # A failed call of our own client. Its content says less than ``error_type`` and ``delivery``.
         value = {key: member for key, member in value.items() if key not in ("content", "isError")}
     if isinstance(value, dict) and _is_content(value.get("content")):
         try:
@@ -237,12 +239,12 @@ def tool_result(value: Any) -> types.CallToolResult:
                 by_name=False,
             )
         except ValidationError:
-            # Blocks of a type that is not the protocol's: data that only looks like a result.
+            # Blocks of an unknown type: data that only looks like a result.
             pass
     text = value if isinstance(value, str) else to_json(value)
     return types.CallToolResult(
         content=[types.TextContent(text=text)],
-        # Read back from the text, so that both say the same and both are JSON.
+        # Read back from the text, so that both hold the same JSON.
         structured_content=orjson.loads(text) if isinstance(value, dict) else None,
         is_error=isinstance(value, dict) and _tells_an_error(value),
     )
@@ -253,7 +255,7 @@ def error_result(message: str) -> types.CallToolResult:
 
 
 def prompt_result(value: Any) -> types.GetPromptResult:
-    """Raises pydantic's ValidationError if `value` has none of the forms of `MCPAgent.get_mcp_prompt`."""
+    """Convert a prompt. Raises pydantic's ValidationError for a form that `MCPAgent.get_mcp_prompt` does not allow."""
     if isinstance(value, str):
         value = {"messages": [{"role": "user", "content": value}]}
     elif isinstance(value, list):
@@ -263,7 +265,7 @@ def prompt_result(value: Any) -> types.GetPromptResult:
 
 
 def resource_result(uri: str, mime_type: str | None, value: Any) -> types.ReadResourceResult:
-    """Raises pydantic's ValidationError if `value` says it has ``contents`` and they are none."""
+    """Convert a resource. Raises pydantic's ValidationError for wrong ``contents``."""
     if isinstance(value, dict) and isinstance(value.get("contents"), list):
         return types.ReadResourceResult.model_validate(value, by_name=False)
     contents: dict[str, Any] = {"uri": uri}
@@ -280,7 +282,7 @@ def resource_result(uri: str, mime_type: str | None, value: Any) -> types.ReadRe
 
 
 def to_json(value: Any) -> str:
-    """JSON of whatever an agent returns: a path, a date or an object of its own is written as text."""
+    """JSON of any value of an agent; a path, a date or an object of its own is written as text."""
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     return orjson.dumps(value, default=_plain, option=options).decode()
 

@@ -1,4 +1,4 @@
-"""An agent at ``/mcp`` over Streamable HTTP, both eras of the protocol."""
+"""Serves an agent at ``/mcp`` over Streamable HTTP, in both eras of the protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "/mcp"
 
 
 def create_app(served: ServedAgent, options: HttpOptions) -> Starlette:
-    """The application without its guard. Mounted elsewhere, Host, Origin and token have to be checked there."""
+    """The application without its guard. If it is mounted elsewhere, Host, Origin and token must be checked there."""
     sessions = StreamableHTTPSessionManager(app=served.server, max_request_body_size=options.max_body)
 
     @contextlib.asynccontextmanager

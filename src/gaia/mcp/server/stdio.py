@@ -1,7 +1,7 @@
-"""An agent on standard input and output.
+"""Serves an agent on standard input and output.
 
-The descriptors are taken before the agent is even made: descriptor 1 is pointed at standard error, descriptor 0 at
-nothing. So what an agent, a library in C or a child process prints or reads never meets the protocol.
+The descriptors are taken before the agent is made: descriptor 1 then leads to standard error, descriptor 0 to
+nothing. So the output and input of an agent, a library in C or a child process never mix with the protocol.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
 
 def serve(make_agent: Callable[[], ServableAgent], *, max_line: int = DEFAULT_MAX_LINE, **limits: Any) -> None:
-    """Serve the agent that `make_agent` makes, until end of input, SIGTERM or SIGINT; `limits` as in `create_server`.
+    """Serve the agent of `make_agent`, until end of input, SIGTERM or SIGINT; `limits` as in `create_server`.
 
-    A line of more than `max_line` bytes ends the session: there is no way to answer what cannot be read.
+    A line of more than `max_line` bytes ends the session, because an unread request cannot be answered.
     """
     incoming, outgoing = take_descriptors()
     served = create_server(make_agent(), **limits)
@@ -73,7 +73,7 @@ async def _serve(served: ServedAgent, incoming: int, outgoing: int, max_line: in
 
 def _read_lines(descriptor: int, max_line: int, loop: asyncio.AbstractEventLoop, sender: Incoming) -> None:
     def hand_over(item: SessionMessage | Exception) -> None:
-        # Waits until the server has taken it, so that a client that floods is not read ahead of.
+        # Wait until the server has taken it: this limits how much of a flood is read ahead.
         asyncio.run_coroutine_threadsafe(sender.send(item), loop).result()
 
     try:
@@ -98,7 +98,7 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 async def _write_lines(descriptor: int, receiver: MemoryObjectReceiveStream[SessionMessage]) -> bool:
     """Write until the session ends; False if the client went away before."""
-    # Daemons, because a client that does not read holds a write up for ever.
+    # Daemons, because a client that does not read blocks a write for ever.
     threads = WorkerThreads(1)
 
     def write(line: bytes) -> None:

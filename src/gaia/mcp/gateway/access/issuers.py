@@ -221,6 +221,7 @@ class Issuers:
             return _unavailable("The keys of the token's issuer cannot be had")
 
     def _client_of(self, token: str, issuer: Issuer, path: str) -> Principal | Refused:
+        """The client of a token. Raises `KeysNeeded`."""
         own = [] if issuer.settings.audience is None else [issuer.settings.audience]
         # The audience may be the whole gateway or this endpoint.
         audiences = [*own, *dict.fromkeys((self.resource.identifier("/mcp"), self.resource.identifier(path)))]

@@ -46,6 +46,7 @@ class PatternCheck:
 
     @property
     def is_done(self) -> bool:
+        """Whether every pattern has matched or was logged."""
         return not self._open
 
     def look(self, tools: Tools) -> None:

@@ -18,6 +18,8 @@ _PAGE = 1_000
 
 
 class MergedList:
+    """Belongs to the gateway's event loop."""
+
     def __init__(self, member: str, version: int) -> None:
         """`member` is the member of the result with the items. `version` is that of `UpstreamServers`."""
         self.version = version
