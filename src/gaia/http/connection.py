@@ -23,6 +23,9 @@ _MAX_JOINED_BYTES = 64 * 1024
 _WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
 """Methods whose requests have no length if they have no body."""
 
+_JUST_NOW_SECONDS = 1e-3
+"""A request does not look again whether its connection is still open, if `is_connected` has looked so recently."""
+
 
 class HttpConnection:
     """For one exchange at a time; `interrupt` and `after_fork` are for any thread, and for signal handlers."""
@@ -37,11 +40,15 @@ class HttpConnection:
         """Owns `_socket`, so that only an open one is shut down, and `_cut`."""
         self._cut = False
         # The exchange owns the rest.
+        self.waits_here = False
+        """Whether the thread that drives it drives nothing else, and waits with `Stream.receive_here`."""
         self._stream: Stream | TlsStream | None = None
         self._origin: tuple[str, str, int] | None = None
         """What `_stream` leads to."""
         self._idle_since: float | None = None
         """Since when another request may use `_stream`; None while there is a response on it."""
+        self._looked_at = 0.0
+        """When `is_connected` found the connection open; 0 if it did not, and after the next request."""
         self._parser = ResponseParser()
         self._deadline: Deadline = None
         self._head_key: tuple[str, Url, Mapping[str, str], bool] | None = None
@@ -51,7 +58,10 @@ class HttpConnection:
     @property
     def is_connected(self) -> bool:
         """Whether a request to the origin of the last one needs no new connection, as far as is known. Never waits."""
-        return self._stream is not None and self._is_usable(self._stream)
+        # What can be read is data that was not asked for, or the end.
+        is_open = self._stream is not None and not self.is_stale and not self._stream.is_readable()
+        self._looked_at = monotonic() if is_open else 0.0
+        return is_open
 
     @property
     def is_kept(self) -> bool:
@@ -91,17 +101,26 @@ class HttpConnection:
         self._cut = False
         self._deadline = deadline
         head = self._encoded_head(method, url, headers, body, with_shared)
-        if self._stream is None or self._origin != url.origin or not self._is_usable(self._stream):
+        was_open = self._stream is not None and monotonic() - self._looked_at < _JUST_NOW_SECONDS
+        if self._origin != url.origin or not (was_open or self.is_connected):
             await IoThreadOnly()
             await self._connect(url)
+        self._looked_at = 0.0
         if on_sending is not None:
             on_sending()
         try:
-            await self._send(head, body)
+            first = head + body[:_MAX_JOINED_BYTES]
+            self._idle_since = None
+            sent = self._send_now(first)
+            if sent < len(first) or len(body) > _MAX_JOINED_BYTES:
+                await self._send(memoryview(first)[sent:], memoryview(body)[_MAX_JOINED_BYTES:])
             parser = self._parser
             parser.begin(bodyless=method == "HEAD")
             while not parser.has_head:
-                await self._receive()
+                if self.waits_here:
+                    self._receive_here()
+                else:
+                    await self._receive()
             response = Response(parser, self._settings, self._receive, self._done)
         except BaseException:
             self.close()
@@ -146,10 +165,6 @@ class HttpConnection:
 
     # Inside.
 
-    def _is_usable(self, stream: Stream | TlsStream) -> bool:
-        # What can be read is data that was not asked for, or the end.
-        return not self.is_stale and not stream.is_readable()
-
     async def _connect(self, url: Url) -> None:
         self.close()
         connected, self._stream = await connect(url, self._settings, self._deadline)
@@ -178,33 +193,51 @@ class HttpConnection:
             return b"%b\r\n" % head
         return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
 
-    async def _send(self, head: bytes, body: bytes) -> None:
-        stream = self._stream
-        assert stream is not None, "there is a connection"
-        self._idle_since = None
+    def _send_now(self, data: bytes) -> int:
+        """How much of it was sent without waiting."""
+        assert self._stream is not None, "there is a connection"
         try:
-            await stream.send(head + body[:_MAX_JOINED_BYTES], self._deadline)
-            if len(body) > _MAX_JOINED_BYTES:
-                await stream.send(memoryview(body)[_MAX_JOINED_BYTES:], self._deadline)
-        except (BrokenPipeError, ConnectionResetError):
-            # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
-            if self._cut:
-                raise Interrupted from None
+            return self._stream.send_now(data, self._deadline)
         except OSError as error:
-            raise self._failure(error) from error
+            self._sending_failed(error)
+            return len(data)
+
+    async def _send(self, *several: memoryview) -> None:
+        try:
+            for data in several:
+                await self._open().send(data, self._deadline)
+        except OSError as error:
+            self._sending_failed(error)
 
     async def _receive(self) -> None:
         """Wait for data, and have it parsed."""
-        stream = self._stream
-        if stream is None:
-            raise HttpClientError("the connection was closed")
         try:
-            data = await stream.receive(self._deadline)
-            if not data and self._cut:
-                raise Interrupted
-            self._parser.feed(data)
+            self._take(await self._open().receive(self._deadline))
         except OSError as error:
             raise self._failure(error) from error
+
+    def _receive_here(self) -> None:
+        try:
+            self._take(self._open().receive_here(self._deadline))
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _open(self) -> Stream | TlsStream:
+        if self._stream is None:
+            raise HttpClientError("the connection was closed")
+        return self._stream
+
+    def _take(self, data: bytes) -> None:
+        if not data and self._cut:
+            raise Interrupted
+        self._parser.feed(data)
+
+    def _sending_failed(self, error: OSError) -> None:
+        if not isinstance(error, (BrokenPipeError, ConnectionResetError)):
+            raise self._failure(error) from error
+        # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
+        if self._cut:
+            raise Interrupted from None
 
     def _failure(self, error: OSError) -> Exception:
         if not is_own(error):

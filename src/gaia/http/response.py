@@ -94,20 +94,23 @@ class Response:
 
     async def read(self) -> bytes:
         """The whole body. Raises `TooLong`, `Interrupted` and the other `HttpClientError`s."""
-        content = self._content
+        content = self.read_now()
         if content is None:
+            pieces = []
+            while piece := await self.chunk():
+                pieces.append(piece)
+            content = self._content = b"".join(pieces)
+        return content
+
+    def read_now(self) -> bytes | None:
+        """The whole body, if it was read before, or has come in one short and plain piece. Never waits."""
+        if self._content is None:
             parser = self._open()
             body = parser.body
             most = min(self._settings.max_bytes, MAX_ERROR_BYTES)
             if parser.complete and self._body is None and len(body) == 1 and len(body[0]) <= most:
-                content = body.pop()
-            else:
-                pieces = []
-                while piece := await self.chunk():
-                    pieces.append(piece)
-                content = b"".join(pieces)
-            self._content = content
-        return content
+                self._content = body.pop()
+        return self._content
 
     async def chunk(self) -> bytes:
         """The next piece of the body, as it comes; nothing at its end. Raises as `read`.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from time import monotonic
 
 from gaia.http.errors import TimedOut
-from gaia.http.waits import LATE, Deadline, Ready, require_time
+from gaia.http.waits import LATE, Deadline, Ready, run
 
 _PIECE_BYTES = 64 * 1024
 
@@ -32,17 +33,19 @@ class Stream:
         self._readable = Ready(connected)
         self._writable: Ready | None = None
 
+    def send_now(self, data: bytes | memoryview, deadline: Deadline) -> int:
+        """Send what can be sent without waiting: so many bytes."""
+        at = deadline() if callable(deadline) else deadline
+        if at is not None and at <= monotonic():
+            raise TimedOut(LATE)
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
     async def send(self, data: bytes | memoryview, deadline: Deadline) -> None:
-        require_time(deadline)
-        rest = data
-        while True:
-            try:
-                sent = self._socket.send(rest)
-            except BlockingIOError:
-                sent = 0
-            if sent == len(rest):
-                return
-            rest = memoryview(rest)[sent:]
+        while (sent := self.send_now(data, deadline)) < len(data):
+            data = memoryview(data)[sent:]
             self._writable = self._writable or Ready(self._socket, writable=True)
             self._writable.deadline = deadline
             if not await self._writable:
@@ -59,6 +62,16 @@ class Stream:
                 return self._socket.recv(_PIECE_BYTES)
             except BlockingIOError:
                 continue
+
+    def receive_here(self, deadline: Deadline) -> bytes:
+        """As `receive`, in this thread. A coroutine for each call takes too long."""
+        self._readable.deadline = deadline
+        while self._readable.here():
+            try:
+                return self._socket.recv(_PIECE_BYTES)
+            except BlockingIOError:
+                continue
+        raise TimedOut(LATE)
 
     def is_readable(self) -> bool:
         """Whether data or the end of the connection has come. Never waits."""
@@ -97,6 +110,10 @@ class TlsStream:
                 await self._flush(deadline)
                 return
 
+    def send_now(self, data: bytes | memoryview, deadline: Deadline) -> int:  # noqa: ARG002 - as `Stream`
+        """TLS may have to wait for what it sends: nothing."""
+        return 0
+
     async def send(self, data: bytes | memoryview, deadline: Deadline) -> None:
         rest = memoryview(data)
         while rest:
@@ -114,6 +131,9 @@ class TlsStream:
                 await self._fill(deadline)
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
+
+    def receive_here(self, deadline: Deadline) -> bytes:
+        return run(self.receive(deadline))
 
     def is_readable(self) -> bool:
         return self._tls.pending() > 0 or self._incoming.pending > 0 or self._below.is_readable()

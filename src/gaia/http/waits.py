@@ -15,8 +15,6 @@ from collections.abc import Callable, Coroutine, Generator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gaia.http.errors import TimedOut
-
 if TYPE_CHECKING:
     from gaia.runtime.threads import DaemonPool
 
@@ -38,13 +36,6 @@ Exchange = Coroutine["Wait", Any, T]
 
 def time_of(deadline: Deadline) -> float | None:
     return deadline() if callable(deadline) else deadline
-
-
-def require_time(deadline: Deadline) -> None:
-    """Raises `TimedOut` if the deadline has passed."""
-    at = time_of(deadline)
-    if at is not None and at <= monotonic():
-        raise TimedOut(LATE)
 
 
 class Wait(ABC):
@@ -77,28 +68,23 @@ class Ready(Wait):
         super().__init__()
         self.socket = waited_for
         self.events = select.POLLOUT if writable else select.POLLIN
-        self._poll: select.poll | None = None
+        self._poll = select.poll()
+        self._poll.register(waited_for, self.events)
 
     def is_ready(self) -> bool:
         """Never waits. Also true at the end of the connection."""
-        return bool(self._poller().poll(0))
+        return bool(self._poll.poll(0))
 
     def here(self) -> bool:
-        poller, deadline = self._poller(), self.deadline
+        poll, deadline = self._poll.poll, self.deadline
         while True:
             # It may have been moved.
             at = deadline() if callable(deadline) else deadline
             left = None if at is None else min(at - monotonic(), MAX_SECONDS) * 1000
             if left is not None and left <= 0:
                 return False
-            if poller.poll(left):
+            if poll(left):
                 return True
-
-    def _poller(self) -> select.poll:
-        if self._poll is None:
-            self._poll = select.poll()
-            self._poll.register(self.socket, self.events)
-        return self._poll
 
 
 class Sleep(Wait):

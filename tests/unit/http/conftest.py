@@ -163,13 +163,14 @@ def on_io(io: IoThread, exchange: Coroutine[Any, Any, Any]) -> tuple[Task, "Futu
     return io.spawn(note(), lambda _: None), outcome
 
 
-@pytest.fixture
-def connected(no_leaks: None) -> Iterator[Connected]:
-    """A connection; the keywords are fields of its settings."""
+@pytest.fixture(params=[False, True], ids=["awaits", "waits_here"])
+def connected(no_leaks: None, request: pytest.FixtureRequest) -> Iterator[Connected]:
+    """A connection, for the I/O thread or for that of a caller; the keywords are fields of its settings."""
     with contextlib.ExitStack() as stack:
 
         def make(**settings: Any) -> BlockingConnection:
             connection = BlockingConnection(HttpSettings(**settings))
+            connection.waits_here = request.param
             stack.callback(connection.close)
             return connection
 

@@ -37,8 +37,11 @@ def test_what_comes_before_the_deadline_is_given(pair: Pair, deadline: Deadline)
     assert run(stream.receive(deadline)) == b"hello"
     run(stream.send(b"hi", deadline))
     assert other.recv(10) == b"hi"
+    other.sendall(b"you")
+    assert stream.receive_here(deadline) == b"you"
     other.close()
     assert run(stream.receive(deadline)) == b""
+    assert stream.receive_here(deadline) == b""
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.01, 0.2])
@@ -48,6 +51,8 @@ def test_a_wait_ends_when_it_has_passed(pair: Pair, seconds: float) -> None:
     with pytest.raises(TimedOut):
         run(stream.receive(deadline))
     assert time.monotonic() >= deadline
+    with pytest.raises(TimedOut):
+        stream.receive_here(time.monotonic() + seconds)
 
 
 def test_so_does_that_for_a_reader(pair: Pair) -> None:

@@ -338,7 +338,7 @@ class HttpChannel:
                 self._spawn(self._initialized())
             self._task_ended(task)
 
-        post.in_callers_thread = False
+        post.in_callers_thread = connection.waits_here = False
         task = Task(self._io, exchange, on_end)
         self._add_task(task)
         post.attach(task)
@@ -472,7 +472,7 @@ class CallersExchange:
             return False
         exchange = post.exchange(connection)
         try:
-            post.in_callers_thread = True
+            post.in_callers_thread = connection.waits_here = True
             first = run_here(exchange)
             if first is not None and channel._closed:
                 # There may be no I/O thread any more.

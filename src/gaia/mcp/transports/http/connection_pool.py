@@ -32,7 +32,9 @@ class IdleConnections:
 
     def take(self) -> HttpConnection:
         """One for the I/O thread: it may have to connect."""
-        return self.take_open() or self._new_connection()
+        connection = self.take_open() or self._new_connection()
+        connection.waits_here = False
+        return connection
 
     def take_open(self) -> HttpConnection | None:
         """One that is connected to the server, as far as that is known; None if there is none."""

@@ -154,7 +154,10 @@ class Post:
             with self._lock:
                 self._check()
                 self._connection = connection
-            await self._run(connection)
+            try:
+                await self._post(connection)
+            except OSError as error:
+                await self._try_again(error, connection)
         except Interrupted:
             pass
         except MCPError as error:
@@ -195,24 +198,23 @@ class Post:
 
     # Sending it.
 
-    async def _run(self, connection: HttpConnection) -> None:
+    async def _try_again(self, error: OSError, connection: HttpConnection) -> None:
+        """After `error`: send the message, if there was no connection and the channel goes on nevertheless."""
         pause = _RECONNECT_SECONDS
         while True:
+            self._require_own(error)
+            if isinstance(error, TimedOut) or self.sent or self._is_done():
+                raise error
+            if self._sink.unreachable(error, self):
+                return
+            logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
+            await self._pause(pause)
+            pause = min(2 * pause, _MAX_RECONNECT_SECONDS)
             try:
                 await self._post(connection)
                 return
-            except TimedOut:
-                raise
-            except OSError as error:
-                self._require_own(error)
-                if self.sent or self._is_done():
-                    raise
-                # There was no connection: try again if the channel goes on nevertheless.
-                if self._sink.unreachable(error, self):
-                    return
-                logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
-            await self._pause(pause)
-            pause = min(2 * pause, _MAX_RECONNECT_SECONDS)
+            except OSError as another:
+                error = another
 
     async def _post(self, connection: HttpConnection) -> None:
         session = self._session
@@ -231,13 +233,16 @@ class Post:
                 on_sending=self._begin,
                 on_status=self._note_status,
             )
-            with response:
+            # Not `with`, which costs each call two frames.
+            try:
                 target = same_origin_redirect(response, url)
                 if target is None:
-                    then = await self._receive(response, url)
+                    then = None if self._receive_now(response) else await self._receive(response, url)
                     # Only a connection whose response is closed can be used again.
                 else:
                     await response.read()
+            finally:
+                response.close()
             if target is None:
                 if then is not None:
                     await then(connection)
@@ -314,6 +319,15 @@ class Post:
 
     # What comes back.
 
+    def _receive_now(self, response: Response) -> bool:
+        """Hand over the usual answer to a call: JSON that has come whole. A coroutine for each call takes too long."""
+        if response.status != HTTPStatus.OK or self.method != "tools/call" or self._session.endpoint is not None:
+            return False
+        body = response.read_now() if content_type(response) == "application/json" else None
+        if body is not None:
+            self._receive_body(body)
+        return body is not None
+
     async def _receive(self, response: Response, url: Url) -> Then | None:
         if not response.is_success:
             return await self._receive_refusal(response, url)
@@ -325,7 +339,13 @@ class Post:
                 # Nothing that matters, but a connection whose response is read can be used again.
                 await read_up_to(response, _MAX_UNUSED_BYTES)
         elif kind == "application/json" or kind.endswith("+json"):
-            await self._receive_body(response)
+            try:
+                body = await response.read()
+            except TooLong:
+                limit = self._session.max_message_bytes
+                self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
+            else:
+                self._receive_body(body)
         elif kind == "text/event-stream":
             stream = EventStream(self._session.max_message_bytes)
             await self._read(stream, response)
@@ -340,13 +360,7 @@ class Post:
             self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
         return None
 
-    async def _receive_body(self, response: Response) -> None:
-        try:
-            body = await response.read()
-        except TooLong:
-            limit = self._session.max_message_bytes
-            self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
-            return
+    def _receive_body(self, body: bytes) -> None:
         self._hand_over(body)
         if not self._is_done():
             self._fail(InvalidResponse("the body of the response is not the answer to the request"))

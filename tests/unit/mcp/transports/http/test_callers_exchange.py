@@ -168,7 +168,7 @@ class TestWhoMakesIt:
         def ends() -> HttpConnection | None:
             connection = take_open()
             if connection is not None:
-                connection._idle_since = -math.inf
+                connection._looked_at, connection._idle_since = 0.0, -math.inf
             return connection
 
         monkeypatch.setattr(channel._idle, "take_open", ends)
