@@ -39,8 +39,7 @@ def run_tool_call(manager: Manager, tool_use: Any) -> Any:
 
     `tool_use`, an object or a dict, is a block of a message's ``content`` with the type ``tool_use``. The results of
     all such blocks of a message belong in one message of the role ``user``. A failure of the call is a text in the
-    block,
-    with ``is_error``, and raises nothing.
+    block, with ``is_error``, and raises nothing.
 
     Raises ValueError if `tool_use` is something else.
     """

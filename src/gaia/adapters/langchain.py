@@ -30,8 +30,7 @@ def langchain_tools(manager: Manager) -> list[StructuredTool]:
 
     The tools have the names of `manager.list_tools`, can be called synchronously and asynchronously, by any number of
     threads and event loops, and keep working after a restart of their server. For a list that changes, call this again,
-    or
-    see `gaia.adapters.langchain_agents`.
+    or see `gaia.adapters.langchain_agents`.
     """
     return [
         MCPStructuredTool(
@@ -57,8 +56,7 @@ class MCPStructuredTool(StructuredTool):
     dict. A failure is a message with ``status="error"``, never an exception.
 
     LangGraph runs a task again when it continues from a checkpoint, or by a ``RetryPolicy``. If the outcome of a call
-    is
-    unknown, the same task does not repeat it, unless the tool is marked as safe to repeat.
+    is unknown, the same task does not repeat it, unless the tool is marked as safe to repeat.
     """
 
     manager: SkipValidation[MCPClientManager] = Field(exclude=True, repr=False)

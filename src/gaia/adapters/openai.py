@@ -49,8 +49,7 @@ def run_tool_call(manager: Manager, tool_call: Any) -> Any:
     `tool_call`, an object or a dict, is one of ``message.tool_calls`` of a chat completion, or an item of a response's
     ``output`` with the type ``function_call``. The answer is a message of the role ``tool``, or an item with the type
     ``function_call_output``. A failure of the call, and arguments that are not JSON, are a text in it and raise
-    nothing. A
-    message of the role ``tool`` cannot hold images, so it only names them.
+    nothing. A message of the role ``tool`` cannot hold images, so it only names them.
 
     Raises ValueError if `tool_call` is something else.
     """

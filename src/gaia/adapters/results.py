@@ -57,10 +57,8 @@ def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> li
     audio or an image that models do not accept. If there is no content, the result is the structured content as JSON.
 
     A failure begins with a text ``Error: …``. If the call may have taken effect (``delivery`` is ``"unknown"``), the
-    text
-    tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`). If the call was
-    not
-    sent, the text says so.
+    text tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`). If the call
+    was not sent, the text says so.
     """
     if "error_type" in result:
         return [_text_block(_failure(result, safe_to_repeat))]

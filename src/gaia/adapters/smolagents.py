@@ -25,10 +25,8 @@ def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MC
     working after a restart of their server.
 
     A failure is a text for the model that begins with ``Error:``. With `raise_errors` it is an `MCPError` with this
-    text,
-    which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the parallel
-    calls,
-    and tell the model to try again.
+    text, which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the
+    parallel calls, and tell the model to try again.
     """
     offered = synchronous(manager).list_tools()
     names = [name_for_model(tool) for tool in offered]

@@ -38,8 +38,7 @@ class MCPManagerPlugin(Plugin):
     """Gives an agent the tools of `manager`: ``Agent(plugins=[…])``. Never starts or stops servers.
 
     Before each call of the model, the agent's tools are updated. If the agent has a tool of its own with the same name,
-    or
-    with a name that differs only by ``-`` and ``_``, the server's tool is left out.
+    or with a name that differs only by ``-`` and ``_``, the server's tool is left out.
     """
 
     name = "gaia-mcp"
@@ -69,8 +68,7 @@ class MCPManagerTool(AgentTool):
     """One tool. A failure is a result with ``status: "error"``, never an exception.
 
     A hook may let Strands repeat a call (``AfterToolCallEvent.retry``). If the outcome of the first call is unknown,
-    the
-    call is not repeated, unless the tool is marked as safe to repeat.
+    the call is not repeated, unless the tool is marked as safe to repeat.
     """
 
     # The base class has abstract properties, which must be overridden here.

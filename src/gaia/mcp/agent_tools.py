@@ -66,8 +66,7 @@ class RegisteredTools:
 
     A tool is registered under its plain name, ``mcp_<server>_<tool>``. All tools that compete for one name take their
     hashed forms. A tool whose plain name belongs to another server keeps its hashed form, because models remember names
-    of
-    removed servers. Entries of other code are never replaced. A tool that stays is present at every moment.
+    of removed servers. Entries of other code are never replaced. A tool that stays is present at every moment.
     """
 
     def __init__(self) -> None:

@@ -28,8 +28,7 @@ class MCPBridge:
         serve_http(MCPBridge({"code": CodeAgent(), "files": FileAgent()}))
 
     Namespaces consist of ASCII letters, digits, ``_`` and ``-``, as names of tools do. If two agents would get a tool
-    of the
-    same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
+    of the same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
     """
 
     def __init__(

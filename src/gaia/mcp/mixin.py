@@ -83,10 +83,8 @@ class MCPClientMixin(ConstructionHook):
         """Note the settings, and pass all other arguments on.
 
         The agent's servers are connected, all at once, when the object is constructed. By default they come from the
-        stacked
-        configuration files, ``~/.gaia/mcp_servers.json`` and the project's ``mcp_servers.json`` over it; see
-        `MCPConfig`. A
-        server that cannot be connected is reported, and the agent starts without its tools.
+        stacked configuration files, ``~/.gaia/mcp_servers.json`` and the project's ``mcp_servers.json`` over it; see
+        `MCPConfig`. A server that cannot be connected is reported, and the agent starts without its tools.
 
         - `config_file`: only this file counts, whatever `auto_load_config` says. If it does not exist, it has no
           servers, and
@@ -99,12 +97,10 @@ class MCPClientMixin(ConstructionHook):
         - `auto_load_config`: false skips the stacked files.
 
         `trust_local` is as in `MCPConfig`. `debug` defaults to the host's. `on_elicitation`, `on_sampling` and `roots`
-        answer
-        requests of servers; see `MCPClient`.
+        answer requests of servers; see `MCPClient`.
 
         The constructor, and every loading of files, waits at most `start_timeout` seconds for slow servers (None: until
-        each is
-        ready or has failed). Their tools are registered when they are ready.
+        each is ready or has failed). Their tools are registered when they are ready.
 
         Raises ValueError for an entry of `mcp_servers` that cannot be used, such as one without a ``command`` or a
         ``url``. A broken file raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
@@ -198,20 +194,14 @@ class MCPClientMixin(ConstructionHook):
         """Start the server `name` and register its tools.
 
         An agent with a ``config_file`` saves the entry there as given, including a password that is not written as
-        ``${VAR}``.
-        If saving fails, that is logged, and the server is connected all the same. Any other agent keeps the entry in
-        memory.
-        `save` overrides this for one server: true saves the entry to the ``config_file`` or the usual file (see
-        `MCPConfig`), or
-        the call fails; false keeps it in memory.
+        ``${VAR}``. If saving fails, that is logged, and the server is connected all the same. Any other agent keeps the
+        entry in memory. `save` overrides this for one server: true saves the entry to the ``config_file`` or the usual
+        file (see `MCPConfig`), or the call fails; false keeps it in memory.
 
         A server that already runs with the same configuration is left as it is. A failed server is started again, and
-        the call
-        waits for a server that is being restarted, as long as a request may take. Returns True if the server is ready,
-        and
-        False on any failure; the reason is logged, and printed on the agent's console. Raises ValueError if `config` is
-        not a
-        mapping with a ``command`` or a ``url``.
+        the call waits for a server that is being restarted, as long as a request may take. Returns True if the server
+        is ready, and False on any failure; the reason is logged, and printed on the agent's console. Raises ValueError
+        if `config` is not a mapping with a ``command`` or a ``url``.
         """
         check_entry(name, config)
         try:
@@ -271,15 +261,12 @@ class MCPClientMixin(ConstructionHook):
         """Connect the servers of the configuration files, and register their tools.
 
         These are the files that `MCPConfig` names, or only the agent's ``config_file``. Servers of the agent's
-        ``mcp_servers``
-        that are not connected are connected too. Connected servers stay. A constructor may call this to do now what
-        otherwise
-        happens when the object is constructed.
+        ``mcp_servers`` that are not connected are connected too. Connected servers stay. A constructor may call this to
+        do now what otherwise happens when the object is constructed.
 
         Returns how many servers are connected now, and prints each server's result on the agent's console. A server
-        that
-        could not be connected is tried again in the background, and its tools are registered when it is ready. Raises
-        ConfigError if a file is broken.
+        that could not be connected is tried again in the background, and its tools are registered when it is ready.
+        Raises ConfigError if a file is broken.
         """
         self._read_mcp_files()
         self._mcp_state.pending = False
@@ -318,8 +305,7 @@ class MCPClientMixin(ConstructionHook):
         """Unregister the server's tools, stop it, and remove it from the configuration.
 
         That is this agent's memory, and also the configuration file if the agent uses one that has the server's entry.
-        A server
-        that could not be connected is not tried again. An unknown server is logged.
+        A server that could not be connected is not tried again. An unknown server is logged.
         """
         manager = self._mcp_manager
         client = manager.get_client(name)

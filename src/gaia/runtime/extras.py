@@ -101,8 +101,7 @@ def installed_version(name: str) -> str | None:
     """The installed version of a package whose distribution has the same name; None if unknown.
 
     Read from the name of the distribution's folder. `importlib.metadata` would read the description of each package,
-    which
-    takes a tenth of a gateway's start and a megabyte.
+    which takes a tenth of a gateway's start and a megabyte.
     """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:

@@ -42,9 +42,8 @@ class Handover:
     """Runs tasks in order on a daemon thread that exists while it is needed. Thread-safe; `post` never waits.
 
     At most 10,000 tasks wait, of at most 16 MiB in all; further tasks are dropped and counted. A forked child starts
-    without
-    waiting tasks. If the system starts no thread, as at the end of the interpreter, the posting thread runs the task at
-    once.
+    without waiting tasks. If the system starts no thread, as at the end of the interpreter, the posting thread runs the
+    task at once.
     """
 
     def __init__(

@@ -16,8 +16,7 @@ def end_once(claim: dict[None, tuple[Any, ...]], outcome: tuple[Any, ...], concl
     """Call ``conclude(*outcome)``, unless another thread has ended the same thing; then return False.
 
     `claim` belongs to the thing, and is empty until it ends. It is not a lock: a thread that is interrupted in the
-    middle
-    of its claim has to find out whether it was made. After an interruption `conclude` is called again.
+    middle of its claim has to find out whether it was made. After an interruption `conclude` is called again.
     """
     try:
         if claim.setdefault(None, outcome) is not outcome:

@@ -47,8 +47,7 @@ def reentrant_lock() -> threading.RLock:
     """A lock that its holder may take again, and that is free in a forked child.
 
     Code that interrupts the holder in the same thread sees the protected data between two lines, so the data must be
-    usable
-    there. The holder must not wait for a thread that needs the lock.
+    usable there. The holder must not wait for a thread that needs the lock.
     """
     lock = threading.RLock()
     _reentrant.add(lock)
@@ -94,8 +93,7 @@ class Latch:
     """Closed until `open` is called, then open for ever. Thread-safe.
 
     A `threading.Event` has a lock that an interrupted thread may hold in `set` or `wait`. Then neither the interrupting
-    code
-    nor any other thread can use the event. A latch is one lock, which is free when the latch is open.
+    code nor any other thread can use the event. A latch is one lock, which is free when the latch is open.
     """
 
     __slots__ = ("_gate", "is_open")
@@ -133,10 +131,8 @@ class TimedQueue(queue.SimpleQueue[T]):
     """A queue for `get_within`, with one reader.
 
     In Python 3.11 and 3.12 a `SimpleQueue.get` with a timeout may wait for ever. When a signal interrupts the waiting
-    thread
-    (any signal with a handler, or `os.seteuid`, which signals every thread), it computes the remaining timeout again;
-    if the
-    time is over, the value is negative, which means no timeout. Locks do not have this defect.
+    thread (any signal with a handler, or `os.seteuid`, which signals every thread), it computes the remaining timeout
+    again; if the time is over, the value is negative, which means no timeout. Locks do not have this defect.
     """
 
     def __init__(self) -> None:

@@ -6,9 +6,8 @@ them gives the logger ``gaia`` a `logging.NullHandler`. structlog adds the field
 `structlog.contextvars`. It is imported for the first event, so a program without events does not pay for it.
 
 Filters and handlers are code of the application. For an event of an application's thread they run on that thread.
-Events
-of supervisors, readers and other engine threads reach them on the thread ``gaia-log``, in order; the records still have
-the time, the thread and the context of the event. `flush` waits for that thread.
+Events of supervisors, readers and other engine threads reach them on the thread ``gaia-log``, in order; the records
+still have the time, the thread and the context of the event. `flush` waits for that thread.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ def secret_headers(headers: Mapping[str, str]) -> list[str]:
     """The values in a server's configured `headers` that must not be shown.
 
     These are all values of at least 4 characters, and the part after the scheme ("Bearer"), because servers may repeat
-    it
-    alone.
+    it alone.
     """
     return [part for value in headers.values() for part in (value, value.partition(" ")[2]) if len(part) >= _MIN_NAMED]
 
@@ -54,8 +53,7 @@ def secret_url_parts(url: str) -> list[str]:
     """The parts of a server's `url` that must not be shown, each percent-encoded and decoded.
 
     These are the password, also as the header in which it is sent; the values of the query that may be secret, chosen
-    as
-    for `secret_values`; and parts of the path that are not words: webhooks, for example, have tokens there.
+    as for `secret_values`; and parts of the path that are not words: webhooks, for example, have tokens there.
     """
     try:
         parts = urlsplit(url)

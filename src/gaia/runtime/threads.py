@@ -90,12 +90,9 @@ class DaemonPool:
         """Make a pool without starting a thread.
 
         At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends after `idle_seconds` without a
-        task;
-        None keeps it until `drain` or `close`. Each thread finally calls `on_thread_end`, to release its
-        `threading.local`
-        objects. With `is_engine`, servers or their callers depend on the tasks, so the threads run no code of the
-        application,
-        such as log handlers.
+        task; None keeps it until `drain` or `close`. Each thread finally calls `on_thread_end`, to release its
+        `threading.local` objects. With `is_engine`, servers or their callers depend on the tasks, so the threads run no
+        code of the application, such as log handlers.
         """
         self._name = name
         self._max_threads = max_threads
@@ -119,9 +116,8 @@ class DaemonPool:
         """Run `task` as soon as a thread is free; False if the pool is closed. Never blocks.
 
         An exception of `task` is logged. Raises `PoolExhausted`, and does not run `task`, if too many tasks wait
-        already,
-        or if no thread runs and none can be started. With `keep`, a task without a thread waits until one can be
-        started.
+        already, or if no thread runs and none can be started. With `keep`, a task without a thread waits until one can
+        be started.
         """
         with self._lock:
             if self._closed:
@@ -159,8 +155,7 @@ class DaemonPool:
         """End the threads after the waiting tasks; False if one still runs after `timeout` seconds.
 
         Later tasks start threads again, even if one is stuck in an earlier task. If a task calls this, it does not wait
-        for
-        its own thread.
+        for its own thread.
         """
         return drain_all([self], timeout)
 

@@ -68,10 +68,8 @@ def configure(
     """Record traces and metrics of this process. Call it once, before the first call is made.
 
     `traces` is the destination of spans: ``"console"`` (a tree for each trace, on standard error), ``"otlp"`` (OTLP
-    over
-    HTTP, metrics too), or the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port` serves
-    the
-    metrics for Prometheus on 127.0.0.1, at ``/metrics``; 0 is any free port.
+    over HTTP, metrics too), or the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port`
+    serves the metrics for Prometheus on 127.0.0.1, at ``/metrics``; 0 is any free port.
 
     `service_name`, `sample_ratio` (0 to 1, of the traces that begin here), `endpoint` (``http://localhost:4318``),
     `headers` and `export_timeout` (seconds of one export, attempts included) default to OpenTelemetry's own variables:

@@ -103,8 +103,7 @@ def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[i
     """The bytes of a value as JSON, and the text to record; each may be None. Never raises.
 
     `redact` masks the known secrets. It must change every text that contains a text which it changes. Without it, and
-    in the
-    mode "off", nothing is recorded.
+    in the mode "off", nothing is recorded.
     """
     encoded = _plain_json(recorded.value)
     size = _size(recorded.value) if encoded is None else len(encoded)

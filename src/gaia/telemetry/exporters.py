@@ -56,8 +56,7 @@ def readable_line(span: ReadableSpan, *, with_ids: bool = True) -> str:
     """One line for a person: ``span tools/call echo CLIENT 1.2 ms  trace=… attribute=value``, with its line break.
 
     `with_ids` adds the ids of trace, span and parent. Names and values may come from servers, so characters that a
-    terminal
-    would interpret are escaped.
+    terminal would interpret are escaped.
     """
     milliseconds = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     context = span.get_span_context()

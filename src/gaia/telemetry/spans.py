@@ -324,10 +324,8 @@ class ServerSpan:
         """`attributes` are for the span and the metric, `details` only for the span.
 
         The parent is the context in `meta`, the ``_meta`` of the request's params. `ambient` says that the current span
-        belongs
-        to the request: it is then linked, or becomes the parent if `meta` has none. `executor` ends the span; by
-        default the
-        thread that reports the answer does.
+        belongs to the request: it is then linked, or becomes the parent if `meta` has none. `executor` ends the span;
+        by default the thread that reports the answer does.
         """
         parent, links = remote_parent(meta), None
         if not ambient:

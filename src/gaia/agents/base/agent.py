@@ -40,10 +40,8 @@ class Agent(ABC):
     """Base class of all agents.
 
     A subclass defines the agent's prompt (`_get_system_prompt`). It may also define the console (`_create_console`) and
-    the
-    tools (`_register_tools`). Construction is cooperative: after its own setup, an agent passes unknown keyword
-    arguments
-    to the next class in the method resolution order.
+    the tools (`_register_tools`). Construction is cooperative: after its own setup, an agent passes unknown keyword
+    arguments to the next class in the method resolution order.
 
     A mixin adds to the system prompt by defining ``_get_prompt_part(self) -> str``.
     """
@@ -65,18 +63,14 @@ class Agent(ABC):
         """Set the agent up; nothing is connected or asked yet.
 
         `llm` is the model for `run`; None takes it from the environment when a run begins (see `LLMSettings`). A run
-        asks the
-        model at most `max_steps` times and makes at most `max_parallel_tools` calls of one step at once. A tool result
-        of more
-        than `max_result_bytes` reaches the model shortened, with the full text in a file in `result_directory`, or in a
-        temporary one (see `ResultBudget`).
+        asks the model at most `max_steps` times and makes at most `max_parallel_tools` calls of one step at once. A
+        tool result of more than `max_result_bytes` reaches the model shortened, with the full text in a file in
+        `result_directory`, or in a temporary one (see `ResultBudget`).
 
         `confirm` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person. By default the console
-        asks, if
-        it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default policy is
-        ``destructive`` if
-        there is such a function or console, and otherwise ``marked``: then calls of tools marked destructive are
-        refused.
+        asks, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default policy is
+        ``destructive`` if there is such a function or console, and otherwise ``marked``: then calls of tools marked
+        destructive are refused.
 
         In silent mode the console is a `SilentConsole`.
 
@@ -129,8 +123,8 @@ class Agent(ABC):
         agent's. Failed, refused and malformed calls are reported to the model. Several threads may call this at once.
 
         Raises `gaia.agents.base.llm.LLMError`: at once if no endpoint is configured, and if the endpoint fails; its
-        ``result``
-        has the work done until then. On Ctrl-C all calls under way are cancelled before KeyboardInterrupt passes on.
+        ``result`` has the work done until then. On Ctrl-C all calls under way are cancelled before KeyboardInterrupt
+        passes on.
         """
         run = Run(self, prompt, history, self.max_steps if max_steps is None else max_steps)
         # Cancellable from here on: importing the first model of a process takes a moment.
@@ -147,8 +141,7 @@ class Agent(ABC):
         """End all runs of this agent, from any thread; True if there was one.
 
         They return with the stop reason ``cancelled``. Calls to MCP servers are cancelled, and the servers notified. A
-        native
-        tool cannot be stopped from outside: it continues, and its result is discarded. A tool can ask
+        native tool cannot be stopped from outside: it continues, and its result is discarded. A tool can ask
         `gaia.runtime.cancellation.current_scope` whether it is still needed.
         """
         with self._runs_lock:
@@ -211,9 +204,8 @@ class Agent(ABC):
         """Run a tool and return its result.
 
         Any failure is returned as ``{"status": "error", "error": message}``, for the model: an unknown or ambiguous
-        name,
-        arguments that do not fit, a call that was not confirmed, an exception of the tool. Only KeyboardInterrupt and
-        SystemExit are raised.
+        name, arguments that do not fit, a call that was not confirmed, an exception of the tool. Only KeyboardInterrupt
+        and SystemExit are raised.
         """
         return self._tool_executor.execute(tool_name, tool_args)
 

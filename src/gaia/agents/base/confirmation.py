@@ -77,11 +77,9 @@ def is_marked_destructive(entry: Mapping[str, Any]) -> bool:
     """Whether calls of a registry entry's tool need a person under the policy ``marked``.
 
     A native tool does if it was registered with ``requires_confirmation=True``. For a tool of an MCP server the
-    annotations
-    decide as the protocol defines them: ``destructiveHint: true`` marks it, and so does ``readOnlyHint: false`` alone,
-    because the default of ``destructiveHint`` is true. ``readOnlyHint: true`` and ``destructiveHint: false`` say that
-    it is
-    harmless. A tool whose annotations have neither hint is not marked.
+    annotations decide as the protocol defines them: ``destructiveHint: true`` marks it, and so does ``readOnlyHint:
+    false`` alone, because the default of ``destructiveHint`` is true. ``readOnlyHint: true`` and ``destructiveHint:
+    false`` say that it is harmless. A tool whose annotations have neither hint is not marked.
     """
     if entry.get("requires_confirmation"):
         return True

@@ -70,8 +70,7 @@ class ToolExecutor:
     """Makes the tool calls of an agent. Thread-safe.
 
     A call is prepared, confirmed and run. `execute` does all three, and turns failures into a result for the model. A
-    run
-    of an agent prepares and confirms all calls of a step before it runs any.
+    run of an agent prepares and confirms all calls of a step before it runs any.
     """
 
     registry: Mapping[str, Entry]

@@ -27,8 +27,7 @@ def api_names(keys: Iterable[str]) -> dict[str, str]:
     """Registry keys by the names that chat endpoints accept for them.
 
     An acceptable key, such as an MCP tool's, is its own name. In any other, ``_`` replaces forbidden characters, and a
-    hash
-    of the original is appended.
+    hash of the original is appended.
     """
     return {name_for_api(key): key for key in keys}
 

@@ -24,10 +24,8 @@ class EndpointPolicy:
     """Decides where one server's login may connect. For one event loop.
 
     All connections use https or stay on this machine. A server on the internet may name only addresses on the internet,
-    a
-    server in a private network also private addresses, and a server on this machine any address. The hosts of the
-    server
-    itself and of the configured authorization server are always permitted.
+    a server in a private network also private addresses, and a server on this machine any address. The hosts of the
+    server itself and of the configured authorization server are always permitted.
     """
 
     def __init__(self, server: str, issuer: str | None = None) -> None:
@@ -50,8 +48,7 @@ class EndpointPolicy:
         """The httpx2 extension ``trace`` for a request to `url`.
 
         It raises `OAuthFlowError` for a connection to a forbidden address, before anything is sent. Only here is a name
-        that
-        leads to a private address recognised. If a proxy makes the connection, the proxy decides.
+        that leads to a private address recognised. If a proxy makes the connection, the proxy decides.
         """
         host = urlsplit(url).hostname or ""
         connecting_to = ""

@@ -33,8 +33,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     """A login as it is kept. The `repr` shows no secret.
 
     `client`, `authorization_server` and `protected_resource` are the SDK's documents, as JSON. Renewing a token needs
-    them
-    again, perhaps long after the process that fetched them has ended.
+    them again, perhaps long after the process that fetched them has ended.
     """
 
     server: str

@@ -129,12 +129,9 @@ class ClientEngine:
         """Continue with the configuration of `successor`, which has joined the manager and was never connected.
 
         If the server is ready there is no gap, as for `MCPClient.restart`: the settings of `successor` take effect when
-        a
-        process that was started with them takes over. If that process cannot be started, nothing changes and the error
-        is
-        returned. A server that is not ready gets the settings at once and is started with them. None means that the
-        server
-        is ready, was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
+        a process that was started with them takes over. If that process cannot be started, nothing changes and the
+        error is returned. A server that is not ready gets the settings at once and is started with them. None means
+        that the server is ready, was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
         """
         other = successor.setup
         if not isinstance(other.transport, ChannelTransport):

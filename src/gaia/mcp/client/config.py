@@ -57,13 +57,11 @@ class MCPConfig:
     Without `config_file` two files are stacked: ``~/.gaia/mcp_servers.json`` and, over it, ``mcp_servers.json`` in the
     current directory, or else the one beside the program's main script. If both name a server, the local entry counts.
     Saves go to the local file if it existed when the configuration was made, else to the global one. With `config_file`
-    only
-    that file counts. `MCPConfig.in_memory` makes a configuration without any file.
+    only that file counts. `MCPConfig.in_memory` makes a configuration without any file.
 
     Files that are empty or do not exist hold no servers. The constructor and each method that saves raise ConfigError,
     naming file, line and column, if a file cannot be read or understood; the file then stays as it is. Of the two
-    stacked
-    files, a file that other users can change is refused too, unless the user trusts its content.
+    stacked files, a file that other users can change is refused too, unless the user trusts its content.
 
     An entry that cannot be used does not affect the other entries; see `problems`.
     """
@@ -95,8 +93,8 @@ class MCPConfig:
         """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
 
         Use that where the current directory may come from another person, because the file says which programs are
-        started. By
-        default the local file counts like the global one, because users mostly choose the directory of a program.
+        started. By default the local file counts like the global one, because users mostly choose the directory of a
+        program.
 
         With `strict`, each entry that cannot be used and each key that means nothing is an error: ConfigError names
         them all.
@@ -116,8 +114,7 @@ class MCPConfig:
         """A configuration of these servers that reads and writes no file; changes are kept in memory.
 
         `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError if `servers` is
-        not a
-        mapping of entries, or if JSON cannot hold an entry; `strict` works as in the constructor.
+        not a mapping of entries, or if JSON cannot hold an entry; `strict` works as in the constructor.
         """
         require_servers(servers)
         config = cls.__new__(cls)
@@ -172,10 +169,8 @@ class MCPConfig:
         """Add a server, or replace the one of this name, in `config_file` only.
 
         With `save` false, and in a configuration without a file, the server is kept in memory only: it takes precedence
-        over
-        the files, which are not changed. ``${VAR}`` is saved as it is. A value whose place in the replaced entry has
-        ``${VAR}``
-        is saved as ``${VAR}`` too, if it equals the variable's value.
+        over the files, which are not changed. ``${VAR}`` is saved as it is. A value whose place in the replaced entry
+        has ``${VAR}`` is saved as ``${VAR}`` too, if it equals the variable's value.
 
         Raises ConfigError, and changes nothing, if the entry cannot be used or the file cannot be saved.
         """
@@ -204,9 +199,8 @@ class MCPConfig:
         """Remove a server from the file that `source_of` names, or from memory.
 
         If another file has an entry of this name, that entry counts from then on. With `everywhere` the server is
-        removed from
-        all files and from memory. Returns the files that were changed. Does nothing if there is no such server. Raises
-        ConfigError if a file cannot be read or saved.
+        removed from all files and from memory. Returns the files that were changed. Does nothing if there is no such
+        server. Raises ConfigError if a file cannot be read or saved.
         """
         defining = [file for file, entries in self._layers.items() if name in entries]
         if not defining:
@@ -229,8 +223,7 @@ class MCPConfig:
         """Change only ``disabled`` of a server, in the file that `source_of` names or in memory.
 
         False if there was nothing to change. Raises ConfigError if the file cannot be saved, if the entry is not an
-        object,
-        or if there is no such server.
+        object, or if there is no such server.
         """
 
         def change(entry: Any) -> _Entry:

@@ -58,8 +58,7 @@ class Changes:
         """Run `change` on a new thread; it returns a failure reason, or None. Returns the thread.
 
         `what` is a field of `AppliedConfig`. The change waits until the thread `after` has ended. If no thread can be
-        started,
-        the caller's thread makes the change, and None is returned.
+        started, the caller's thread makes the change, and None is returned.
         """
 
         def run() -> None:

@@ -67,13 +67,10 @@ class ManagerEngine:
         """A further client of a server of this manager, with its own process.
 
         It uses the present entry of the server, with the same filters and pins. It is lazy: connecting returns at once,
-        and the
-        first call starts its process. It does not belong to this manager: the caller connects and disconnects it,
-        `list_tools`
-        and `status` do not show it, and the manager's listeners do not receive its events. `on_event` does, on the
-        thread on
-        which an event happens, so it must be quick and must not raise. Raises ValueError if no server of this name was
-        started.
+        and the first call starts its process. It does not belong to this manager: the caller connects and disconnects
+        it, `list_tools` and `status` do not show it, and the manager's listeners do not receive its events. `on_event`
+        does, on the thread on which an event happens, so it must be quick and must not raise. Raises ValueError if no
+        server of this name was started.
         """
         shared = self.client_of(name)
         instance = None if shared is None else self.factory.new_instance(shared, on_event)

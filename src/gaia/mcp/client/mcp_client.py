@@ -60,8 +60,7 @@ class MCPClient:
 
         The features given here are declared to the server: `on_elicitation` asks a person, by forms and, if
         `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call tools if `sampling_tools` is
-        true;
-        `roots` are folders, or a function that returns them. The functions run on threads of their own.
+        true; `roots` are folders, or a function that returns them. The functions run on threads of their own.
 
         `settings` are the fields of `ClientOptions`, which documents them; `clock` and `rng` are for tests. Raises
         ValueError for a setting that cannot be used.
@@ -105,8 +104,7 @@ class MCPClient:
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
         `pins` are as in the constructor, and so is `on_elicitation`. `on_authorization` takes a person to the login
-        page, if a
-        server over HTTP requires a login; without it, the person logs in beforehand with ``gaia mcp login``.
+        page, if a server over HTTP requires a login; without it, the person logs in beforehand with ``gaia mcp login``.
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
@@ -191,8 +189,7 @@ class MCPClient:
         """Offer other folders from now on; a connected server of the handshake era is notified.
 
         Raises ValueError for something that is not a root, and RuntimeError if the client was made without any `roots`:
-        its
-        server was told that there are none.
+        its server was told that there are none.
         """
         offered = self._engine.options.features.roots
         if offered is None:
@@ -210,10 +207,8 @@ class MCPClient:
         """Pass every `Event` of this server to `listener`, one at a time and in order, on a callback thread.
 
         If the listener is so slow that more than 10,000 events or 4 MiB wait, the oldest are dropped, and it receives
-        an
-        `EventsDropped`. Returns a function that ends the subscription. Events of a manager's clients also go to the
-        manager's
-        listeners.
+        an `EventsDropped`. Returns a function that ends the subscription. Events of a manager's clients also go to the
+        manager's listeners.
         """
         return self._engine.listeners.subscribe(listener, self._engine.services.callbacks)
 
@@ -260,8 +255,7 @@ class MCPClient:
         """The server's hints for a model. They are only as trustworthy as the server.
 
         At most 64 Ki characters. With pinned tools, the instructions are pinned too, when they are first read here.
-        Under
-        ``block`` the value is None if the instructions are not the approved ones. That check reads a file.
+        Under ``block`` the value is None if the instructions are not the approved ones. That check reads a file.
         """
         return self._engine.instructions
 
@@ -337,12 +331,9 @@ class MCPClient:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
         The future completes with the call, whether or not callbacks still run. Callbacks and `on_progress` run on a
-        callback
-        thread, one after the other, for up to 32 futures of a server at the same time. They may wait for other calls,
-        but not
-        for the callbacks of those. `cancel()` also cancels the request at the server. A call that is not allowed, or a
-        client
-        that is not connected, raises at once.
+        callback thread, one after the other, for up to 32 futures of a server at the same time. They may wait for other
+        calls, but not for the callbacks of those. `cancel()` also cancels the request at the server. A call that is not
+        allowed, or a client that is not connected, raises at once.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self._engine.tool_calls.submit(tool_name, arguments, options)

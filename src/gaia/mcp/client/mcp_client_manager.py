@@ -75,19 +75,15 @@ class MCPClientManager:
         `restart_policy`, `pin_tools` and `output_validation` apply to servers whose entries do not set them.
 
         `pin_tools` says what to do about tools whose definitions differ from the approved ones. The approved ones are
-        kept in
-        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
+        kept in `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
 
         `on_authorization` takes a person to the login page of a server that requires a login; `add_server` waits for
-        the
-        person, five minutes at most. Without it, servers without a login fail to connect, and the error says what to
-        run.
+        the person, five minutes at most. Without it, servers without a login fail to connect, and the error says what
+        to run.
 
         `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for slow servers;
-        None sets
-        no limit. (How long a start itself may take is the ``startTimeout`` of the server's entry.) Raises ValueError
-        for a
-        `start_timeout` that is not a duration.
+        None sets no limit. (How long a start itself may take is the ``startTimeout`` of the server's entry.) Raises
+        ValueError for a `start_timeout` that is not a duration.
 
         The other parameters answer requests of servers; see `MCPClient`. Each request names its server.
         """
@@ -217,10 +213,8 @@ class MCPClientManager:
         """Give a server a fresh process, or start it; also one that failed, was stopped, or was never started.
 
         If it is ready there is no gap: new calls go to the fresh process once that is ready, while the old process
-        finishes
-        its calls, for its `drainTimeout` at most; see `MCPClient.restart`. If two processes of the server cannot run
-        side by
-        side, because both need the same port or lock, call `stop_server` first.
+        finishes its calls, for its `drainTimeout` at most; see `MCPClient.restart`. If two processes of the server
+        cannot run side by side, because both need the same port or lock, call `stop_server` first.
 
         Returns True when the fresh process is ready. Returns False if it failed, after its own `timeout` at the latest;
         `status` says why. A server that was ready then goes on in its old process; any other is tried again as after
@@ -270,14 +264,10 @@ class MCPClientManager:
         """Connect to all configured servers at once, except disabled and already connected ones.
 
         Returns when each has succeeded or failed, or after `timeout` seconds, by default the `start_timeout` of the
-        manager.
-        With a `timeout` of 0 it does not wait. Slower servers go on in the background and join when they are ready; the
-        log
-        names them (``servers_still_starting``), and `status` shows them as starting. Never raises for a single server:
-        failures
-        are logged, and `status` shows them. Raises ValueError for a `timeout` that is negative, more than a year, or
-        not a
-        number.
+        manager. With a `timeout` of 0 it does not wait. Slower servers go on in the background and join when they are
+        ready; the log names them (``servers_still_starting``), and `status` shows them as starting. Never raises for a
+        single server: failures are logged, and `status` shows them. Raises ValueError for a `timeout` that is negative,
+        more than a year, or not a number.
 
         A server that failed is tried again in the background, by its restart policy, until it is removed or
         `disconnect_all` is called; it joins the others when it is ready. Until then its state is ``failed``, and
@@ -293,23 +283,19 @@ class MCPClientManager:
     ) -> AppliedConfig:
         """Run with another configuration from now on; servers that are the same in both go on untouched.
 
-        A server is the same if its entry means the same, with the same names of variables. A changed server is
-        replaced without a gap: new calls go to the new process when that is ready, and calls under way finish in the
-        old one, for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too.
-        A server on a cluster is replaced with a gap: the old one finishes its calls before the new one is placed. A
-        server that is missing or disabled in `config` leaves this manager; its calls under way have its `drainTimeout`
-        to
-        finish. New servers are started, as `load_from_config` does.
+        A server is the same if its entry means the same, with the same names of variables. A changed server is replaced
+        without a gap: new calls go to the new process when that is ready, and calls under way finish in the old one,
+        for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too. A server
+        on a cluster is replaced with a gap: the old one finishes its calls before the new one is placed. A server that
+        is missing or disabled in `config` leaves this manager; its calls under way have its `drainTimeout` to finish.
+        New servers are started, as `load_from_config` does.
 
         Returns when all of this is done or has failed, or after `timeout` seconds (None: no limit); the rest then goes
-        on in
-        the background. Never raises for a single server: if a changed one cannot be started, the old process goes on,
-        and
-        ``failed`` says why. Applying the same configuration again tries it again.
+        on in the background. Never raises for a single server: if a changed one cannot be started, the old process goes
+        on, and ``failed`` says why. Applying the same configuration again tries it again.
 
         Raises ConfigError (a ValueError), and changes nothing, for a configuration with an entry that cannot be used,
-        even if
-        that entry was unusable before.
+        even if that entry was unusable before.
         """
         require_wait(timeout)
         return self._engine.configured.apply(as_config(config), timeout)
@@ -353,11 +339,9 @@ class MCPClientManager:
         """Wait until the servers `names` are ready, by default all that are configured and not disabled.
 
         Returns when they are. Otherwise raises `ServerUnavailable` (a RuntimeError) that names each server that is not
-        ready,
-        with the cause: after `timeout` seconds (None: no limit), or as soon as each server is ready or cannot become
-        ready by
-        itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a
-        `timeout` that is not a duration.
+        ready, with the cause: after `timeout` seconds (None: no limit), or as soon as each server is ready or cannot
+        become ready by itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises
+        ValueError for a `timeout` that is not a duration.
         """
         require_wait(timeout)
         goal = self._engine.presence_of(names)
@@ -383,8 +367,7 @@ class MCPClientManager:
         """The tools of all servers, filtered. ``namespaced_name`` is the name for `call_tool`.
 
         They are in the order of `list_servers`, and the tools of one server in its own order. A server that fails keeps
-        its
-        last listed tools.
+        its last listed tools.
         """
         return [route.tool for route in self._engine.registry.routes.values()]
 
@@ -402,8 +385,7 @@ class MCPClientManager:
 
         If no server offers the name, the result is an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
         ``not_approved``. If the tool's server is down or is being removed, it is ``server_unavailable``, with the cause
-        and
-        the seconds until the server is tried again. A call waits for a server that is being started.
+        and the seconds until the server is tried again. A call waits for a server that is being started.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
@@ -429,8 +411,7 @@ class MCPClientManager:
         """Like `call_tool`, without waiting: a future of the result; see `MCPClient.submit_tool`.
 
         A call that cannot be made raises at once: UnknownTool, ToolDenied or ToolNotApproved for a name that no server
-        offers,
-        and ServerUnavailable for the tool of a server that is down. The future raises every later failure.
+        offers, and ServerUnavailable for the tool of a server that is down. The future raises every later failure.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         route = self._engine.route_of(name, timeout)
@@ -457,8 +438,7 @@ class MCPClientManager:
 
         The events of each server come in order. If the listener is so slow that more than 10,000 events or 4 MiB of one
         server wait, the oldest of that server are dropped, and the listener receives an `EventsDropped`. Returns a
-        function
-        that ends the subscription.
+        function that ends the subscription.
         """
         return self._engine.listeners.subscribe(listener, self._engine.factory.services.callbacks)
 

@@ -58,8 +58,7 @@ class ServerRegistry:
         """``on_joined(name, tools)`` is called for each server whose tools can be called from now on.
 
         The thread that connected the server calls it, without the lock. `readiness` is notified of the end of each
-        attempt to
-        connect.
+        attempt to connect.
         """
         self._readiness = readiness
         self._on_joined = on_joined
@@ -271,8 +270,7 @@ class ServerRegistry:
         """A route to a server that has not listed its tools; None if it has listed them, or there is no such server.
 
         Its client refuses the call with the reason, or makes it wait for a start under way. A server that has joined
-        since
-        the caller looked has a route by now.
+        since the caller looked has a route by now.
         """
         server = self.owner_of(tool_name)
         client = None if server is None else self.client_of(server)

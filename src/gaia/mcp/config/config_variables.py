@@ -33,12 +33,9 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     """A copy in which values of `environ` replace ``${VAR}`` and ``${VAR:-default}``.
 
     Variables are expanded in the values of `env`, `headers` and `auth`, in `url`, in `args` and in the paths of
-    `sandbox`,
-    nowhere else. As in a shell, the default, which is taken literally, counts for variables that are unset or empty.
-    Any
-    other ``$`` stays as it is, and the value of a variable is not expanded again. Raises ConfigError naming server, key
-    and
-    variable if a variable is unset and has no default.
+    `sandbox`, nowhere else. As in a shell, the default, which is taken literally, counts for variables that are unset
+    or empty. Any other ``$`` stays as it is, and the value of a variable is not expanded again. Raises ConfigError
+    naming server, key and variable if a variable is unset and has no default.
     """
 
     def text(where: str, value: str) -> str:

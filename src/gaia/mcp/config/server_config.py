@@ -146,8 +146,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Check the JSON object of the server `name`. Unknown keys are ignored, see `unknown_keys`.
 
         Raises ConfigError naming the server, the key and the problem. An unknown key that was probably meant to limit
-        the
-        server is also an error, because ignoring it would limit nothing.
+        the server is also an error, because ignoring it would limit nothing.
         """
         if not name:
             raise ConfigError(f"server {name!r}: it has no name; give it one that is not empty")

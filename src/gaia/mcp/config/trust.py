@@ -142,10 +142,8 @@ def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
     r"""The effects of a server's entry, in lines for people.
 
     Everything is visible, and no value begins a line: line breaks, invisible characters and look-alike letters are
-    shown
-    as ``\u{…}``. Secrets are masked. With a `key`, a short hash follows each mask, so that a changed value is
-    recognised.
-    Values that decide which program is run are never masked. Entries that cannot be used are described too.
+    shown as ``\u{…}``. Secrets are masked. With a `key`, a short hash follows each mask, so that a changed value is
+    recognised. Values that decide which program is run are never masked. Entries that cannot be used are described too.
     """
     rest = dict(entry)
     command, url = rest.pop("command", None), rest.pop("url", None)

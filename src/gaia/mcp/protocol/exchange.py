@@ -91,8 +91,7 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
     """All items of a paginated list (specification, "Pagination").
 
     A missing or null `nextCursor` ends the list; an empty string is an ordinary cursor. A repeated cursor would loop
-    for
-    ever and is an `InvalidResponse`.
+    for ever and is an `InvalidResponse`.
     """
     items: list[Any] = []
     seen: set[str] = set()

@@ -110,8 +110,7 @@ class JsonSchema:
         """`trusted` is for the application's own schemas: their work is not bounded, and formats are annotations only.
 
         `on_skipped` is called once, with a description, when a check meets a part of the schema that cannot be checked
-        in
-        bounded time; values count as fitting that part.
+        in bounded time; values count as fitting that part.
 
         Raises SchemaUnusable for an invalid schema, or one of an unsupported dialect.
         """

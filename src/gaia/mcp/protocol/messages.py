@@ -132,10 +132,8 @@ def decode(line: bytes) -> Message | list[Message]:
     """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
 
     Invalid Unicode, and numbers that only Python's own parser accepts, are repaired and not refused: a stray byte must
-    not
-    lose an answer, nor the other messages of its batch. Raises `NotAMessage` for everything else, and `NestedTooDeep`
-    for
-    harmful nesting.
+    not lose an answer, nor the other messages of its batch. Raises `NotAMessage` for everything else, and
+    `NestedTooDeep` for harmful nesting.
     """
     size = len(line)
     try:

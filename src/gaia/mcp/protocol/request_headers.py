@@ -100,8 +100,7 @@ class RequestHeaders:
         """Learn the marks of the tools on one page of a listing; returns the tools that may be offered.
 
         The last page makes it forget tools that are no longer listed. If two listings overlap, it may also forget
-        listed tools:
-        the server refuses their next call with `HEADER_MISMATCH`, and the client lists again.
+        listed tools: the server refuses their next call with `HEADER_MISMATCH`, and the client lists again.
         """
         if is_first:
             self._listing = {}

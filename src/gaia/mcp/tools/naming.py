@@ -61,8 +61,7 @@ def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> d
     """Give every (server, tool) a unique name; returns name → (server, tool), in the order of `pairs`.
 
     All tools that compete for one plain name take their hashed form, so the order does not matter. So do tools whose
-    plain
-    name belongs to another one of `servers`. A pair that is named twice counts once.
+    plain name belongs to another one of `servers`. A pair that is named twice counts once.
     """
     others = folded(servers)
     # The number of blocks of hash digits in each pair's name; 0 is the plain name.

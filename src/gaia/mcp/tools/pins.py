@@ -168,8 +168,7 @@ def pins_in(source: Path | None, server: str, file: Path | None = None) -> Serve
     """The pins of a server that is configured in the file `source`, or in memory.
 
     The user's configuration file in ``~/.gaia`` uses the server's name alone. Servers of other files, and those in
-    memory,
-    are kept apart by their source. Raises ConfigError without a home directory.
+    memory, are kept apart by their source. Raises ConfigError without a home directory.
     """
     file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
     own = source == file.with_name(_CONFIG_NAME)

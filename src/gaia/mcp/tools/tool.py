@@ -47,8 +47,7 @@ def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
     """The parameters of a tool with this ``inputSchema``: ``{name: {"type", "required", "description"}}``.
 
     Properties come from the schema itself, from its ``$ref`` and ``allOf`` parts, and, never required, from its
-    ``anyOf``
-    and ``oneOf`` branches. A property whose schema is ``false`` may not be passed and is left out.
+    ``anyOf`` and ``oneOf`` branches. A property whose schema is ``false`` may not be passed and is left out.
     """
     reader = _Reader(schema)
     found: dict[str, dict[str, Any]] = {}

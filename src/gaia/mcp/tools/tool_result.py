@@ -99,10 +99,9 @@ class ToolResult(dict[str, Any]):
       answer with a JSON-RPC error also has its ``code``, and ``data`` if there is any.
 
     ``content``, a list of blocks, and ``isError``, a bool, are always present. A missing ``content`` is added as an
-    empty
-    list, or as a block with the text of the error. A missing ``isError`` says whether there is an ``error``. `==`
-    ignores
-    the added members, including the ``error`` of a tool, so a result still equals the dict that the server sent.
+    empty list, or as a block with the text of the error. A missing ``isError`` says whether there is an ``error``. `==`
+    ignores the added members, including the ``error`` of a tool, so a result still equals the dict that the server
+    sent.
     """
 
     __slots__ = ("_added",)
@@ -121,8 +120,7 @@ class ToolResult(dict[str, Any]):
         """The result for an answer of a server.
 
         ``error_type`` and ``delivery`` are dropped: only the client knows whether a call was delivered, so the server
-        must not
-        be able to claim it.
+        must not be able to claim it.
         """
         if "error_type" in answer or "delivery" in answer:
             answer = {name: value for name, value in answer.items() if name not in _OF_THE_CLIENT}
