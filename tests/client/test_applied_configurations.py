@@ -325,13 +325,13 @@ def test_what_was_applied_before_everything_is_disconnected_starts_nothing_after
     applied = manager.apply({"it": fault_server(state_file=tmp_path / "state")})
     assert (applied.started, list(applied.failed)) == ((), ["it"])
     assert not (tmp_path / "state").exists()
-    assert manager._engine.client_of("it") is None
+    assert manager._engine.registry.client_of("it") is None
 
 
 @pytest.mark.parametrize("drain", [-1.0, float("inf"), float("nan"), None, "1"])
 def test_a_time_to_drain_that_is_no_duration_is_refused_and_stops_nothing(drain: Any) -> None:
     with MCPClientManager({"it": FakeServer("it")}) as manager:
-        client = manager._engine.client_of("it")
+        client = manager._engine.registry.client_of("it")
         assert client is not None
         for stop in (client.disconnect, client._engine.request_disconnect):
             with pytest.raises(ValueError, match="drain"):

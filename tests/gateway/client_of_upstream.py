@@ -101,10 +101,10 @@ REFUSED = Refusal(-32000, "not now")
 async def upstream_of(server: FakeServer | Mapping[str, Any], rounds: Rounds | None = None) -> AsyncIterator[Upstream]:
     """The upstream of a server that is ready."""
     manager = MCPClientManager({"one": server})
-    manager._engine.relay()
+    manager._engine.factory.relay()
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, manager.load_from_config)
-    client = manager._engine.client_of("one")
+    client = manager._engine.registry.client_of("one")
     assert client is not None
     assert client.is_connected(), client.last_error
     try:

@@ -245,7 +245,7 @@ class AsyncMCPClientManager:
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
-            route = self.sync._engine.routes.get(name)
+            route = self.sync._engine.registry.routes.get(name)
             if route is None:
                 # To find a server that is about to start may wait.
                 route = await in_thread(self.sync._engine.route_of, name, timeout)

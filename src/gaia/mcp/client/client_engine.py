@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 
@@ -44,7 +44,7 @@ class ClientEngine:
     def __init__(
         self, name: str, transport: MCPTransport, options: ClientOptions, services: SharedServices, clock: Clock | None
     ) -> None:
-        """`clock` is the clock that the client was given, or None. It takes precedence over the manager's clock."""
+        """`clock` is the client's own, which takes precedence over the manager's."""
         self.name = name
         self.entry: ServerConfig | None = None
         """The configuration entry that the client was made from; None if it was made without one."""
@@ -56,20 +56,19 @@ class ClientEngine:
     def _assemble(self, transport: MCPTransport, options: ClientOptions, services: SharedServices) -> None:
         name = self.name
         self._successor: tuple[SupervisionContext, ClientSetup, ServerConfig | None] | None = None
-        """The settings given to the last `reconfigure`: the context identifies them. Set before the supervisor is told.
+        """The settings given to the last `reconfigure`, identified by the context. Set before the supervisor is told.
         """
         self.subscriptions = Subscriptions()
         """The resource changes and log messages that the application subscribed to."""
         self._server_requests = ServerRequests(
             name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
-        self._hooks = hooks = WeakHooks(self)
         self.setup = setup = ClientSetup(
             name=name,
             transport=transport,
             options=options,
             services=services,
-            hooks=hooks,
+            hooks=cast("SupervisionHooks", WeakHooks(self)),
             server_requests=self._server_requests,
             observer=Observer(name, policy=options.capture_content),
             callbacks=services.callbacks.group(name),
@@ -90,7 +89,7 @@ class ClientEngine:
         )
 
     def _new_gate(self, kind: PinKind) -> PinGate:
-        return PinGate(self.name, self.options.pin_tools or "off", self.setup.pins, self._hooks.happened, kind)
+        return PinGate(self.name, self.options.pin_tools or "off", self.setup.pins, self.setup.hooks.happened, kind)
 
     @property
     def transport(self) -> MCPTransport:
@@ -209,8 +208,7 @@ class ClientEngine:
         return self.tool_calls.safe_to_repeat(tool)
 
     def last_known(self) -> KnownServer | None:
-        known = self.services.memory.recall()
-        return None if known is None else (known.profile, known.tools)
+        return self.services.memory.recall()
 
     def adopted(self, context: SupervisionContext) -> None:
         if self._successor is None or self._successor[0] is not context:
@@ -232,43 +230,31 @@ class ClientEngine:
 
 
 class WeakHooks:
-    """The `SupervisionHooks` of a client, with a weak reference to the engine."""
+    """Leads to the hooks of the engine while there is an engine, and to `_DROPPED` after that."""
 
-    def __init__(self, engine: SupervisionHooks) -> None:
+    def __init__(self, engine: ClientEngine) -> None:
         self.subscriptions = engine.subscriptions
-        self._engine: Callable[[], SupervisionHooks | None] = weakref.ref(engine)
+        self._engine = weakref.ref(engine)
 
-    def listing_begins(self) -> Listing:
-        engine = self._engine()
-        return Listing(0, 0.0) if engine is None else engine.listing_begins()
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            # The supervisor may keep this function, so it looks for the engine each time.
+            return getattr(self._engine() or _DROPPED, name)(*arguments)
 
-    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
-        if (engine := self._engine()) is not None:
-            engine.tools_listed(definitions, listing)
+        return call
 
-    def tools_remembered(self, definitions: list[Any]) -> None:
-        if (engine := self._engine()) is not None:
-            engine.tools_remembered(definitions)
 
-    def refusal_of(self, tool: str) -> MCPError | None:
-        engine = self._engine()
-        return CallCancelled("its client was dropped") if engine is None else engine.refusal_of(tool)
-
-    def safe_to_repeat(self, tool: str) -> bool:
-        engine = self._engine()
-        return engine is not None and engine.safe_to_repeat(tool)
-
-    def happened(self, event: Event) -> None:
-        if (engine := self._engine()) is not None:
-            engine.happened(event)
-
-    def adopted(self, context: SupervisionContext) -> None:
-        if (engine := self._engine()) is not None:
-            engine.adopted(context)
-
-    def last_known(self) -> KnownServer | None:
-        engine = self._engine()
-        return None if engine is None else engine.last_known()
+_DROPPED = SimpleNamespace(
+    listing_begins=lambda: Listing(0, 0.0),
+    tools_listed=lambda *_: None,
+    tools_remembered=lambda *_: None,
+    refusal_of=lambda _: CallCancelled("its client was dropped"),
+    safe_to_repeat=lambda _: False,
+    last_known=lambda: None,
+    adopted=lambda _: None,
+    happened=lambda _: None,
+)
+"""The hooks of a client that was dropped."""
 
 
 def _stop_when_dropped(engine: ClientEngine, session: Session) -> None:

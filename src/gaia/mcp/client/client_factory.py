@@ -11,7 +11,7 @@ import msgspec
 
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.server_memory import RememberedServer, ServerMemory, identity_of
+from gaia.mcp.client.server_memory import ServerMemory, identity_of
 from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import MCPError
@@ -76,7 +76,7 @@ class ClientFactory:
         """The origin of each client. Any thread sets and reads single entries."""
 
     def relay(self) -> None:
-        """See `ManagerEngine.relay`."""
+        """Let the clients of a gateway answer what servers ask. Called before the first connection."""
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
 
     def origin_of(self, client: MCPClient) -> Origin | None:
@@ -84,30 +84,39 @@ class ClientFactory:
         return self._origins.get(client)
 
     def make(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
-        """Make a client and reserve its name. `source` is the file of its entry, None for memory. Raises ValueError."""
+        """Make a client and reserve its name. Raises ValueError. For `source` see `Origin`."""
         client = self.new_client(name, config)
         origin = Origin(name, config, source)
-        client._engine.join(self._services_for(name, client, origin), self.defaults)
+        self._join(client, client, origin)
         self._origins[client] = origin
         self._registry.reserve(name, client)
         return client
 
-    def _services_for(self, name: str, client: MCPClient, origin: Origin) -> SharedServices:
+    def _join(self, client: MCPClient, member: MCPClient, origin: Origin) -> None:
+        """Give `client` the manager's services. The registry knows it as `member`."""
+        name = member.name
+        services = self._services_of(
+            origin,
+            memory=origin.memory,
+            on_tools=lambda tools: self._registry.tools_listed(name, member, tools),
+            on_event=lambda event: self._on_event(name, member, event),
+        )
+        client._engine.join(services, self.defaults)
+
+    def _services_of(self, origin: Origin, **others: Any) -> SharedServices:
         return msgspec.structs.replace(
             self.services,
             source=origin.source,
             pins=lambda name: pins_in(origin.source, name, self._lock_file),
-            memory=origin.memory,
-            on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
-            on_event=lambda event: self._on_event(name, client, event),
+            **others,
         )
 
-    def reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> MCPError | None:
+    def reconfigure(self, client: MCPClient, successor: MCPClient, origin: Origin) -> MCPError | None:
         """Continue `client` with the entry of `successor`, which is `origin`; see `ClientEngine.reconfigure`."""
         earlier = self._origins.get(client)
         if earlier is not None:
             origin.follow(earlier)
-        successor._engine.join(self._services_for(name, client, origin), self.defaults)
+        self._join(successor, client, origin)
         error = client._engine.reconfigure(successor._engine)
         if client.transport is successor.transport:
             # A server that was not ready has the new transport even after an error.
@@ -116,35 +125,35 @@ class ClientFactory:
 
     # Instances.
 
-    def new_instance(self, shared: MCPClient, on_event: Callable[[Event], None]) -> MCPClient | None:
-        """A lazy client with its own process for the server of `shared`; None if this factory did not make `shared`."""
-        origin = self._origins.get(shared)
-        if origin is None:
+    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
+        """A further client of a server of the manager, with its own process.
+
+        It uses the present entry of the server, with the same filters and pins. It is lazy: connecting returns at once,
+        and the first call starts its process. It does not belong to the manager: the caller connects and disconnects
+        it, `list_tools` and `status` do not show it, and the manager's listeners do not receive its events. `on_event`
+        does, on the thread on which an event happens, so it must be quick and must not raise. Raises ValueError if no
+        server of this name was started.
+        """
+        shared = self._registry.client_of(name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None:
+            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
+        return self._instance_of(shared, origin, on_event)
+
+    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
+        """Continue an instance with the present entry of its server; see `MCPClientManager.apply`. May wait."""
+        shared = self._registry.client_of(client.name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None or client._engine.entry == origin.server:
             return None
+        return client._engine.reconfigure(self._instance_of(shared, origin, on_event)._engine)
+
+    def _instance_of(self, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]) -> MCPClient:
         client = self.new_client(shared.name, origin.entry)
-        self._join_instance(client, shared, origin, on_event)
-        return client
-
-    def renew_instance(
-        self, client: MCPClient, shared: MCPClient, on_event: Callable[[Event], None]
-    ) -> MCPError | None:
-        """Continue an instance with the present entry of its server. May wait."""
-        origin = self._origins.get(shared)
-        if origin is None or client._engine.entry == origin.server:
-            return None
-        successor = self.new_client(client.name, origin.entry)
-        self._join_instance(successor, shared, origin, on_event)
-        return client._engine.reconfigure(successor._engine)
-
-    def _join_instance(
-        self, client: MCPClient, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]
-    ) -> None:
         tools = [tool.definition for tool in shared._engine.tool_calls.catalog.tools if tool.definition]
-        services = msgspec.structs.replace(
-            self.services,
-            source=origin.source,
-            pins=lambda name: pins_in(origin.source, name, self._lock_file),
-            on_event=on_event,
-            memory=ServerMemory(last=RememberedServer(shared._engine.session.profile, tools)),
+        memory = ServerMemory(last=(shared._engine.session.profile, tools))
+        client._engine.join(
+            self._services_of(origin, memory=memory, on_event=on_event),
+            msgspec.structs.replace(self.defaults, lazy=True),
         )
-        client._engine.join(services, msgspec.structs.replace(self.defaults, lazy=True))
+        return client

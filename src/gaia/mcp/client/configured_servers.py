@@ -21,6 +21,8 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.threads import EngineThread
 
+logger = get_logger(__name__)
+
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `MCPClientManager.apply`: sorted server names. Each server is in one field."""
@@ -34,31 +36,37 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     """They are missing or disabled in the configuration. They have finished their calls and ended."""
     failed: Mapping[str, str] = {}
-    """Servers that could not be started, with the reason. A server that was to be replaced goes on as it was; a new one
-    is
-    tried again in the background.
+    """Servers that could not be started, with the reason.
+
+    A server that was to be replaced goes on as it was; a new one is tried again in the background.
     """
     pending: tuple[str, ...] = ()
     """Their change was not finished when the time was up, and goes on."""
 
 
-class Changes:
-    """Makes the changes of several servers at once, each on its own thread, and collects the outcomes."""
+class ServerChanges:
+    """Starts and changes several servers at once, each on its own thread, and collects the outcomes."""
 
     def __init__(self) -> None:
-        self._lock = reentrant_lock()
-        """Owns `_outcomes`."""
         self._outcomes: dict[str, tuple[str, str | None]] = {}
-        """By server: the field of `AppliedConfig` for its change, and the reason if the change failed."""
+        """By server: the field of `AppliedConfig` for its change, and the reason if the change failed.
+
+        Each thread sets its own item.
+        """
         self._begun: dict[str, threading.Thread | None] = {}
+        self._without_thread: list[Callable[[], None]] = []
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        return [thread for thread in self._begun.values() if thread is not None]
 
     def begin(
         self, name: str, what: str, change: Callable[[], str | None], *, after: threading.Thread | None = None
     ) -> threading.Thread | None:
         """Run `change` on a new thread; it returns a failure reason, or None. Returns the thread.
 
-        `what` is a field of `AppliedConfig`. The change waits until the thread `after` has ended. If no thread can be
-        started, the caller's thread makes the change, and None is returned.
+        `what` is a field of `AppliedConfig`. The change waits until the thread `after` has ended. If the system starts
+        no more threads, `wait` makes the change, and None is returned.
         """
 
         def run() -> None:
@@ -68,8 +76,7 @@ class Changes:
                     after.join()
                 failure = change()
             finally:
-                with self._lock:
-                    self._outcomes[name] = (what, failure)
+                self._outcomes[name] = (what, failure)
 
         # `disconnect_all` waits for this thread, so a log handler that never returns must not block it.
         thread = EngineThread(run, f"mcp-{name}-apply")
@@ -77,23 +84,22 @@ class Changes:
         try:
             thread.start()
         except RuntimeError:
-            # The system starts no more threads: the caller's thread makes the change.
-            run()
+            self._without_thread.append(run)
             return None
         self._begun[name] = thread
         return thread
 
     def wait(self, timeout: float | None) -> None:
         """Return when all changes are made, or after `timeout` seconds (None: no limit)."""
+        while self._without_thread:
+            self._without_thread.pop(0)()
         deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in self._begun.values():
-            if thread is not None:
-                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        for thread in self.threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
-    def result(self, unchanged: list[str]) -> AppliedConfig:
+    def result(self, unchanged: Iterable[str] = ()) -> AppliedConfig:
         """The outcomes so far. Nothing was done about the `unchanged` servers."""
-        with self._lock:
-            outcomes = dict(self._outcomes)
+        outcomes = self._outcomes.copy()
 
         def done(what: str) -> tuple[str, ...]:
             return tuple(sorted(name for name, outcome in outcomes.items() if outcome == (what, None)))
@@ -104,11 +110,8 @@ class Changes:
             replaced=done("replaced"),
             removed=done("removed"),
             failed={name: failure for name, (_, failure) in sorted(outcomes.items()) if failure is not None},
-            pending=tuple(sorted(name for name in self._begun if name not in outcomes)),
+            pending=tuple(sorted(self._begun.keys() - outcomes.keys())),
         )
-
-
-logger = get_logger(__name__)
 
 
 class ConfiguredServers:
@@ -132,22 +135,17 @@ class ConfiguredServers:
         self._factory = factory
         self._adopt = adopt
         self._lock = reentrant_lock()
-        """Owns `_starters`."""
+        """Held to set `_starters` and `_stops`."""
         self._starters: list[threading.Thread] = []
         """Threads of `load` and `apply`; some may have ended. Replaced as a whole."""
         self._applying = reentrant_lock()
-        """Only one `apply` at a time begins its changes. Also owns `_replacing`. Not held while the changes are made.
-        """
+        """Held while an `apply` begins its changes, not while they are made. Also owns `_replacing`."""
         self._replacing: dict[str, threading.Thread] = {}
         """The last thread that gave each server another configuration; it may still run."""
         self._stops = 0
-        """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers. Set under
-        `_lock`."""
+        """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers."""
         self._departing: set[MCPClient] = set()
-        """Clients of removed servers that finish their calls. The thread that removes a client adds it and takes it
-        out; other
-        threads copy the set.
-        """
+        """Clients of removed servers that finish their calls. Each is added and discarded by one thread."""
 
     def load(self, config: MCPConfig, timeout: float | None, *, keep_trying: bool) -> None:
         """See `MCPClientManager.load_from_config`."""
@@ -162,31 +160,16 @@ class ConfiguredServers:
             for name, entry in entries.items()
             if not entry.get("disabled") and name not in self._registry
         }
-        threads: dict[str, EngineThread] = {}
-        unstarted = []
+        starts = ServerChanges()
         for name, client in clients.items():
-            if client is None:
-                continue
-            # `disconnect_all` waits for this thread, so a log handler that never returns must not block it.
-            connect = functools.partial(self._registry.connect, name, client, keep_trying=keep_trying)
-            thread = EngineThread(connect, f"mcp-{name}-start")
-            try:
-                thread.start()
-            except RuntimeError:
-                unstarted.append((name, client))
-            else:
-                threads[name] = thread
-        self._note_starters(threads.values())
-        for name, client in unstarted:
-            # The system starts no more threads: this thread connects the server. Its supervisor will most likely fail
-            # too.
-            self._registry.connect(name, client, keep_trying=keep_trying)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in threads.values():
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        slow = [name for name, thread in threads.items() if thread.is_alive()]
+            if client is not None:
+                start = functools.partial(self._start, name, client, keep_trying=keep_trying)
+                starts.begin(name, "started", start)
+        self._note_starters(starts.threads)
+        starts.wait(timeout)
+        slow = starts.result().pending
         if slow and timeout:
-            logger.warning("servers_still_starting", servers=slow, waited=timeout)
+            logger.warning("servers_still_starting", servers=list(slow), waited=timeout)
 
     def _make_configured(self, name: str, entry: Mapping[str, Any], config: MCPConfig) -> MCPClient | None:
         """Make a client; None if another thread starts the server, or if the entry is refused (its status says why)."""
@@ -209,7 +192,7 @@ class ConfiguredServers:
 
     def apply(self, config: MCPConfig, timeout: float | None) -> AppliedConfig:
         """See `MCPClientManager.apply`."""
-        changes, stops = Changes(), self._stops
+        changes, stops = ServerChanges(), self._stops
         with self._applying:
             unchanged = self._begin_changes(config, changes, stops)
         changes.wait(timeout)
@@ -219,7 +202,7 @@ class ConfiguredServers:
         logger.info("config_applied", **shown)
         return result
 
-    def _begin_changes(self, config: MCPConfig, changes: Changes, stops: int) -> list[str]:
+    def _begin_changes(self, config: MCPConfig, changes: ServerChanges, stops: int) -> list[str]:
         """Begin to make `changes`; returns the unchanged servers. Raises ConfigError before anything is changed.
 
         Changes of an earlier `apply` may still be running.
@@ -240,7 +223,6 @@ class ConfiguredServers:
         made = {name: self._factory.new_client(name, entry) for name, entry in entries.items() if name not in unchanged}
         self._adopt(config)
         self._registry.expect(config.get_entries())
-        threads = []
         for name, successor in made.items():
             make = functools.partial(self._factory.make, name, entries[name], origins[name].source)
             client = clients.get(name)
@@ -252,40 +234,39 @@ class ConfiguredServers:
                     # The application added the server, or began to start it, meanwhile.
                     continue
                 start = functools.partial(self._start, name, started, stops)
-                threads.append(changes.begin(name, "started", start))
+                changes.begin(name, "started", start)
                 continue
             if successor._engine.can_follow(client._engine):
-                replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
+                replace = functools.partial(self._reconfigure, client, successor, origins[name])
             else:
                 replace = functools.partial(self._change_place, name, client, make, stops)
             thread = changes.begin(name, "replaced", replace, after=self._replacing.get(name))
             if thread is not None:
                 self._replacing[name] = thread
-            threads.append(thread)
         for name, client in clients.items():
             if name not in entries:
                 # On this thread, so that the next `apply` does not find it.
                 self._take_away(name, client)
-                threads.append(changes.begin(name, "removed", functools.partial(self._depart, client)))
+                changes.begin(name, "removed", functools.partial(self._depart, client))
         for name in self._registry.failed_names() - entries.keys():
             self._registry.forget_failure(name)
-        self._note_starters(thread for thread in threads if thread is not None)
+        self._note_starters(changes.threads)
         return unchanged
 
-    def _start(self, name: str, client: MCPClient, stops: int) -> str | None:
-        """Start a server of the applied configuration. Returns why that failed, or None."""
-        if stops != self._stops:
+    def _start(self, name: str, client: MCPClient, stops: int | None = None, *, keep_trying: bool = True) -> str | None:
+        """Start a server of the configuration. Returns why that failed, or None."""
+        if stops not in (None, self._stops):
             # `disconnect_all` may have come before the name was reserved.
             self._registry.drop(name, client)
-        if self._registry.connect(name, client, keep_trying=True):
+        if self._registry.connect(name, client, keep_trying=keep_trying):
             return None
         return client.last_error or "it was disconnected meanwhile"
 
-    def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
+    def _reconfigure(self, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
         if self._factory.origin_of(client) == origin:
             # An earlier change, which had not ended before, led to the same configuration.
             return None
-        error = self._factory.reconfigure(name, client, successor, origin)
+        error = self._factory.reconfigure(client, successor, origin)
         self._readiness.changed()
         return None if error is None else error.message
 

@@ -43,9 +43,10 @@ transport is taken to speak the oldest revision.
 
 @dataclasses.dataclass(eq=False)
 class DirectSession:
-    """Uses only `connect`, `disconnect`, `send_request` and `is_connected` of a transport.
+    """Has the methods of `SupervisedSession`, and uses only the four methods of a transport.
 
-    `send_request` takes no deadline, so deadlines are the transport's own. As thread-safe as the transport is.
+    `send_request` takes no deadline, so deadlines are the transport's own. The application owns the transport, and no
+    thread of gaia uses it. As thread-safe as the transport is.
     """
 
     name: str
@@ -75,7 +76,7 @@ class DirectSession:
         raise NotOffered(f"server {self.name!r} is not placed on a cluster, and has no replicas")
 
     def connect(self, *, keep_trying: bool = False) -> bool:
-        """`keep_trying` has no effect: no thread of gaia uses the transport."""
+        """`keep_trying` has no effect."""
         try:
             connected = self.transport.connect()
         except (RuntimeError, OSError, ValueError) as error:
@@ -96,23 +97,22 @@ class DirectSession:
         return True
 
     def replace(self) -> None:
-        """Does nothing: a transport of four methods has one connection."""
+        """Does nothing: the transport has one connection."""
 
     def reconfigure(self, context: object) -> MCPError:
-        """Changes nothing and returns an error: the application owns the transport."""
         return MCPError(f"server {self.name!r} is reached by a transport of the application, which has to replace it")
 
     def wake(self) -> None:
-        """Does nothing: a direct session never rests."""
+        """Does nothing: the server never rests."""
 
     def adopted(self) -> None:
         """Never called: there is no supervisor."""
 
     def request_disconnect(self, drain: float = 0.0) -> None:
-        """Does nothing: a transport of four methods cannot begin to disconnect."""
+        """Does nothing: `disconnect` does not wait."""
 
     def abandon(self, release: Callable[[], object]) -> bool:
-        """Does nothing: the application owns the transport, and no thread of gaia uses it."""
+        """Does nothing."""
         return False
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:

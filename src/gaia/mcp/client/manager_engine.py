@@ -55,41 +55,6 @@ class ManagerEngine:
     def _adopt_config(self, config: MCPConfig) -> None:
         self.config = config
 
-    def relay(self) -> None:
-        """Let the clients of the gateway answer what servers ask. Called before the first connection."""
-        self.factory.relay()
-
-    def client_of(self, name: str) -> MCPClient | None:
-        """The client of a server that was started, connected or not; None if there is none."""
-        return self.registry.client_of(name)
-
-    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
-        """A further client of a server of this manager, with its own process.
-
-        It uses the present entry of the server, with the same filters and pins. It is lazy: connecting returns at once,
-        and the first call starts its process. It does not belong to this manager: the caller connects and disconnects
-        it, `list_tools` and `status` do not show it, and the manager's listeners do not receive its events. `on_event`
-        does, on the thread on which an event happens, so it must be quick and must not raise. Raises ValueError if no
-        server of this name was started.
-        """
-        shared = self.client_of(name)
-        instance = None if shared is None else self.factory.new_instance(shared, on_event)
-        if instance is None:
-            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
-        return instance
-
-    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
-        """Continue an instance of `new_instance` with the present entry of its server; see `apply`. May wait."""
-        shared = self.client_of(client.name)
-        return None if shared is None else self.factory.renew_instance(client, shared, on_event)
-
-    # Routes.
-
-    @property
-    def routes(self) -> Mapping[str, Route]:
-        """The route to each listed tool, by its namespaced name. Replaced as a whole."""
-        return self.registry.routes
-
     def route_of(self, name: str, timeout: float | None = None) -> Route:
         """The route to a tool, listed or not. Raises as `MCPClientManager.submit_tool` does.
 

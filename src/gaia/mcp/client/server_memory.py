@@ -18,6 +18,7 @@ from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import HANDSHAKE, STATELESS
+from gaia.mcp.supervision.context import KnownServer
 from gaia.runtime import json_file
 from gaia.runtime.log import exception_text, get_logger
 
@@ -32,16 +33,7 @@ _WHAT_DECIDES = ("command", "args", "cwd", "type", "url", "protocol")
 """Keys of an entry on which the server's offer depends, besides the names of its environment variables."""
 
 
-class RememberedServer(msgspec.Struct, frozen=True):
-    profile: ServerProfile | None
-    """None if the server must not be asked although it is unknown."""
-    tools: list[Any]
-    """The definitions of its tools, as the server sent them."""
-
-
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """The form of a `RememberedServer` in a file."""
-
     protocol_version: str
     stateless: bool
     server_info: dict[str, Any]
@@ -57,23 +49,22 @@ def identity_of(server: ServerConfig, source: Path | None) -> str:
     So does another `source`, the file of its entry: in another project the same command may mean another program.
     """
     decides = [getattr(server, key) for key in _WHAT_DECIDES]
-    text = json.dumps(
-        [server.name, decides, sorted(server.env or {}), "" if source is None else os.path.abspath(source)]
-    )
+    place = "" if source is None else os.path.abspath(source)
+    text = json.dumps([server.name, decides, sorted(server.env or {}), place])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class ServerMemory:
     """Remembers one server. Thread-safe: its content is replaced as a whole."""
 
-    def __init__(self, identity: str | None = None, last: RememberedServer | None = None) -> None:
+    def __init__(self, identity: str | None = None, last: KnownServer | None = None) -> None:
         """With an `identity` (`identity_of`) the memory is also kept in a file. `last` is the initial content."""
         self._identity = identity
         self._last = last
         self._was_read = False
         """Whether the file was read; so an unusable file is reported once."""
 
-    def recall(self) -> RememberedServer | None:
+    def recall(self) -> KnownServer | None:
         """The last known start; None if there is none. The first call reads the file."""
         if self._last is None and self._identity is not None and not self._was_read:
             self._was_read = True
@@ -82,9 +73,8 @@ class ServerMemory:
 
     def remember(self, profile: ServerProfile, tools: list[Any]) -> None:
         """Keep what the server said. A failure to save is only logged."""
-        known = RememberedServer(profile, tools)
-        before, self._last = self.recall(), known
-        if self._identity is None or before == known:
+        before, self._last = self.recall(), (profile, tools)
+        if self._identity is None or before == self._last:
             return
         document = _Document(
             protocol_version=profile.protocol_version,
@@ -105,7 +95,7 @@ class ServerMemory:
     def _file(self) -> Path:
         return json_file.home_folder(_FOLDER) / _FOLDER / f"{self._identity}.json"
 
-    def _read(self) -> RememberedServer | None:
+    def _read(self) -> KnownServer | None:
         try:
             file = self._file()
             if not file.exists():
@@ -113,12 +103,10 @@ class ServerMemory:
             # Reading a pipe or a device might never end.
             if not file.is_file() or file.stat().st_size > _MAX_BYTES:
                 raise ConfigError(f"{file}: not a file of at most {_MAX_BYTES} bytes; delete it")
-            document = msgspec.convert(json_file.read_version(file, _EXAMPLE, _VERSION), _Document)
+            known = msgspec.convert(json_file.read_version(file, _EXAMPLE, _VERSION), _Document)
         except Exception as error:  # noqa: BLE001 - as above
             logger.warning("server_memory_unusable", error=exception_text(error))
             return None
-        era = STATELESS if document.stateless else HANDSHAKE
-        profile = ServerProfile(
-            document.protocol_version, document.server_info, document.capabilities, era, document.instructions
-        )
-        return RememberedServer(profile, document.tools)
+        era = STATELESS if known.stateless else HANDSHAKE
+        profile = ServerProfile(known.protocol_version, known.server_info, known.capabilities, era, known.instructions)
+        return profile, known.tools

@@ -1,4 +1,4 @@
-"""How a client reaches its server: the interface `Session`, and its supervised implementation."""
+"""How a client reaches its server: through a supervisor, or as `direct_session` does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.client.direct_session import DirectSession
@@ -27,6 +27,7 @@ from gaia.runtime.locks import reentrant_lock
 if TYPE_CHECKING:
     # Imported here: programs that place no server do not need it.
     from gaia.mcp.cluster.bound_calls import BoundCalls
+    from gaia.mcp.cluster.placed_context import PlacedContext
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """States in which `connect` has nothing to do."""
@@ -61,91 +62,23 @@ class ServerControl(Supervised, Protocol):
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None: ...
 
 
-class ServerContext(Protocol):
-    """The part of a server's configuration that a session reads. Durations are in seconds."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def timeout(self) -> float: ...
-
-    @property
-    def drain_timeout(self) -> float: ...
-
-
-class Session(RequestSession, Protocol):
-    """A client's way to its server."""
-
-    @property
-    def state(self) -> ServerState: ...
-
-    @property
-    def last_error(self) -> str | None: ...
-
-    def bind(self) -> BoundSession:
-        """A session with the present process of one replica. Raises NotOffered for a server without replicas."""
-
-    def connect(self, *, keep_trying: bool = False) -> bool: ...
-
-    @property
-    def keeps_trying(self) -> bool:
-        """Whether the server is started again after a failure, until `disconnect`."""
-
-    def replace(self) -> bool | None:
-        """Replace a ready server by a fresh process. Returns whether that succeeded; None if no server is ready.
-
-        A server without supervision is never replaced.
-        """
-
-    def reconfigure(self, context: SupervisionContext) -> MCPError | None:
-        """Go on with another configuration, and wait for the process that is started with it; see `MCPClient`.
-
-        Returns the error if that failed, else None. A server that is not supervised cannot be reconfigured.
-        """
-
-    def wake(self) -> None:
-        """Start a server that is at rest."""
-
-    def adopted(self) -> None:
-        """Apply the settings given to `reconfigure`. Called when the supervisor has taken them over."""
-
-    def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
-        """Stop the server, then call `then` as a part of disconnecting.
-
-        The server has `drain` seconds to finish its calls; new ones are refused meanwhile.
-        """
-
-    def request_disconnect(self, drain: float = 0.0) -> None: ...
-
-    def abandon(self, release: Callable[[], object]) -> bool:
-        """Stop the server of a dropped client, then call `release`, on a thread of the session.
-
-        A finalizer may call this, so it takes no lock. False if there is nothing to stop, or a stop was requested
-        already.
-        """
-
-    def status(self, tool_count: int) -> ServerStatus: ...
-
-    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification if the server is ready; otherwise do nothing."""
-
-
 class SupervisedSession(Caller[ServerControl]):
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
     waits_in_caller = False
 
-    def __init__(self, context: ServerContext, clock: Clock, new_supervisor: Callable[[], ServerControl]) -> None:
+    def __init__(
+        self, context: SupervisionContext | PlacedContext, clock: Clock, new_supervisor: Callable[[], ServerControl]
+    ) -> None:
         """`new_supervisor` makes a supervisor that is not started: it refuses calls and says why."""
         super().__init__(new_supervisor(), clock, context.timeout)
         self._name = context.name
         self._context = context
         self._new_supervisor = new_supervisor
         self._lifecycle = reentrant_lock()
-        """Serializes connecting and disconnecting. It is held while a thread waits for the server, so a call never
-        takes it. Owns
-        `supervisor` and the next two attributes.
+        """Serializes connecting and disconnecting. Held while a thread waits for the server, so no call takes it.
+
+        Owns `supervisor` and the next two attributes.
         """
         self._changing_in: int | None = None
         """The thread that connects or disconnects now. Any thread reads it."""
@@ -168,11 +101,12 @@ class SupervisedSession(Caller[ServerControl]):
 
     @property
     def keeps_trying(self) -> bool:
+        """Whether the server is started again after a failure, until `disconnect`."""
         supervisor = self.supervisor
         return supervisor.condition.keep_trying and supervisor.state is not ServerState.CLOSED
 
     def connect(self, *, keep_trying: bool = False) -> bool:
-        """See `Session`. Raises RuntimeError if this thread is already inside `connect` or `disconnect`."""
+        """True when the server is ready. Raises RuntimeError if this thread is connecting or disconnecting already."""
         if self._changing_in == threading.get_ident():
             raise RuntimeError(
                 f"connect() to server {self._name!r} was called by a signal handler or a finalizer that interrupted "
@@ -191,8 +125,7 @@ class SupervisedSession(Caller[ServerControl]):
                 supervisor.stop()
                 self.supervisor = supervisor = self._new_supervisor()
             # A thread that disconnects first adds itself to `_disconnects`, then stops the current supervisor. So
-            # either it stops
-            # this supervisor, or this thread sees its entry here.
+            # either it stops this supervisor, or this thread sees its entry here.
             if self._cut_short or any(process == os.getpid() for process, _ in list(self._disconnects)):
                 # This supervisor may have been told to stop. The next `connect` must start with a fresh one.
                 self.supervisor = self._new_supervisor()
@@ -204,6 +137,7 @@ class SupervisedSession(Caller[ServerControl]):
                 raise
 
     def bind(self) -> BoundSession:
+        """A session with the present process of one replica. Raises NotOffered for a server without replicas."""
         from gaia.mcp.cluster.loop_server import LoopServer
 
         supervisor = self.supervisor
@@ -215,10 +149,15 @@ class SupervisedSession(Caller[ServerControl]):
         return BoundSession(self, supervisor.bind(), self._clock)
 
     def replace(self) -> bool | None:
+        """Replace a ready server by a fresh process. Returns whether that succeeded; None if no server is ready."""
         supervisor = self.supervisor
         return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
+        """Go on with another configuration, and wait for the process that is started with it.
+
+        Returns the error if that failed. A server that is not supervised by this process cannot be reconfigured.
+        """
         if not isinstance(self._context, SupervisionContext):
             return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
@@ -236,13 +175,15 @@ class SupervisedSession(Caller[ServerControl]):
                     return None
 
     def wake(self) -> None:
+        """Start a server that is at rest."""
         self.supervisor.wake()
 
     def adopted(self) -> None:
-        """Use the timeout of the new configuration."""
+        """Use the new configuration, which the supervisor has taken over."""
         self.timeout = self._context.timeout
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
+        """Stop the server, which has `drain` seconds to finish its calls, then call `then` as a part of it."""
         if self.supervisor.is_forked:
             then()
             return
@@ -251,8 +192,7 @@ class SupervisedSession(Caller[ServerControl]):
             self._disconnects.add(this_call)
             if self._changing_in == threading.get_ident():
                 # A signal handler or a finalizer has interrupted this thread. An interrupted `connect` returns False
-                # when it
-                # continues, and an interrupted `disconnect` does the rest.
+                # when it continues, and an interrupted `disconnect` does the rest.
                 self._cut_short = True
                 self.request_disconnect()
                 self._stop()
@@ -285,6 +225,11 @@ class SupervisedSession(Caller[ServerControl]):
             supervisor.request_stop(drain)
 
     def abandon(self, release: Callable[[], object]) -> bool:
+        """Stop the server of a dropped client, then call `release`, on a thread of the supervisor.
+
+        A finalizer may call this, so it takes no lock. False if there is nothing to stop, or a stop was requested
+        already.
+        """
         return self.supervisor.abandon(release)
 
     def is_connected(self) -> bool:
@@ -297,6 +242,7 @@ class SupervisedSession(Caller[ServerControl]):
         self.supervisor.subscriptions_changed()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send a notification if the server is ready; otherwise do nothing."""
         self.supervisor.notify(method, params)
 
     def require_connected(self) -> None:
@@ -336,6 +282,9 @@ class BoundSession(Caller["BoundCalls"]):
 
     def subscriptions_changed(self) -> None:
         self._session.subscriptions_changed()
+
+
+Session: TypeAlias = SupervisedSession | DirectSession
 
 
 def new_session(setup: ClientSetup) -> Session:

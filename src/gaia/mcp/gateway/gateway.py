@@ -158,7 +158,7 @@ class Gateway:
         self._servers.start(running_loop_work())
         self._tick()
         if self._owns_manager:
-            self.manager._engine.relay()
+            self.manager._engine.factory.relay()
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:

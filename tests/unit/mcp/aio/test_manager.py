@@ -9,7 +9,6 @@ import pytest
 
 from gaia.mcp import MCPClient, MCPClientManager, ServerUnavailable
 from gaia.mcp.aio import AsyncMCPClientManager, threads
-from gaia.mcp.client.manager_engine import ManagerEngine
 from gaia.mcp.supervision.events import Event, StateChanged, ToolsChanged
 from tests.fake_transport import FakeTransport
 from tests.unit.mcp.aio.conftest import run, until
@@ -101,7 +100,7 @@ def test_calls_that_cannot_be_made_are_results_as_in_the_synchronous_manager(tra
             result = await manager.call_tool("mcp_one_echo")
             assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
             assert manager.absence_of("mcp_one_echo") is not None
-            route = manager.sync._engine.routes.get("mcp_one_echo")
+            route = manager.sync._engine.registry.routes.get("mcp_one_echo")
             assert await manager.restart("one")
             assert await manager.restart_server("one")
             await manager.remove_server("one")
@@ -117,9 +116,9 @@ def test_a_server_that_is_removed_after_its_route_was_found_is_unavailable(
 ) -> None:
     async def main() -> None:
         async with AsyncMCPClientManager(ONE) as manager:
-            routes = dict(manager.sync._engine.routes)
+            routes = dict(manager.sync._engine.registry.routes)
             await manager.remove_server("one")
-            monkeypatch.setattr(ManagerEngine, "routes", routes)
+            monkeypatch.setattr(manager.sync._engine.registry, "routes", routes)
             assert (await manager.call_tool("mcp_one_echo"))["error_type"] == "server_unavailable"
 
     run(main())

@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from gaia.mcp.client import configured_servers as config_changes
-from gaia.mcp.client.configured_servers import Changes
+from gaia.mcp.client.configured_servers import ServerChanges
 from tests.waiting import PATIENCE
 
 
 class TestChanges:
     def test_each_is_made_and_reported(self) -> None:
-        changes = Changes()
+        changes = ServerChanges()
         changes.begin("b", "started", lambda: None)
         changes.begin("a", "started", lambda: None)
         changes.begin("c", "replaced", lambda: "no such file")
@@ -24,7 +24,7 @@ class TestChanges:
         assert (result.failed, result.unchanged, result.pending) == ({"c": "no such file"}, ("e",), ())
 
     def test_what_takes_longer_is_pending(self) -> None:
-        changes, may_end = Changes(), threading.Event()
+        changes, may_end = ServerChanges(), threading.Event()
         thread = changes.begin("slow", "replaced", lambda: None if may_end.wait(PATIENCE) else "late")
         changes.begin("quick", "started", lambda: None)
         while not changes.result([]).started:
@@ -44,6 +44,7 @@ class TestChanges:
                 raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(config_changes, "EngineThread", NoThread)
-        changes = Changes()
+        changes = ServerChanges()
         assert changes.begin("it", "started", lambda: None) is None
+        changes.wait(0)
         assert changes.result([]).started == ("it",)

@@ -61,14 +61,14 @@ def shout(text: str) -> str:
 class TestInstances:
     def test_a_further_client_is_not_listed(self) -> None:
         with MCPClientManager({"it": FakeServer("it", tools=[shout])}) as manager:
-            client = manager._engine.new_instance("it")
+            client = manager._engine.factory.new_instance("it")
             assert client.connect()
             assert client.state is ServerState.EXITED
             assert client.call_tool("shout", {"text": "x"}).text == "X"
             assert [status.name for status in manager.status()] == ["it"]
-            assert manager._engine.renew_instance(client) is None
+            assert manager._engine.factory.renew_instance(client) is None
             client.disconnect()
 
     def test_there_is_none_of_a_server_that_was_not_started(self) -> None:
         with pytest.raises(ValueError, match="'it' is not running"):
-            MCPClientManager({"it": FakeServer("it")})._engine.new_instance("it")
+            MCPClientManager({"it": FakeServer("it")})._engine.factory.new_instance("it")

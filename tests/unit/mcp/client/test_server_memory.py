@@ -36,14 +36,15 @@ def test_another_process_knows_it(profile: ServerProfile) -> None:
     ServerMemory("a").remember(profile, TOOLS)
     known = ServerMemory("a").recall()
     assert known is not None
-    assert known.tools == TOOLS
-    assert known.profile is not None
-    assert known.profile.era.is_stateless == profile.era.is_stateless
-    assert (known.profile.protocol_version, known.profile.instructions, dict(known.profile.capabilities)) == (
+    known_profile, tools = known
+    assert tools == TOOLS
+    assert known_profile is not None
+    assert known_profile.era.is_stateless == profile.era.is_stateless
+    assert [known_profile.protocol_version, known_profile.instructions, known_profile.capabilities] == [
         profile.protocol_version,
         profile.instructions,
         profile.capabilities,
-    )
+    ]
     assert ServerMemory("b").recall() is None
     (file,) = files()
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)

@@ -190,7 +190,7 @@ class InstancePool:
         def happened(event: Event) -> None:
             self._on_event(client, event)
 
-        client = self._manager._engine.new_instance(self._shared.name, happened)
+        client = self._manager._engine.factory.new_instance(self._shared.name, happened)
         if (level := self._shared._engine.subscriptions.log_level) is not None:
             # The log level that some client wants applies to all processes.
             client._engine.subscriptions.set_log_level(level)
@@ -228,7 +228,7 @@ class InstancePool:
 
 
 def _renew(manager: MCPClientManager, instance: _Instance) -> None:
-    error = manager._engine.renew_instance(instance.client, instance.happened)
+    error = manager._engine.factory.renew_instance(instance.client, instance.happened)
     if error is not None:
         logger.warning("instance_not_replaced", server=instance.client.name, error=error.message)
 

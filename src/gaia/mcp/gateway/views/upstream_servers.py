@@ -228,7 +228,7 @@ class UpstreamServers:
 
     def get(self, name: str) -> UpstreamServer | None:
         """A server that was started, ready or not; None if there is none."""
-        client = self.manager._engine.client_of(name)
+        client = self.manager._engine.registry.client_of(name)
         known = self._servers.get(name)
         if known is not None and known.client is not client:
             for end in self._servers.pop(name).stop():
@@ -253,8 +253,8 @@ class UpstreamServers:
     @property
     def version(self) -> int:
         """Grows with each change of the lists."""
-        if self.manager._engine.routes is not self._routes:
-            self._routes = self.manager._engine.routes
+        if self.manager._engine.registry.routes is not self._routes:
+            self._routes = self.manager._engine.registry.routes
             self._version += 1
         return self._version
 

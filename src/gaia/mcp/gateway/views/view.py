@@ -101,7 +101,7 @@ class View:
             tools = () if server is None else server.client._engine.tool_calls.catalog.tools
             return [(tool.name, server, tool) for tool in tools if server is not None]
         found = []
-        for name, route in self._servers.manager._engine.routes.items():
+        for name, route in self._servers.manager._engine.registry.routes.items():
             server = self._servers.get(route.client.name)
             if server is not None:
                 found.append((name.removeprefix(PREFIX), server, route.tool))
@@ -132,7 +132,9 @@ class View:
         if not catalog.listed:
             return True
         # The server has listed its tools and is about to join the others, or ended before it could.
-        has_joined = any(route.client is server.client for route in self._servers.manager._engine.routes.values())
+        has_joined = any(
+            route.client is server.client for route in self._servers.manager._engine.registry.routes.values()
+        )
         return not has_joined and tool in catalog
 
     # Prompts.

@@ -77,7 +77,7 @@ def test_an_owner_has_its_instance_if_there_can_be_no_spare(
     make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, manager = make_pool()
-    make, made = manager._engine.new_instance, itertools.count()
+    make, made = manager._engine.factory.new_instance, itertools.count()
 
     def only_one(*arguments: Any) -> MCPClient:
         if next(made):
@@ -85,7 +85,7 @@ def test_an_owner_has_its_instance_if_there_can_be_no_spare(
         return make(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(manager._engine, "new_instance", only_one)
+        patched.setattr(manager._engine.factory, "new_instance", only_one)
         client = pool.upstream("one").client
         assert pool.clients() == [client]
         assert works(client)
