@@ -1,7 +1,7 @@
 """Who may do what at a gateway.
 
 `access` finds the client of a request by its token; `issuers` and `issuer_keys` verify tokens of authorization servers;
-`principal` has the result. `clients_file` and `limit_settings` read the clients file. `profile` decides what a client
+`principal` has the result. `clients_file` and `settings` read the clients file. `profile` decides what a client
 sees and uses, `resource_uri` compares URIs with its filters. `limits` admits calls through `gate` and `circuit`.
 `audit` and `audit_file` write a line for each call. `checks` has what every call passes, and each client's shares.
 

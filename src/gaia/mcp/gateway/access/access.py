@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hmac
 import time
 from collections.abc import Callable, Mapping
@@ -13,9 +14,10 @@ from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_
 from gaia.mcp.gateway.access.limits import Limits
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused, challenge
 from gaia.mcp.gateway.access.profile import Profile
+from gaia.runtime.threads import DaemonPool
 
 if TYPE_CHECKING:
-    from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
+    from gaia.mcp.gateway.access.issuers import Issuers
 
 _MAX_TOKEN = 16 * 1024
 """Bytes. Longer tokens are refused without hashing them."""
@@ -31,7 +33,8 @@ class Access:
         self._loop = loop
         self._now = now
         self._issuers: Issuers | None = None
-        self._fetcher: KeyFetcher | None = None
+        # Several threads: one slow issuer must not delay the others.
+        self._pool = DaemonPool("mcp-gateway-keys", 4)
         self.limits = Limits(clients.limits, loop)
         self._set(clients)
 
@@ -85,15 +88,14 @@ class Access:
         issuer, _, subject = principal.name.partition("/")
         if not self.is_current(principal):
             return False
+        expires = principal.expires
+        current: object = None
         if subject:
-            is_accepted, expires = principal.grant == self._clients.issuers[issuer], principal.expires
-        elif principal == ANONYMOUS:
-            return True
-        else:
+            current = self._clients.issuers[issuer]
+        elif principal != ANONYMOUS:
             entry = self._clients.clients[principal.name]
-            is_accepted = principal.grant == entry.token
-            expires = None if entry.expires is None else entry.expires.timestamp()
-        return is_accepted and (expires is None or self._now() < expires)
+            current, expires = entry.token, None if entry.expires is None else entry.expires.timestamp()
+        return principal.grant == current and (expires is None or self._now() < expires)
 
     def _profile_of(self, principal: Principal) -> Profile | None:
         """The current profile of a client; None if there is no such client."""
@@ -118,8 +120,7 @@ class Access:
 
     def close(self) -> None:
         """End the threads that fetch keys. Requests that wait for keys get no answer."""
-        if self._fetcher is not None:
-            self._fetcher.close()
+        self._pool.close()
 
     def _set(self, clients: ClientsFile) -> None:
         self._clients = clients
@@ -132,11 +133,10 @@ class Access:
             self._issuers = None
             return
         # Imported late: most gateways have no issuers, and the library for signatures is slow to import.
-        from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
+        from gaia.mcp.gateway.access.issuers import Issuers, fetch_in_thread
 
-        if self._fetcher is None:
-            self._fetcher = KeyFetcher(self._loop)
-        self._issuers = Issuers(clients, self._loop, self._fetcher.fetch, self._issuers, self._now)
+        fetch = functools.partial(fetch_in_thread, self._pool, self._loop)
+        self._issuers = Issuers(clients, self._loop, fetch, self._issuers, self._now)
 
     def _unauthorized(self, path: str, error: str | None, message: str) -> Refused:
         description = None if error is None else message

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from itertools import accumulate
 
 from gaia.mcp.gateway.access.audit import Audit, AuditEntry, shown_text
-from gaia.mcp.gateway.access.limit_settings import GatewayLimits
 from gaia.mcp.gateway.access.limits import Limits
 from gaia.mcp.gateway.access.principal import Principal, Reason, metric_name
+from gaia.mcp.gateway.access.settings import GatewayLimits
 from gaia.runtime.log import get_logger
 from gaia.runtime.rates import EventRate
 

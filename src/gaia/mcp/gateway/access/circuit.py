@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from gaia.mcp.errors import ServerUnavailable
-from gaia.mcp.gateway.access.limit_settings import CircuitSettings
+from gaia.mcp.gateway.access.settings import CircuitSettings
 
 
 class CircuitOpen(ServerUnavailable):

@@ -13,21 +13,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, IssuerSettings, require_secure_url
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.settings import (
+    ClaimRule,
+    ClientLimits,
+    GatewayLimits,
+    IssuerSettings,
+    require_secure_url,
+)
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.runtime import json_file
 
 _EXAMPLE = '{"clients": {"ci": {"token": "sha256:…", "profile": "everything"}}}'
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VERSION = 1
-
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -38,16 +42,14 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     profile: str
     created: str | None = None
     """Time when the token was made; for people."""
-    expires: datetime | None = None
+    expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     """Time from which the token is refused; None for never."""
 
     def __post_init__(self) -> None:
-        if not is_hash(self.token):
+        if not re.fullmatch("sha256:[0-9a-f]{64}", self.token):
             raise ValueError(
                 "token: expected sha256: and 64 hexadecimal digits, as `gaia mcp gateway add-client` writes"
             )
-        if self.expires is not None and self.expires.tzinfo is None:
-            raise ValueError("expires: needs a time zone, as in 2027-01-31T00:00:00Z")
 
 
 class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -74,15 +76,23 @@ class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. The entries are decoded one by one, so that error messages can name them."""
+    """The whole file."""
 
     version: int = _VERSION
-    clients: dict[str, msgspec.Raw] | None = None
-    issuers: dict[str, msgspec.Raw] | None = None
-    profiles: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-    limits: msgspec.Raw = msgspec.Raw(b"{}")
+    clients: dict[str, ClientEntry] | None = None
+    issuers: dict[str, IssuerSettings] = msgspec.field(default_factory=dict)
+    profiles: dict[str, _ProfileEntry] = msgspec.field(default_factory=dict)
+    limits: GatewayLimits = msgspec.field(default_factory=GatewayLimits)
     resource: str | None = None
     anonymous: str | None = None
+
+
+_KEYS = [
+    key
+    for kind in (_Document, ClientEntry, IssuerSettings, ClaimRule, _ProfileEntry, GatewayLimits, ClientLimits)
+    for key in kind.__struct_encode_fields__
+]
+"""The keys of the file, for hints."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,7 @@ def read_clients_file(file: Path) -> ClientsFile:
         raise ConfigError(
             f"{file}: {missing}; `gaia mcp gateway add-client NAME --clients {file}` makes it, with a first client"
         )
-    return _checked(file, data)
+    return _checked(file, _decoded(file, data))
 
 
 def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace: bool = False) -> str:
@@ -122,9 +132,8 @@ def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace
     _require_name(file, "client", name)
     token = new_token()
     with json_file.locked(file) as target:
-        data = json_file.read_bytes(target)
-        document = json_file.decode(file, data, _EXAMPLE)
-        found = _checked(file, data) if data.strip() else ClientsFile()
+        document = _decoded(file, json_file.read_bytes(target))
+        found = _checked(file, document)
         if name in found.clients and not replace:
             raise ConfigError(f"{file}: there is a client {name!r} already; give it a new token with --replace")
         if profile not in found.profiles:
@@ -139,58 +148,15 @@ def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace
     return token
 
 
-def _checked(file: Path, data: bytes) -> ClientsFile:
-    document = _read_document(file, data)
-    profiles = {EVERYTHING.name: EVERYTHING}
-    for name, raw in document.profiles.items():
-        _require_name(file, "profile", name)
-        if name == EVERYTHING.name:
-            json_file.broken(file, f"profiles.{name}: this one is always there, and cannot be changed")
-        place = f"profiles.{name}"
-        profiles[name] = _convert(file, place, raw, _ProfileEntry).profile(name)
-    clients = _entries(file, "client", document.clients or {}, ClientEntry)
-    issuers = _entries(file, "issuer", document.issuers or {}, IssuerSettings)
-    _require_profiles(file, profiles, (("anonymous", document.anonymous),))
-    _require_profiles(file, profiles, ((f"clients.{name}.profile", each.profile) for name, each in clients.items()))
-    for name, issuer in issuers.items():
-        _require_profiles(file, profiles, ((f"issuers.{name}.profiles", rule.profile) for rule in issuer.profiles))
-    _require_different(file, "token", {name: each.token for name, each in clients.items()})
-    _require_different(file, "issuer", {name: each.issuer for name, each in issuers.items()})
-    if document.resource is not None:
-        try:
-            require_secure_url("resource", document.resource)
-        except ValueError as error:
-            json_file.broken(file, str(error))
-    elif issuers:
-        json_file.broken(
-            file, "resource: missing; with issuers, give the URL under which clients reach this gateway's /mcp"
-        )
-    anonymous = None if document.anonymous is None else profiles[document.anonymous]
-    if document.clients is None and document.issuers is None and anonymous is None:
-        # A file with profiles and limits only: everybody may do everything. An empty `clients` lets nobody in.
-        anonymous = EVERYTHING
-    return ClientsFile(
-        clients=clients,
-        issuers=issuers,
-        profiles=profiles,
-        limits=_convert(file, "limits", document.limits, GatewayLimits),
-        resource=None if document.resource is None else document.resource.rstrip("/"),
-        anonymous=anonymous,
-    )
-
-
-def _read_document(file: Path, data: bytes) -> _Document:
-    # Decoded first for the error messages with line and column.
-    text = json_file.decode(file, data, _EXAMPLE)
+def _decoded(file: Path, data: bytes) -> dict[str, Any]:
+    found = json_file.decode(file, data, _EXAMPLE)
     try:
-        json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
+        json.loads(data.decode("utf-8-sig") or "{}", object_pairs_hook=_without_duplicates)
     except ValueError as error:
         json_file.broken(file, str(error))
-    document = _convert(file, "", msgspec.Raw(msgspec.json.encode(text)), _Document)
-    if document.version != _VERSION:
-        problem = f"its version is {document.version!r}, and this gaia-mcp understands {_VERSION}; update it"
-        json_file.broken(file, problem)
-    return document
+    if (version := found.get("version", _VERSION)) != _VERSION:
+        json_file.broken(file, f"its version is {version!r}, and this gaia-mcp understands {_VERSION}; update it")
+    return found
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -203,44 +169,80 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entries(file: Path, kind: str, raw: Mapping[str, msgspec.Raw], of: type[StructT]) -> dict[str, StructT]:
-    for name in raw:
-        _require_name(file, kind, name)
-    return {name: _convert(file, f"{kind}s.{name}", each, of) for name, each in raw.items()}
-
-
-def _convert(file: Path, place: str, raw: msgspec.Raw, of: type[StructT]) -> StructT:
+def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
     try:
-        return msgspec.json.decode(raw, type=of)
+        document = msgspec.convert(content, _Document)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        path = place + _with_name(where.rstrip("`"), raw, of, str(error))
-        known = [*of.__struct_encode_fields__, *ClientLimits.__struct_encode_fields__]
-        if (unknown := re.search(r"unknown field `(.*)`", what)) is not None:
-            what = f"there is no key {_with_hint(unknown[1], known)}"
-        elif what.startswith("Invalid RFC3339"):
-            what += "; write the time with its zone, such as 2027-01-31T00:00:00Z"
-        json_file.broken(file, f"{path.lstrip('.')}: {what}" if path else what)
-
-
-def _with_name(where: str, raw: msgspec.Raw, of: type[msgspec.Struct], error: str) -> str:
-    """The path with the name in place of ``[...]``: msgspec does not say which value of a mapping is wrong."""
-    before, dots, after = where.partition("[...]")
-    if not dots:
-        return where
-    document = inside = msgspec.json.decode(raw)
-    for key in before.strip(".").split("."):
-        inside = inside[key]
-    values = inside.copy()
-    for name, value in values.items():
-        inside.clear()
-        inside[name] = value
+        json_file.broken(file, _explained(error, content))
+    clients, issuers = document.clients or {}, document.issuers
+    for kind, names in (("profile", document.profiles), ("client", clients), ("issuer", issuers)):
+        for name in names:
+            _require_name(file, kind, name)
+    if EVERYTHING.name in document.profiles:
+        json_file.broken(file, f"profiles.{EVERYTHING.name}: this one is always there, and cannot be changed")
+    profiles = {EVERYTHING.name: EVERYTHING} | {name: each.profile(name) for name, each in document.profiles.items()}
+    named = [
+        ("anonymous", document.anonymous or EVERYTHING.name),
+        *((f"clients.{name}.profile", each.profile) for name, each in clients.items()),
+        *((f"issuers.{name}.profiles", rule.profile) for name, each in issuers.items() for rule in each.profiles),
+    ]
+    for place, profile in named:
+        if profile not in profiles:
+            json_file.broken(file, f"{place}: there is no profile {_with_hint(profile, profiles)}")
+    _require_different(file, "token", {name: each.token for name, each in clients.items()})
+    _require_different(file, "issuer", {name: each.issuer for name, each in issuers.items()})
+    if document.resource is not None:
         try:
-            msgspec.convert(document, of)
+            require_secure_url("resource", document.resource)
+        except ValueError as error:
+            json_file.broken(file, str(error))
+    elif issuers:
+        json_file.broken(
+            file, "resource: missing; with issuers, give the URL under which clients reach this gateway's /mcp"
+        )
+    anonymous = None if document.anonymous is None else profiles[document.anonymous]
+    if document.clients is None and not issuers and anonymous is None:
+        # A file with profiles and limits only: everybody may do everything. An empty `clients` lets nobody in.
+        anonymous = EVERYTHING
+    return ClientsFile(
+        clients=clients,
+        issuers=issuers,
+        profiles=profiles,
+        limits=document.limits,
+        resource=None if document.resource is None else document.resource.rstrip("/"),
+        anonymous=anonymous,
+    )
+
+
+def _explained(error: msgspec.ValidationError, content: dict[str, Any]) -> str:
+    """The message for an error in `content`, which is changed to find the error's place."""
+    problem, _, where = str(error).partition(" - at `$")
+    path, inside = "", content
+    for key in re.findall(r"\w+|\.{3}", where):
+        # msgspec does not say which value of a mapping is wrong.
+        name = _culprit(inside, content, error) if key == "..." else key
+        if isinstance(inside, list):
+            path, inside = f"{path}[{name}]", inside[int(name)]
+        else:
+            path, inside = f"{path}.{name}", inside[name]
+    if (unknown := re.search(r"unknown field `(.*)`", problem)) is not None:
+        problem = f"there is no key {_with_hint(unknown[1], _KEYS)}"
+    elif problem.startswith("Invalid RFC3339"):
+        problem += "; write the time with its zone, such as 2027-01-31T00:00:00Z"
+    return f"{path[1:]}: {problem}" if path else problem
+
+
+def _culprit(mapping: dict[str, Any], content: dict[str, Any], error: msgspec.ValidationError) -> str:
+    """The key of the value that causes `error`. Reduces `mapping`, a part of `content`, to this value."""
+    for name, value in mapping.copy().items():
+        mapping.clear()
+        mapping[name] = value
+        try:
+            msgspec.convert(content, _Document)
         except msgspec.ValidationError as found:
-            if str(found) == error:
-                return f"{before}.{name}{after}"
-    return where
+            if str(found) == str(error):
+                break
+    return name
 
 
 def _require_name(file: Path, kind: str, name: str) -> None:
@@ -248,12 +250,6 @@ def _require_name(file: Path, kind: str, name: str) -> None:
         raise ConfigError(
             f"{file}: {name!r} cannot be the name of a {kind}: use up to 64 letters, digits, '.', '_' and '-'"
         )
-
-
-def _require_profiles(file: Path, profiles: Mapping[str, Profile], named: Iterable[tuple[str, str | None]]) -> None:
-    for place, name in named:
-        if name is not None and name not in profiles:
-            json_file.broken(file, f"{place}: there is no profile {_with_hint(name, profiles)}")
 
 
 def _require_different(file: Path, what: str, values: Mapping[str, str]) -> None:
@@ -270,15 +266,9 @@ def _with_hint(name: str, known: Iterable[str]) -> str:
     return repr(name[:64]) + (f"; did you mean {close[0]!r}?" if close else "")
 
 
-_PREFIX = "gaia_"
-"""The prefix lets scanners for leaked secrets find the token."""
-
-_HASH = re.compile(r"sha256:[0-9a-f]{64}")
-
-
 def new_token() -> str:
-    """A new token: 256 random bits in letters, digits, ``_`` and ``-``."""
-    return _PREFIX + secrets.token_urlsafe(32)
+    """A new token: 256 random bits in letters, digits, ``_`` and ``-``. Scanners for leaked secrets know its prefix."""
+    return f"gaia_{secrets.token_urlsafe(32)}"
 
 
 def hash_of(token: str | bytes) -> str:
@@ -288,7 +278,3 @@ def hash_of(token: str | bytes) -> str:
     request a tenth of a second.
     """
     return "sha256:" + hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()
-
-
-def is_hash(text: str) -> bool:
-    return _HASH.fullmatch(text) is not None

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gaia.mcp.gateway.access.limit_settings import Limit
+from gaia.mcp.gateway.access.settings import Limit
 from gaia.runtime.rates import TokenBucket
 
 

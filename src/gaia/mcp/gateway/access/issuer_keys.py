@@ -17,7 +17,7 @@ from gaia.http.streams import tls_context
 from gaia.http.url import Proxies, Url
 from gaia.http.waits import run
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
-from gaia.mcp.gateway.access.limit_settings import IssuerSettings, require_secure_url
+from gaia.mcp.gateway.access.settings import IssuerSettings, require_secure_url
 from gaia.runtime.log import get_logger
 
 FETCH_SECONDS = 10.0
@@ -38,7 +38,11 @@ def fetch_keys(issuer: IssuerSettings) -> list[dict[str, Any]]:
     count.
     """
     deadline = time.monotonic() + FETCH_SECONDS
-    connection = _connection(issuer)
+    try:
+        settings = HttpSettings(tls=tls_context(), proxies=Proxies.from_environment(), max_bytes=_MAX_BYTES)
+        connection = HttpConnection(settings)
+    except (OSError, ValueError) as error:
+        raise KeysUnavailable(f"{issuer.issuer}: {error}") from error
     try:
         address = issuer.jwks_uri or _discovered(connection, issuer, deadline)
         keys = _object(connection, address, deadline).get("keys")
@@ -47,13 +51,6 @@ def fetch_keys(issuer: IssuerSettings) -> list[dict[str, Any]]:
     if not isinstance(keys, list):
         raise KeysUnavailable(f'{address}: expected a key set like {{"keys": […]}}')
     return [key for key in keys if isinstance(key, dict)]
-
-
-def _connection(issuer: IssuerSettings) -> HttpConnection:
-    try:
-        return HttpConnection(HttpSettings(tls=tls_context(), proxies=Proxies.from_environment(), max_bytes=_MAX_BYTES))
-    except (OSError, ValueError) as error:
-        raise KeysUnavailable(f"{issuer.issuer}: {error}") from error
 
 
 def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: float) -> str:
@@ -123,21 +120,24 @@ MAX_WAITING = 256
 Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
 
 
-class NoKey(Exception):
-    """There is no such key. `is_outage` says that the keys could not be fetched."""
+class TokenRefused(Exception):
+    """The token is not accepted. The message has the reason, and nothing of the token."""
 
-    def __init__(self, message: str, *, is_outage: bool) -> None:
+    def __init__(self, message: str, status: int = 401) -> None:
+        """`status` is 403 for a valid token that gives no rights, and 503 if the token cannot be verified now."""
         super().__init__(message)
-        self.is_outage = is_outage
+        self.status = status
 
 
 class IssuerKeys:
     """The cached keys of one issuer. For one event loop. Times are readings of its clock, in seconds."""
 
     def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
-        """`fetch` fetches the keys without blocking the loop, and calls its argument with the result, on the loop."""
+        """`fetch` fetches the keys without blocking the loop, and calls its argument with the result, on the loop.
+
+        `issuer` names the issuer in messages.
+        """
         self._issuer = issuer
-        """The issuer's name, for messages."""
         self._fetch = fetch
         self._scheduler = scheduler
         self._keys: dict[str | None, list[Mapping[str, Any]]] = {}
@@ -154,7 +154,7 @@ class IssuerKeys:
     def candidates(self, kid: str | None) -> list[Mapping[str, Any]] | None:
         """The keys that a token may have been signed with. None if they are being fetched, see `when_fetched`.
 
-        Raises `NoKey`.
+        Raises `TokenRefused`.
         """
         now = self._scheduler.time()
         age = None if self._fetched_at is None else now - self._fetched_at
@@ -162,15 +162,16 @@ class IssuerKeys:
             self._refresh(now)
         if age is not None and age < MAX_AGE_SECONDS:
             # A token without a ``kid`` may be signed with any key. A key without a ``kid`` may have signed any token.
-            found = self._keys.get(kid) or self._keys.get(None) if kid is not None else self._all()
+            all_keys = [key for keys in self._keys.values() for key in keys]
+            found = self._keys.get(kid) or self._keys.get(None) if kid is not None else all_keys
             if found:
                 return found
         self._refresh(now)
         if self._under_way is not None:
             return None
         if age is None or age >= MAX_AGE_SECONDS:
-            raise NoKey(f"the keys of {self._issuer} cannot be had: {self._problem}", is_outage=True)
-        raise NoKey(f"{self._issuer} has no such key", is_outage=False)
+            raise TokenRefused(f"the keys of {self._issuer} cannot be had: {self._problem}", 503)
+        raise TokenRefused("its issuer has no such key")
 
     def when_fetched(self, callback: Callable[[], None]) -> bool:
         """Call `callback` after the running fetch. False if too many callbacks wait already."""
@@ -178,9 +179,6 @@ class IssuerKeys:
             return False
         self._waiting.append(callback)
         return True
-
-    def _all(self) -> list[Mapping[str, Any]]:
-        return [key for keys in self._keys.values() for key in keys]
 
     def _refresh(self, now: float) -> None:
         if self._under_way is not None or now < self._next_try:
@@ -200,12 +198,13 @@ class IssuerKeys:
         if self._under_way is not None:
             self._under_way.cancel()
             self._under_way = None
-        is_failure = isinstance(result, KeysUnavailable)
-        self._next_try = self._scheduler.time() + (RETRY_FAILED_SECONDS if is_failure else RETRY_SECONDS)
+        now = self._scheduler.time()
         if isinstance(result, KeysUnavailable):
+            self._next_try = now + RETRY_FAILED_SECONDS
             self._problem = str(result)
             logger.warning("issuer_keys_unavailable", issuer=self._issuer, error=self._problem)
         else:
+            self._next_try, self._fetched_at = now + RETRY_SECONDS, now
             keys: dict[str | None, list[Mapping[str, Any]]] = {}
             for key in result:
                 kid = key.get("kid")
@@ -213,7 +212,6 @@ class IssuerKeys:
             if keys != self._keys:
                 self._keys = keys
                 self.generation += 1
-            self._fetched_at = self._scheduler.time()
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
             callback()

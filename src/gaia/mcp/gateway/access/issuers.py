@@ -15,10 +15,10 @@ import jwt
 
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.gate import Scheduler
-from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, NoKey, fetch_keys
-from gaia.mcp.gateway.access.limit_settings import IssuerSettings, claim_values
+from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, TokenRefused, fetch_keys
 from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused
 from gaia.mcp.gateway.access.profile import Profile
+from gaia.mcp.gateway.access.settings import IssuerSettings, claim_values
 from gaia.runtime.threads import DaemonPool
 
 LEEWAY_SECONDS = 30.0
@@ -29,10 +29,6 @@ _TYPES = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
 
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """Type of key (``kty``) of each algorithm, by the first letters of its name."""
-
-
-class BadToken(Exception):
-    """The token is not accepted. The message has the reason, and nothing of the token."""
 
 
 def claimed_issuer(token: str) -> str | None:
@@ -46,16 +42,16 @@ def claimed_issuer(token: str) -> str | None:
 
 
 def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
-    """The ``kid`` in the token's header, if any. Raises `BadToken` for a type or algorithm that is not accepted."""
+    """The ``kid`` in the token's header, if any. Raises `TokenRefused` for a type or algorithm that is not accepted."""
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.InvalidTokenError, RecursionError):
-        raise BadToken("it is no JWT") from None
+        raise TokenRefused("it is no JWT") from None
     kind = header.get("typ")
     if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
-        raise BadToken("it is no access token, by its type")
+        raise TokenRefused("it is no access token, by its type")
     if header.get("alg") not in settings.algorithms:
-        raise BadToken("its algorithm is not one of those that are allowed")
+        raise TokenRefused("its algorithm is not one of those that are allowed")
     kid = header.get("kid")
     return kid if isinstance(kid, str) else None
 
@@ -63,7 +59,7 @@ def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
 def verified_claims(
     token: str, settings: IssuerSettings, keys: Iterable[Mapping[str, Any]], audiences: list[str]
 ) -> dict[str, Any]:
-    """Verify a token of this issuer for one of `audiences`, and return its claims. Raises `BadToken`."""
+    """Verify a token of this issuer for one of `audiences`, and return its claims. Raises `TokenRefused`."""
     algorithm = jwt.get_unverified_header(token)["alg"]
     problem = "it is signed with another key"
     for key in keys:
@@ -88,26 +84,18 @@ def verified_claims(
         except (jwt.PyJWKError, jwt.InvalidKeyError):
             problem = "its key cannot be used"
         except jwt.ExpiredSignatureError:
-            raise BadToken("it has expired") from None
+            raise TokenRefused("it has expired") from None
         except jwt.InvalidAudienceError:
-            raise BadToken("it was issued for another resource") from None
+            raise TokenRefused("it was issued for another resource") from None
         except (jwt.InvalidTokenError, OverflowError) as error:
-            raise BadToken(f"it is not valid: {type(error).__name__}") from None
+            raise TokenRefused(f"it is not valid: {type(error).__name__}") from None
         else:
             return claims
-    raise BadToken(problem)
+    raise TokenRefused(problem)
 
 
 _MAX_VERIFIED = 4096
 _MAX_NAME = 256
-
-
-class KeysNeeded(Exception):
-    """The issuer's keys are being fetched. The token can be verified afterwards."""
-
-
-class NoProfile(Exception):
-    """The token is valid, but its claims give no profile."""
 
 
 class _Verified(NamedTuple):
@@ -141,15 +129,15 @@ class Issuer:
         """By the hash of token and audiences, least recently used first. Verifying a signature takes longer than
         relaying a call."""
 
-    def principal(self, token: str, audiences: list[str]) -> Principal:
-        """The client of a token. Raises `BadToken`, `NoProfile`, `NoKey`, and `KeysNeeded`."""
+    def principal(self, token: str, audiences: list[str]) -> Principal | None:
+        """The client of a token; None while the issuer's keys are being fetched. Raises `TokenRefused`."""
         digest = hashlib.sha256("\n".join((token, *audiences)).encode()).digest()
         known = self._verified.get(digest)
         # Check the key of a verified token, too: the issuer may have withdrawn it.
         kid = signing_key_id(token, self.settings) if known is None else known.kid
         candidates = self.keys.candidates(kid)
         if candidates is None:
-            raise KeysNeeded
+            return None
         if known is not None and known.expires > self._now() and known.generation == self.keys.generation:
             self._verified.move_to_end(digest)
             return known.principal
@@ -163,10 +151,10 @@ class Issuer:
     def _principal_of(self, claims: Mapping[str, Any]) -> Principal:
         names = claim_values(claims, self.settings.name_claim)
         if len(names) != 1 or not names[0].isprintable() or not 0 < len(names[0]) <= _MAX_NAME:
-            raise BadToken(f"it names no client: its claim {self.settings.name_claim!r} is no usable name")
+            raise TokenRefused(f"it names no client: its claim {self.settings.name_claim!r} is no usable name")
         profile = self.settings.profile_of(claims)
         if profile is None:
-            raise NoProfile
+            raise TokenRefused("The token gives no right to anything here", 403)
         expires = float(claims["exp"]) + LEEWAY_SECONDS
         return Principal(f"{self.name}/{names[0]}", self._profiles[profile], self.settings, expires)
 
@@ -182,7 +170,7 @@ class Issuers:
         before: Issuers | None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetch` fetches an issuer's keys, see `KeyFetcher.fetch`. Nothing is fetched yet.
+        """`fetch` fetches an issuer's keys, see `fetch_in_thread`. Nothing is fetched yet.
 
         Issuers with the same settings in `before` keep their keys. `now` is the time of day, by which tokens expire.
         """
@@ -205,61 +193,45 @@ class Issuers:
         """Verify a token that has the form of a JWT, for the endpoint at `path`."""
         issuer = self._issuers.get(claimed_issuer(token) or "")
         if issuer is None:
-            return self._invalid("it is of no issuer that is known here", path)
-        try:
-            return self._client_of(token, issuer, path)
-        except KeysNeeded:
-            pending = Pending()
-            if issuer.keys.when_fetched(lambda: pending.settle(self._after_fetch(token, issuer, path))):
-                return pending
-            return _unavailable("Too many requests wait for the keys of the token's issuer")
+            return self._refused(TokenRefused("it is of no issuer that is known here"), path)
+        found = self._client_of(token, issuer, path)
+        if found is not None:
+            return found
+        pending = Pending()
 
-    def _after_fetch(self, token: str, issuer: Issuer, path: str) -> Principal | Refused:
-        try:
-            return self._client_of(token, issuer, path)
-        except KeysNeeded:
-            return _unavailable("The keys of the token's issuer cannot be had")
+        def fetched() -> None:
+            client = self._client_of(token, issuer, path)
+            pending.settle(client or _unavailable("The keys of the token's issuer cannot be had"))
 
-    def _client_of(self, token: str, issuer: Issuer, path: str) -> Principal | Refused:
-        """The client of a token. Raises `KeysNeeded`."""
+        if issuer.keys.when_fetched(fetched):
+            return pending
+        return _unavailable("Too many requests wait for the keys of the token's issuer")
+
+    def _client_of(self, token: str, issuer: Issuer, path: str) -> Principal | Refused | None:
+        """The client of a token; None while the issuer's keys are being fetched."""
         own = [] if issuer.settings.audience is None else [issuer.settings.audience]
         # The audience may be the whole gateway or this endpoint.
         audiences = [*own, *dict.fromkeys((self.resource.identifier("/mcp"), self.resource.identifier(path)))]
         try:
             return issuer.principal(token, audiences)
-        except BadToken as error:
-            return self._invalid(str(error), path)
-        except NoKey as error:
-            if error.is_outage:
-                return _unavailable("The keys of the token's issuer cannot be had")
-            return self._invalid("its issuer has no such key", path)
-        except NoProfile:
-            message = "The token gives no right to anything here"
+        except TokenRefused as refused:
+            return self._refused(refused, path)
+
+    def _refused(self, error: TokenRefused, path: str) -> Refused:
+        if error.status == 503:
+            return _unavailable("The keys of the token's issuer cannot be had")
+        if error.status == 403:
+            message = str(error)
             header = self.resource.challenge(path, "insufficient_scope", message)
             return Refused(403, message, header, reason="no_rights")
-
-    def _invalid(self, reason: str, path: str) -> Refused:
-        message = f"The token is refused: {reason}"
+        message = f"The token is refused: {error}"
         return Refused(401, message, self.resource.challenge(path, "invalid_token", message), reason="wrong_token")
 
 
-class KeyFetcher:
-    """Fetches issuers' keys in its own threads, and passes the results to `loop`."""
+def fetch_in_thread(pool: DaemonPool, loop: asyncio.AbstractEventLoop, settings: IssuerSettings, done: Done) -> None:
+    """Fetch an issuer's keys on a thread of `pool`. `loop` calls `done` with the result."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        # Several threads: one slow issuer must not delay the others.
-        self._pool = DaemonPool("mcp-gateway-keys", 4)
-
-    def fetch(self, settings: IssuerSettings, done: Done) -> None:
-        """Fetch the keys of an issuer. The loop calls `done` with the result."""
-        self._pool.submit(lambda: self._fetch(settings, done), keep=True)
-
-    def close(self) -> None:
-        """Let the threads end, without waiting for them."""
-        self._pool.close()
-
-    def _fetch(self, settings: IssuerSettings, done: Done) -> None:
+    def fetch() -> None:
         result: list[dict[str, Any]] | KeysUnavailable
         try:
             result = fetch_keys(settings)
@@ -267,7 +239,9 @@ class KeyFetcher:
             result = error
         # The loop is closed if the gateway has stopped meanwhile.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(done, result)
+            loop.call_soon_threadsafe(done, result)
+
+    pool.submit(fetch, keep=True)
 
 
 def _unavailable(message: str) -> Refused:

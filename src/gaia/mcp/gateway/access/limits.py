@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded
 from gaia.mcp.gateway.access.circuit import Circuit, CircuitOpen
 from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.principal import Principal, metric_name
+from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.tools.tool_filter import ToolFilter
 
 _MAX_PLANS = 4096

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gaia.mcp.gateway.access.limit_settings import ClientLimits
 from gaia.mcp.gateway.access.resource_uri import allows_template, allows_uri
+from gaia.mcp.gateway.access.settings import ClientLimits
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 
 

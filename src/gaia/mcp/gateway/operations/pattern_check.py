@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from gaia.mcp.gateway.access.clients_file import ClientsFile
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.runtime.log import get_logger
 

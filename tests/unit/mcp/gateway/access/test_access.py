@@ -9,9 +9,9 @@ import pytest
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of, new_token
-from gaia.mcp.gateway.access.limit_settings import ClaimRule, ClientLimits, GatewayLimits, IssuerSettings
 from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.settings import ClaimRule, ClientLimits, GatewayLimits, IssuerSettings
 from tests.gateway.token_issuer import RESOURCE, SigningKey
 
 TOKEN, OTHER = new_token(), new_token()

@@ -8,8 +8,9 @@ from typing import Any
 import jwt
 import pytest
 
-from gaia.mcp.gateway.access.issuers import BadToken, claimed_issuer, signing_key_id, verified_claims
-from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
+from gaia.mcp.gateway.access.issuer_keys import TokenRefused
+from gaia.mcp.gateway.access.issuers import claimed_issuer, signing_key_id, verified_claims
+from gaia.mcp.gateway.access.settings import ClaimRule, IssuerSettings
 from tests.gateway.token_issuer import RESOURCE, SigningKey
 
 ISSUER = "https://login.example"
@@ -68,7 +69,7 @@ def changed(token: str) -> str:
 )
 def test_other_tokens_are_refused_and_nothing_of_them_is_shown(make: Callable[[], str], reason: str) -> None:
     token = make()
-    with pytest.raises(BadToken) as raised:
+    with pytest.raises(TokenRefused) as raised:
         judge(token)
     assert str(raised.value).startswith(reason)
     assert token.split(".")[1] not in str(raised.value)
@@ -77,15 +78,15 @@ def test_other_tokens_are_refused_and_nothing_of_them_is_shown(make: Callable[[]
 def test_a_public_key_is_no_shared_secret() -> None:
     """The oldest attack on JWTs: the public key as the secret of HS256."""
     token = KEY.token(ISSUER)
-    with pytest.raises(BadToken, match="algorithm"):
+    with pytest.raises(TokenRefused, match="algorithm"):
         judge(token, settings=IssuerSettings(issuer=ISSUER, profiles=SETTINGS.profiles, algorithms=["RS256"]))
 
 
 def test_keys_for_something_else_are_left_aside() -> None:
     for other in ({"use": "enc"}, {"alg": "ES384"}, {"kty": "oct", "k": "AAAA"}):
-        with pytest.raises(BadToken, match="another key"):
+        with pytest.raises(TokenRefused, match="another key"):
             verified_claims(KEY.token(ISSUER), SETTINGS, [{**KEY.public, **other}], [RESOURCE])
-    with pytest.raises(BadToken, match="cannot be used"):
+    with pytest.raises(TokenRefused, match="cannot be used"):
         verified_claims(KEY.token(ISSUER), SETTINGS, [{**KEY.public, "x": "AA"}], [RESOURCE])
 
 

@@ -10,8 +10,8 @@ import pytest
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.checks import BOUNDS, CallCounts, Checks, LargerThanShare, OverShare, Refusals, Shares
-from gaia.mcp.gateway.access.limit_settings import GatewayLimits
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.settings import GatewayLimits
 from tests.gateway.fake_loop import FakeLoop
 
 

@@ -1,7 +1,7 @@
 """When a tool that keeps failing is left alone, and how it is tried again."""
 
 from gaia.mcp.gateway.access.circuit import Circuit
-from gaia.mcp.gateway.access.limit_settings import CircuitSettings
+from gaia.mcp.gateway.access.settings import CircuitSettings
 
 
 def circuit(failures: int = 2) -> Circuit:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gaia.mcp.gateway.access.gate import Gate
-from gaia.mcp.gateway.access.limit_settings import Limit
+from gaia.mcp.gateway.access.settings import Limit
 
 
 @dataclass(eq=False)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.gateway.access import issuer_keys
-from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, NoKey, fetch_keys
-from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
+from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, TokenRefused, fetch_keys
+from gaia.mcp.gateway.access.settings import ClaimRule, IssuerSettings
 from tests.gateway.fake_loop import FakeLoop
 from tests.gateway.token_issuer import KeyServer, SigningKey
 
@@ -88,9 +88,9 @@ def test_an_unknown_key_has_them_fetched_again_but_not_again_and_again(
 ) -> None:
     fetched(keys, fetches, ONE)
     for number in range(100):
-        with pytest.raises(NoKey) as raised:
+        with pytest.raises(TokenRefused) as raised:
             keys.candidates(f"made up {number}")
-        assert not raised.value.is_outage
+        assert raised.value.status == 401
     assert fetches.begun == 1
     loop.advance(issuer_keys.RETRY_SECONDS)
     assert keys.candidates("2") is None
@@ -118,9 +118,9 @@ def test_an_outage_of_the_issuer_is_bridged_for_a_while(keys: IssuerKeys, fetche
     fetches.fail()
     assert keys.candidates("1") == [ONE]
     loop.advance(1)
-    with pytest.raises(NoKey, match="unreachable") as raised:
+    with pytest.raises(TokenRefused, match="unreachable") as raised:
         keys.candidates("1")
-    assert raised.value.is_outage
+    assert raised.value.status == 503
     loop.advance(issuer_keys.RETRY_FAILED_SECONDS)
     assert keys.candidates("1") is None
     fetches.end(ONE)
@@ -135,10 +135,10 @@ def test_a_fetch_that_hangs_is_given_up_and_what_it_brings_later_left_aside(
     keys.when_fetched(lambda: told.append("given up"))
     loop.advance(issuer_keys.GIVE_UP_SECONDS)
     assert told == ["given up"]
-    with pytest.raises(NoKey, match="no answer within"):
+    with pytest.raises(TokenRefused, match="no answer within"):
         keys.candidates("1")
     fetches.end(ONE)
-    with pytest.raises(NoKey):
+    with pytest.raises(TokenRefused):
         keys.candidates("1")
 
 
@@ -147,7 +147,7 @@ def test_a_key_that_was_withdrawn_is_not_used(keys: IssuerKeys, fetches: Fetches
     loop.advance(issuer_keys.REFRESH_SECONDS)
     assert keys.candidates("1") == [ONE]
     fetches.end(TWO)
-    with pytest.raises(NoKey):
+    with pytest.raises(TokenRefused):
         keys.candidates("1")
 
 

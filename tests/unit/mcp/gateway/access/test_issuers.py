@@ -8,9 +8,10 @@ import pytest
 
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.issuer_keys import MAX_WAITING, KeysUnavailable
-from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
-from gaia.mcp.gateway.access.limit_settings import ClaimRule, IssuerSettings
+from gaia.mcp.gateway.access.issuers import Issuers, fetch_in_thread
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
+from gaia.mcp.gateway.access.settings import ClaimRule, IssuerSettings
+from gaia.runtime.threads import DaemonPool
 from tests.gateway.fake_loop import FakeLoop
 from tests.gateway.token_issuer import RESOURCE, KeyServer, SigningKey
 from tests.unit.mcp.gateway.access.test_issuer_keys import Fetches
@@ -133,12 +134,12 @@ class TestInThread:
         async def main() -> object:
             loop = asyncio.get_running_loop()
             result: asyncio.Future[object] = loop.create_future()
-            fetcher = KeyFetcher(loop)
-            fetcher.fetch(self.settings(url), result.set_result)
+            pool = DaemonPool("test-keys", 1)
+            fetch_in_thread(pool, loop, self.settings(url), result.set_result)
             try:
                 return await asyncio.wait_for(result, PATIENCE)
             finally:
-                fetcher.close()
+                pool.close()
 
         return asyncio.run(main())
 

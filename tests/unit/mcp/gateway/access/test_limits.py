@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.errors import MCPError, Overloaded, ServerUnavailable
-from gaia.mcp.gateway.access.limit_settings import CircuitSettings, ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.limits import Admission, Limits
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import Profile
+from gaia.mcp.gateway.access.settings import CircuitSettings, ClientLimits, GatewayLimits, Limit
 from tests.gateway.fake_loop import FakeLoop
 
 

@@ -1,7 +1,7 @@
 """What exists for a client of a profile."""
 
-from gaia.mcp.gateway.access.limit_settings import ClientLimits
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.settings import ClientLimits
 from gaia.mcp.tools.tool_filter import ToolFilter
 
 READS = {"readOnlyHint": True}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gaia.mcp.gateway.access.limit_settings import GatewayLimits
+from gaia.mcp.gateway.access.settings import GatewayLimits
 from gaia.mcp.gateway.front.http_reply import MAX_UNSENT, HttpReply, HttpStream, KeepAlive
 
 

@@ -18,9 +18,9 @@ from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.clients_file import ClientsFile
-from gaia.mcp.gateway.access.limit_settings import GatewayLimits, Limit
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING
+from gaia.mcp.gateway.access.settings import GatewayLimits, Limit
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.methods import relaying
 from gaia.testing import FakeServer

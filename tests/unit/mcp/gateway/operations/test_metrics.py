@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.checks import CallCounts, Checks, Refusals
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.access.limits import Limits
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.gateway.operations.metrics import metrics_of
 from gaia.mcp.gateway.operations.status import GatewayStatus
 from gaia.mcp.supervision.events import ServerState

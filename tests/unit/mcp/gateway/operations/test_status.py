@@ -11,9 +11,9 @@ import pytest
 
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of
-from gaia.mcp.gateway.access.limit_settings import ClientLimits, GatewayLimits
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING
+from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.operations.status import (
     ClientStatus,

@@ -1,51 +1,42 @@
-"""The keys of limits and issuers in the clients file."""
+"""Settings in the clients file: limits of calls, and issuers of access tokens. msgspec checks them as it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.runtime.clock import is_number, require_seconds
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=366 * 24 * 3600)]
 
 
 class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Settings of a tool's circuit breaker. Durations in seconds. Raises ValueError for unusable figures."""
+    """Settings of a tool's circuit breaker. Durations in seconds."""
 
-    failures: int = 5
+    failures: Count = 5
     """Number of failed calls within `window`, without a success between them, that opens the circuit."""
-    window: float = 60.0
-    cooldown: float = 30.0
+    window: Seconds = 60.0
+    cooldown: Seconds = 30.0
     """Time for which calls are refused before one is let through as a trial."""
-
-    def __post_init__(self) -> None:
-        _require_count("failures", self.failures)
-        require_seconds("window", self.window)
-        require_seconds("cooldown", self.cooldown)
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Bounds on concurrent calls, calls per second and size of an answer. None: no bound. Raises ValueError."""
 
-    concurrent: int | None = None
+    concurrent: Count | None = None
     """Most concurrent calls."""
-    per_second: float | None = None
+    per_second: Annotated[float, msgspec.Meta(ge=0.001, le=1e6)] | None = None
     """Average calls per second: the rate at which the token bucket is filled."""
-    burst: int | None = None
+    burst: Count | None = None
     """Size of the token bucket; None for the tokens of one second, and at least 1."""
-    answer_bytes: int | None = None
+    answer_bytes: Count | None = None
     """Most bytes of one call's result, as JSON."""
     circuit: CircuitSettings | None = None
     """Only in limits of tools."""
 
     def __post_init__(self) -> None:
-        for name in ("concurrent", "burst", "answer_bytes"):
-            if (value := getattr(self, name)) is not None:
-                _require_count(_camel(name), value)
-        if self.per_second is not None and not (is_number(self.per_second) and 0.001 <= self.per_second <= 1e6):
-            raise ValueError(f"perSecond: must be a number from 0.001 to 1000000, got {self.per_second!r}")
         if self.burst is not None and self.per_second is None:
             raise ValueError("burst: means nothing without perSecond")
 
@@ -71,45 +62,30 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     per_server: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     """As in `ClientLimits`, for all clients together."""
     per_tool: Mapping[str, Limit] = msgspec.field(default_factory=dict)
-    waiting: int = 1024
+    waiting: Count = 1024
     """Most calls that wait for limits at once, of all clients. Further calls are refused."""
-    waiting_per_client: int = 256
-    connections_per_client: int | None = None
+    waiting_per_client: Count = 256
+    connections_per_client: Count | None = None
     """None: half of the connections that the HTTP server accepts."""
-    streams_per_client: int = 250
+    streams_per_client: Count = 250
     """Most open streams of a client: GET and subscriptions/listen."""
-    body_bytes_per_client: int = 128 * 1024 * 1024
+    body_bytes_per_client: Count = 128 * 1024 * 1024
     """Most bytes of a client's open requests with large bodies."""
-    unread_bytes_per_client: int = 128 * 1024 * 1024
+    unread_bytes_per_client: Count = 128 * 1024 * 1024
     """Most bytes of responses that wait for a client to read them."""
-    instances_per_client: int | None = None
+    instances_per_client: Count | None = None
     """Processes of one server for a client's sessions and handles. None: half of the server's `maxInstances`."""
-    handles_per_client: int = 250
-    max_wait: float = 10.0
+    handles_per_client: Count = 250
+    max_wait: Seconds = 10.0
     """Most seconds that a call waits for limits. The deadline of the call applies too."""
 
     def __post_init__(self) -> None:
-        _require_count("waiting", self.waiting)
-        for name, value in msgspec.structs.asdict(self).items():
-            if name.endswith("_per_client") and value is not None:
-                _require_count(_camel(name), value)
-        require_seconds("maxWait", self.max_wait)
         _require_circuits_of_tools(*self.per_server.values())
-
-
-def _require_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name}: must be a whole number from 1 upwards, got {value!r}")
 
 
 def _require_circuits_of_tools(*limits: Limit) -> None:
     if any(limit.circuit is not None for limit in limits):
         raise ValueError("circuit: means nothing here; it belongs into an entry of perTool")
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 ASYMMETRIC_ALGORITHMS = (
@@ -142,13 +118,15 @@ class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     issuer: str
     """The claim ``iss`` of its tokens, and the base of the address of its metadata."""
-    profiles: list[ClaimRule]
+    profiles: Annotated[list[ClaimRule], msgspec.Meta(min_length=1)]
     """Rules that map a token to a profile. The first rule that matches counts; a token without a match is refused."""
     audience: str | None = None
     """Accepted as the claim ``aud``, beside the gateway's own URL (`resource`)."""
     jwks_uri: str | None = None
     """The address of its keys; None to read it from the metadata."""
-    algorithms: list[str] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"])
+    algorithms: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"]
+    )
     name_claim: str = "sub"
     """The claim with the client's name, which follows the name of the issuer."""
     scopes: list[str] = msgspec.field(default_factory=list)
@@ -158,13 +136,9 @@ class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         require_secure_url("issuer", self.issuer)
         if self.jwks_uri is not None:
             require_secure_url("jwksUri", self.jwks_uri)
-        if not self.profiles:
-            raise ValueError('profiles: name at least one, such as [{"profile": "everything"}]')
         for algorithm in self.algorithms:
             if algorithm not in ASYMMETRIC_ALGORITHMS:
                 raise ValueError(f"algorithms: {algorithm!r} is none of {', '.join(ASYMMETRIC_ALGORITHMS)}")
-        if not self.algorithms:
-            raise ValueError("algorithms: name at least one")
 
     def profile_of(self, claims: Mapping[str, Any]) -> str | None:
         """The profile for these claims; None if no rule matches."""
