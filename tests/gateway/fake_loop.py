@@ -27,6 +27,9 @@ class FakeLoop:
         self._timers.append((self.now + delay, next(self._order), timer, lambda: callback(*arguments)))
         return timer
 
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        callback(*arguments)
+
     def advance(self, seconds: float) -> None:
         """Let time pass: what is due by then is called, each at its time."""
         end = self.now + seconds

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -43,12 +43,6 @@ class AuditUnavailable(MCPError, RuntimeError):
     """The gateway cannot record calls, so it makes none. Nothing is wrong with the server."""
 
     error_type = "audit"
-
-
-class AuditLoop(Scheduler, Protocol):
-    """The part of an asyncio event loop that the audit needs."""
-
-    def call_soon_threadsafe(self, callback: Callable[..., Any], *arguments: Any) -> Any: ...
 
 
 class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -93,15 +87,14 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Audit:
     """Writes the lines of a gateway. For one event loop."""
 
-    def __init__(self, file: AuditFile, loop: AuditLoop, gateway: str = "") -> None:
+    def __init__(self, file: AuditFile, loop: Scheduler, gateway: str = "") -> None:
         """Takes over `file`, and closes it in `close`. `gateway` is the gateway's name."""
         self._gateway = gateway
         self._file = file
-        """Owned by the loop, and by the thread while `_writing` is not None."""
+        """The thread uses it while `_writing` is not None, and otherwise the loop."""
         self._loop = loop
         self._pool = DaemonPool("mcp-gateway-audit", 1)
         self._is_slow = False
-        """Whether the thread writes the next lines."""
         self._writing: list[Then] | None = None
         """Callbacks of the lines that the thread is writing; None if it is idle."""
         self._next: list[tuple[bytes, Then]] = []
@@ -145,12 +138,8 @@ class Audit:
         return self._failure
 
     def refusal(self) -> MCPError | None:
-        """The error for a new call if lines cannot be written; None if they can.
-
-        Ask before a call goes to its server.
-        """
-        failure = self.failure()
-        if failure is None:
+        """The error for a new call, before it goes to its server, if lines cannot be written; None if they can."""
+        if (failure := self.failure()) is None:
             return None
         return AuditUnavailable(
             f"the gateway cannot record calls ({failure}), and makes none until it can: tell its administrator"
@@ -195,7 +184,8 @@ class Audit:
     def _write_kept(self) -> None:
         if self._write(b"".join(self._kept)):
             self._kept, self._failure = [], None
-            self._recovered()
+            logger.warning("audit_recovered", file=str(self._file.path), lost=self._lost)
+            self._lost = 0
 
     def _keep(self, lines: bytes) -> None:
         if len(self._kept) < MAX_KEPT:
@@ -207,13 +197,10 @@ class Audit:
     def _fail(self, error: OSError) -> None:
         self.failures += 1
         self._next_try = self._loop.time() + RETRY_SECONDS
+        reason = error.strerror or str(error)
         if self._failure is None:
-            logger.error("audit_failed", file=str(self._file.path), error=error.strerror or str(error))
-        self._failure = error.strerror or str(error)
-
-    def _recovered(self) -> None:
-        logger.warning("audit_recovered", file=str(self._file.path), lost=self._lost)
-        self._lost = 0
+            logger.error("audit_failed", file=str(self._file.path), error=reason)
+        self._failure = reason
 
     # With the thread.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -58,50 +59,45 @@ class AuditFile:
                 written += os.write(self._descriptor, data[written:])
         except OSError:
             if written:
-                self._take_back(written)
+                try:
+                    os.ftruncate(self._descriptor, self._size)
+                except OSError:
+                    self._size += written
+                    self._is_torn = True
             raise
         self._is_torn = False
         self._size += written
 
     def reopen(self) -> None:
         """Open the path again, for example after another program has moved the file. Raises OSError."""
-        self.close_descriptor()
+        self._close()
         self._open()
 
     def close(self) -> None:
-        self.close_descriptor()
+        self._close()
         self._lock.release()
 
-    def close_descriptor(self) -> None:
+    def _open(self) -> None:
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, _PRIVATE)
+        self._size = os.fstat(self._descriptor).st_size
+        # A program that was killed while it wrote leaves part of a line.
+        self._is_torn = self._size > 0 and not self._ends_with_line()
+
+    def _ends_with_line(self) -> bool:
+        os.lseek(self._descriptor, -1, os.SEEK_END)
+        return os.read(self._descriptor, 1) == b"\n"
+
+    def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _open(self) -> None:
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE)
-        self._size = os.fstat(self._descriptor).st_size
-        # A program that was killed while it wrote leaves part of a line.
-        self._is_torn = self._size > 0 and not _ends_with_line(self.path)
-
     def _rotate(self) -> None:
-        self.close_descriptor()
+        self._close()
         names = [self.path, *(self.path.with_name(f"{self.path.name}.{number}") for number in range(1, self._keep + 1))]
         if len(names) == 1:
             os.unlink(self.path)
-        for older, newer in zip(reversed(names), list(reversed(names))[1:], strict=False):
+        for newer, older in reversed(list(pairwise(names))):
             if newer.exists():
                 os.replace(newer, older)
         self._open()
-
-    def _take_back(self, written: int) -> None:
-        try:
-            os.ftruncate(self._descriptor, self._size)
-        except OSError:
-            self._size += written
-            self._is_torn = True
-
-
-def _ends_with_line(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        return stream.read(1) == b"\n"

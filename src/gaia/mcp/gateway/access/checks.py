@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -120,10 +120,6 @@ class Shares:
         self._refusals.note("over_limit", message, key, address, client)
         return OverShare(message)
 
-    def used(self, client: str, what: str) -> int:
-        """How much of `what` a client uses now."""
-        return self._used[client, what]
-
     def _take(
         self, client: str, what: str, amount: int, most: int, key: str, address: str | None
     ) -> Callable[[], None]:
@@ -148,13 +144,11 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 """Upper bounds of the buckets of durations, in seconds."""
 
 
+@dataclass(slots=True)
 class _Durations:
-    __slots__ = ("counts", "seconds")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        """The last bucket counts calls that took longer than the last bound."""
-        self.seconds = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    """Calls of each bucket. The last one counts calls that took longer than the last bound."""
+    seconds: float = 0.0
 
 
 class CallCounts:
@@ -165,18 +159,15 @@ class CallCounts:
     """
 
     def __init__(self) -> None:
-        self.ended: dict[tuple[str, str, str], int] = {}
+        self.ended: Counter[tuple[str, str, str]] = Counter()
         """By client (empty without client names), server and outcome."""
-        self._durations: dict[tuple[str, str], _Durations] = {}
+        self._durations: defaultdict[tuple[str, str], _Durations] = defaultdict(_Durations)
 
     def add(self, client: Principal | None, server: str, outcome: str, seconds: float) -> None:
         """Count an ended call; `outcome` is ``ok``, ``tool_error``, or an error type."""
         name = metric_name(None if client is None else client.name)
-        key = (name, server, outcome)
-        self.ended[key] = self.ended.get(key, 0) + 1
-        durations = self._durations.get((name, server))
-        if durations is None:
-            durations = self._durations[name, server] = _Durations()
+        self.ended[name, server, outcome] += 1
+        durations = self._durations[name, server]
         durations.counts[bisect_left(BOUNDS, seconds)] += 1
         durations.seconds += seconds
 

@@ -1,4 +1,7 @@
-"""`Gate`: one limit that calls pass, and the queue of waiting calls, in which clients take turns."""
+"""What calls pass: a `Gate` is one limit with the queue of its waiting calls, a `Circuit` is a tool's circuit breaker.
+
+For one event loop. Times are readings of its monotonic clock, in seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gaia.mcp.gateway.access.settings import Limit
+from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.gateway.access.settings import CircuitSettings, Limit
 from gaia.runtime.rates import TokenBucket
 
 
@@ -15,12 +19,13 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """The part of an asyncio event loop that sets timers. A test passes one with a clock that it controls."""
+    """The part of an event loop that the gateway needs. Tests pass one with a clock that they control."""
 
-    def time(self) -> float:
-        """A reading of a monotonic clock, in seconds."""
+    def time(self) -> float: ...
 
     def call_later(self, delay: float, callback: Callable[..., Any], *arguments: Any) -> Timer: ...
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *arguments: Any) -> Any: ...
 
 
 class Lane(Protocol):
@@ -34,9 +39,9 @@ class Lane(Protocol):
 
 
 class Gate:
-    """A bound on concurrent calls, a token bucket, or both. For one event loop."""
+    """A bound on concurrent calls, a token bucket, or both. Clients whose calls wait take turns."""
 
-    __slots__ = ("_bucket", "_limit", "group", "name", "running", "timer", "waiting")
+    __slots__ = ("_bucket", "group", "limit", "name", "running", "timer", "waiting")
 
     def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
@@ -48,24 +53,24 @@ class Gate:
         """The lanes of each client that waits. The first client is the next one."""
         self.timer: Timer | None = None
         """Fires when the next token is there, while lanes wait for it."""
-        self._limit = limit
-        self._bucket = _bucket_of(limit, now)
-
-    @property
-    def limit(self) -> Limit:
-        return self._limit
+        self._bucket: TokenBucket | None = None
+        self.change(limit, now)
 
     def change(self, limit: Limit, now: float) -> None:
         """Use other figures. Running calls continue; the bucket keeps the tokens that fit into it."""
-        self._limit = limit
-        if self._bucket is not None and limit.per_second is not None:
-            self._bucket.change(_burst(limit), limit.per_second, now)
+        self.limit = limit
+        if limit.per_second is None:
+            self._bucket = None
+            return
+        burst = float(limit.burst or max(1.0, limit.per_second))
+        if self._bucket is None:
+            self._bucket = TokenBucket(burst, limit.per_second, now)
         else:
-            self._bucket = _bucket_of(limit, now)
+            self._bucket.change(burst, limit.per_second, now)
 
     def delay(self, now: float) -> float | None:
         """Seconds until a call may pass: 0 for now, None if another call has to end first."""
-        limit = self._limit
+        limit = self.limit
         if limit.concurrent is not None and self.running >= limit.concurrent:
             return None
         return 0.0 if self._bucket is None else self._bucket.delay(now)
@@ -75,10 +80,6 @@ class Gate:
         self.running += 1
         if self._bucket is not None:
             self._bucket.take()
-
-    def leave(self) -> None:
-        """Record the end of a call that has passed."""
-        self.running -= 1
 
     def is_idle(self, now: float) -> bool:
         """Whether a new gate would be equal: nothing runs or waits, and the bucket is full."""
@@ -99,26 +100,67 @@ class Gate:
     def next_lane(self) -> Lane:
         """Remove and return the next lane. The client then goes to the end of the queue."""
         client, lanes = next(iter(self.waiting.items()))
-        lane = lanes.popleft()
-        if lanes:
-            self.waiting.move_to_end(client)
-        else:
-            del self.waiting[client]
-        lane.parked_at = None
+        self.waiting.move_to_end(client)
+        lane = lanes[0]
+        self.unpark(lane)
         return lane
 
     def describe(self) -> str:
         """The limit in words, for messages."""
-        limit = self._limit
+        limit = self.limit
         figures = [] if limit.concurrent is None else [f"{limit.concurrent} at once"]
         if limit.per_second is not None:
             figures.append(f"{limit.per_second:g} per second")
         return f"{self.name}: {' and '.join(figures)}"
 
 
-def _bucket_of(limit: Limit, now: float) -> TokenBucket | None:
-    return None if limit.per_second is None else TokenBucket(_burst(limit), limit.per_second, now)
+class CircuitOpen(ServerUnavailable):
+    """The gateway refuses calls of a tool that has failed too often. Its server may be ready."""
 
 
-def _burst(limit: Limit) -> float:
-    return float(limit.burst) if limit.burst is not None else max(1.0, limit.per_second or 1.0)
+class Circuit:
+    """Closed while calls succeed, open after too many failures, then tried with one call."""
+
+    __slots__ = ("_failures", "_open_until", "_tried", "name", "settings")
+
+    def __init__(self, name: str, settings: CircuitSettings) -> None:
+        self.name = name
+        """The tool's name, for messages."""
+        self.settings = settings
+        self._failures: deque[float] = deque(maxlen=settings.failures)
+        """Times of the latest failures since the last success."""
+        self._open_until: float | None = None
+        """The time from which a trial may be made; None while the circuit is closed."""
+        self._tried = False
+        """Whether a trial call is in flight."""
+
+    @property
+    def is_closed(self) -> bool:
+        return self._open_until is None
+
+    def retry_in(self, now: float) -> float | None:
+        """Seconds until a call is let through; None if one may pass now."""
+        if self._open_until is None or (now >= self._open_until and not self._tried):
+            return None
+        return max(self._open_until - now, 1.0)
+
+    def enter(self) -> bool:
+        """Record that a call is let through, right after `retry_in` permitted it. Returns whether it is the trial."""
+        self._tried = self._open_until is not None
+        return self._tried
+
+    def note(self, failed: bool | None, *, trial: bool, now: float) -> None:
+        """Record the end of a call that was let through. `failed` is None if the call says nothing about the tool."""
+        if trial:
+            self._tried = False
+            if failed:
+                self._open_until = now + self.settings.cooldown
+            elif failed is False:
+                self._open_until = None
+                self._failures.clear()
+        elif failed is False:
+            self._failures.clear()
+        elif failed and self._open_until is None:
+            self._failures.append(now)
+            if len(self._failures) == self.settings.failures and now - self._failures[0] <= self.settings.window:
+                self._open_until = now + self.settings.cooldown

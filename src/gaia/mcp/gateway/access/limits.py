@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded
-from gaia.mcp.gateway.access.circuit import Circuit, CircuitOpen
-from gaia.mcp.gateway.access.gate import Gate, Scheduler, Timer
+from gaia.mcp.gateway.access.gate import Circuit, CircuitOpen, Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.principal import Principal, metric_name
 from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.tools.tool_filter import ToolFilter
@@ -29,60 +29,38 @@ _MAX_GROUPS = 1_000
 _Key = tuple[str | None, ...]
 
 
+@dataclass(slots=True, eq=False)
 class _Plan:
     """The gates and circuits for calls of one client to one tool of a server, and the lane of its waiting calls."""
 
-    __slots__ = ("answer_bytes", "calls", "circuits", "client", "gates", "limits", "parked_at")
-
-    def __init__(self, client: str, limits: ClientLimits | None) -> None:
-        self.client = client
-        self.limits = limits
-        """The limits of the profile for which the plan was made."""
-        self.gates: list[Gate] = []
-        self.circuits: list[Circuit] = []
-        self.answer_bytes: int | None = None
-        self.calls: deque[Admission] = deque()
-        self.parked_at: Gate | None = None
+    client: str
+    limits: ClientLimits | None
+    """The limits of the profile for which the plan was made."""
+    gates: list[Gate] = field(default_factory=list)
+    circuits: list[Circuit] = field(default_factory=list)
+    answer_bytes: int | None = None
+    calls: deque[Admission] = field(default_factory=deque)
+    parked_at: Gate | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """One call, from `Limits.admit` to `end`. For the event loop of the limits."""
 
-    __slots__ = (
-        "_go",
-        "_limits",
-        "_plan",
-        "_refuse",
-        "_route",
-        "_running",
-        "_since",
-        "_timer",
-        "_trials",
-        "waited",
-    )
-
-    def __init__(
-        self,
-        limits: Limits,
-        route: tuple[Principal, str | None, str | None],
-        go: Callable[[Admission], None],
-        refuse: Callable[[MCPError], None],
-        now: float,
-    ) -> None:
-        self.waited = 0.0
-        """Seconds that the call waited for limits."""
-        self._limits = limits
-        self._route = route
-        self._go = go
-        self._refuse = refuse
-        self._plan: _Plan | None = None
-        """None once the admission has ended."""
-        self._running = False
-        self._since = now
-        self._timer: Timer | None = None
-        """Fires when the call has waited too long."""
-        self._trials: list[Circuit] = []
-        """Open circuits whose trial is this call."""
+    _limits: Limits
+    _route: tuple[Principal, str | None, str | None]
+    _go: Callable[[Admission], None]
+    _refuse: Callable[[MCPError], None]
+    _since: float
+    waited: float = 0.0
+    """Seconds that the call waited for limits."""
+    _plan: _Plan | None = None
+    """None once the admission has ended."""
+    _running: bool = False
+    _timer: Timer | None = None
+    """Fires when the call has waited too long."""
+    _trials: Sequence[Circuit] = ()
+    """Open circuits whose trial is this call."""
 
     def check_answer(self, size: int) -> MCPError | None:
         """The error that replaces a result of `size` bytes; None if the size is permitted."""
@@ -113,7 +91,6 @@ class Limits:
         self._circuits: dict[_Key, Circuit] = {}
         self._waiting: Counter[str] = Counter()
         """Number of waiting calls of each client."""
-        self._all_waiting = 0
         self._moving: dict[Admission, None] = {}
         """Calls that were waiting when `change` was called, and that it has not handled yet."""
         self._to_open: deque[Gate] = deque()
@@ -161,7 +138,6 @@ class Limits:
         self._settings = settings
         self._plans.clear()
         self._waiting.clear()
-        self._all_waiting = 0
         for gate in self._gates.values():
             gate.waiting.clear()
             if gate.timer is not None:
@@ -204,10 +180,8 @@ class Limits:
         plan = admission._plan = self._plan_for(principal, server, tool, now)
         if plan.circuits and (error := _open_circuit(plan, now)) is not None:
             self._refuse(admission, error)
-        elif plan.calls:
-            self._wait(admission, plan, now)
-        elif (gate := _shut_gate(plan, now)) is not None:
-            self._wait(admission, plan, now, gate)
+        elif (gate := plan.parked_at or _shut_gate(plan, now)) is not None:
+            self._wait(admission, plan, gate, now)
         else:
             self._start(admission, plan, now)
 
@@ -223,33 +197,30 @@ class Limits:
         admission._running = True
         admission._go(admission)
 
-    def _wait(self, admission: Admission, plan: _Plan, now: float, gate: Gate | None = None) -> None:
-        """Queue a call. If it is the first of its lane, `gate` is where the lane waits."""
+    def _wait(self, admission: Admission, plan: _Plan, gate: Gate, now: float) -> None:
+        """Queue a call in its lane, which waits at `gate`."""
         settings, client = self._settings, plan.client
-        where = gate or plan.parked_at
-        assert where is not None, "a lane with calls waits at a gate"
-        if self._waiting[client] >= settings.waiting_per_client or self._all_waiting >= settings.waiting:
+        if self._waiting[client] >= settings.waiting_per_client or self._waiting.total() >= settings.waiting:
             count = self._waiting[client]
             many = f"{count} calls of client {client!r}" if count >= settings.waiting_per_client else "too many calls"
-            message = f"{many} wait for limits already, and this one would wait for {where.describe()}; try again later"
+            message = f"{many} wait for limits already, and this one would wait for {gate.describe()}; try again later"
             self._refuse(admission, Overloaded(message))
             return
         until = admission._since + settings.max_wait
         admission._timer = self._scheduler.call_later(max(0.0, until - now), self._expire, admission)
         self._waiting[client] += 1
-        self._all_waiting += 1
         plan.calls.append(admission)
-        if gate is not None:
+        if plan.parked_at is None:
             self._park(plan, gate, now)
 
     def _expire(self, admission: Admission) -> None:
         """Refuse a call that has waited too long."""
-        plan, now = admission._plan, self._scheduler.time()
+        plan = admission._plan
         assert plan is not None, "the timer of a call that is over was cancelled"
         assert plan.parked_at is not None, "a lane with calls waits at a gate"
         where = plan.parked_at.describe()
-        waited = f"the call waited {now - admission._since:.3g} s because of a limit: {where}"
         self._leave_lane(admission, plan)
+        waited = f"the call waited {admission.waited:.3g} s because of a limit: {where}"
         self._refuse(admission, Overloaded(f"{waited}; try later"))
 
     def _refuse(self, admission: Admission, error: MCPError) -> None:
@@ -266,31 +237,27 @@ class Limits:
             return
         admission._plan = None
         if not admission._running:
-            admission.waited = self._scheduler.time() - admission._since
             self._leave_lane(admission, plan)
             return
         for circuit in plan.circuits:
             circuit.note(failed, trial=circuit in admission._trials, now=self._scheduler.time())
         for gate in plan.gates:
-            gate.leave()
+            gate.running -= 1
             if gate.waiting:
                 self._to_open.append(gate)
         if self._to_open:
             self._open()
 
     def _leave_lane(self, admission: Admission, plan: _Plan) -> None:
+        admission.waited = self._scheduler.time() - admission._since
         if admission._timer is not None:
             admission._timer.cancel()
         plan.calls.remove(admission)
-        self._note_left(plan.client)
+        self._waiting[plan.client] -= 1
+        if not self._waiting[plan.client]:
+            del self._waiting[plan.client]
         if not plan.calls and plan.parked_at is not None:
             plan.parked_at.unpark(plan)
-
-    def _note_left(self, client: str) -> None:
-        self._all_waiting -= 1
-        self._waiting[client] -= 1
-        if not self._waiting[client]:
-            del self._waiting[client]
 
     # Gates.
 
@@ -313,13 +280,10 @@ class Limits:
             if (other := _shut_gate(plan, now, besides=gate)) is not None:
                 self._park(plan, other, now)
                 continue
-            admission = plan.calls.popleft()
+            admission = plan.calls[0]
+            self._leave_lane(admission, plan)
             if plan.calls:
                 gate.park(plan)
-            self._note_left(plan.client)
-            if admission._timer is not None:
-                admission._timer.cancel()
-            admission.waited = now - admission._since
             self._start(admission, plan, now)
         self._set_timer(gate, now)
 
@@ -349,23 +313,30 @@ class Limits:
         return plan
 
     def _new_plan(self, principal: Principal, server: str | None, tool: str | None, now: float) -> _Plan:
-        limits, shared, client = principal.profile.limits, self._settings, principal.name
-        plan, group = _Plan(client, limits), metric_name(client)
-        own = limits or shared.per_client or ClientLimits()
-        self._add(plan, ("client", client), f"client {client!r}", own, now, f"client {group!r}")
-        for pattern, limit in _matching_servers(own.per_server, server):
-            rest = f"on server {server!r}"
-            key: _Key = ("client", client, pattern, server)
-            self._add(plan, key, f"client {client!r} {rest}", limit, now, f"client {group!r} {rest}")
-        for pattern, limit in _matching_servers(shared.per_server, server):
-            self._add(plan, ("server", pattern, server), f"server {server!r}", limit, now)
-        if server is not None and tool is not None:
-            for pattern, limit in _matching_tools(own.per_tool, server, tool):
-                rest = f"and tool {tool!r} of {server!r}"
+        shared, client = self._settings, principal.name
+        plan = _Plan(client, principal.profile.limits)
+        own = plan.limits or shared.per_client or ClientLimits()
+        who, group = f"client {client!r}", f"client {metric_name(client)!r}"
+        self._add(plan, ("client", client), who, own, now, group)
+        if server is None:
+            return plan
+        where = f" on server {server!r}"
+        for pattern, limit in own.per_server.items():
+            if fnmatchcase(server, pattern):
+                self._add(plan, ("client", client, pattern, server), who + where, limit, now, group + where)
+        for pattern, limit in shared.per_server.items():
+            if fnmatchcase(server, pattern):
+                self._add(plan, ("server", pattern, server), f"server {server!r}", limit, now)
+        if tool is None:
+            return plan
+        where = f"tool {tool!r} of {server!r}"
+        for pattern, limit in own.per_tool.items():
+            if _names(pattern, server, tool):
                 key = ("client tool", client, pattern, server, tool)
-                self._add(plan, key, f"client {client!r} {rest}", limit, now, f"client {group!r} {rest}")
-            for pattern, limit in _matching_tools(shared.per_tool, server, tool):
-                self._add(plan, ("tool", pattern, server, tool), f"tool {tool!r} of {server!r}", limit, now)
+                self._add(plan, key, f"{who} and {where}", limit, now, f"{group} and {where}")
+        for pattern, limit in shared.per_tool.items():
+            if _names(pattern, server, tool):
+                self._add(plan, ("tool", pattern, server, tool), where, limit, now)
         return plan
 
     def _add(self, plan: _Plan, key: _Key, name: str, limit: Limit, now: float, group: str | None = None) -> None:
@@ -408,16 +379,6 @@ def _open_circuit(plan: _Plan, now: float) -> MCPError | None:
                 retry_in=retry_in,
             )
     return None
-
-
-def _matching_servers(limits: Mapping[str, Limit], server: str | None) -> Iterator[tuple[str, Limit]]:
-    return (
-        (pattern, limit) for pattern, limit in limits.items() if server is not None and fnmatchcase(server, pattern)
-    )
-
-
-def _matching_tools(limits: Mapping[str, Limit], server: str, tool: str) -> Iterator[tuple[str, Limit]]:
-    return ((pattern, limit) for pattern, limit in limits.items() if _names(pattern, server, tool))
 
 
 def _names(pattern: str, server: str, tool: str) -> bool:

@@ -60,12 +60,8 @@ class Refused:
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The headers that tell the client how to continue."""
-        found = []
-        if self.www_authenticate is not None:
-            found.append((b"www-authenticate", self.www_authenticate.encode("latin-1")))
-        if self.retry_after is not None:
-            found.append((b"retry-after", str(self.retry_after).encode()))
-        return found
+        given = ((b"www-authenticate", self.www_authenticate), (b"retry-after", self.retry_after))
+        return [(name, str(value).encode("latin-1")) for name, value in given if value is not None]
 
 
 class Pending:

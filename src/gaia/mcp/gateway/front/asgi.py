@@ -21,28 +21,22 @@ class _AsgiResponder:
         self.is_over = False
         self.on_gone: Callable[[], None] = ignore
         self.unsent = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self.changed = asyncio.Event()
 
     def finish(self, status: int, headers: Headers, body: bytes) -> None:
         length = (b"content-length", str(len(body)).encode())
-        self.messages.append({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-        self.messages.append({"type": "http.response.body", "body": body})
-        self.is_over = True
-        self.wake()
+        self._put({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+        self._end_with(body)
 
     def open_stream(self, headers: Headers) -> None:
-        self.messages.append({"type": "http.response.start", "status": 200, "headers": headers})
-        self.wake()
+        self._put({"type": "http.response.start", "status": 200, "headers": headers})
 
     def send(self, event: bytes) -> None:
         self.unsent += len(event)
-        self.messages.append({"type": "http.response.body", "body": event, "more_body": True})
-        self.wake()
+        self._put({"type": "http.response.body", "body": event, "more_body": True})
 
     def end(self) -> None:
-        self.messages.append({"type": "http.response.body", "body": b""})
-        self.is_over = True
-        self.wake()
+        self._end_with(b"")
 
     def identify(self, _client: str, _most: int | None) -> None:
         """Does nothing: the HTTP server owns the connections."""
@@ -51,23 +45,13 @@ class _AsgiResponder:
     def unread(self) -> int:
         return self.unsent
 
-    def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def _end_with(self, body: bytes) -> None:
+        self.is_over = True
+        self._put({"type": "http.response.body", "body": body})
 
-    async def wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
-
-
-class _ClientGone(Exception):
-    """The client has closed the connection before the end of its request."""
-
-
-class _RequestRefused(Exception):
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(refused.message)
-        self.refused = refused
+    def _put(self, message: Message) -> None:
+        self.messages.append(message)
+        self.changed.set()
 
 
 async def serve_request(
@@ -80,19 +64,20 @@ async def serve_request(
     head = HttpRequest(scope["method"], path, dict(scope["headers"]), b"", address)
     held: list[Callable[[], None]] = []
     try:
-        if (twice := repeated(scope["headers"])) is not None:
-            raise _RequestRefused(twice)
-        async with asyncio.timeout(body_seconds):
-            body = await _body(receive, max_body, lambda: endpoint.refusal(head, held))
-    except _ClientGone:
-        return
-    except TimeoutError:
-        _refuse(responder, Refused(408, f"The body has not come within {body_seconds:g} seconds"))
-    except _RequestRefused as problem:
-        _refuse(responder, problem.refused)
-    else:
-        endpoint.handle(head._replace(body=body), responder)
-    try:
+        try:
+            async with asyncio.timeout(body_seconds):
+                body = repeated(scope["headers"]) or await _body(
+                    receive, max_body, lambda: endpoint.refusal(head, held)
+                )
+        except TimeoutError:
+            body = Refused(408, f"The body has not come within {body_seconds:g} seconds")
+        if body is None:
+            return
+        if isinstance(body, Refused):
+            # Close the connection: the rest of the body would be read as the next request.
+            responder.finish(body.status, [*JSON, (b"connection", b"close"), *body.headers], orjson.dumps(body.body))
+        else:
+            endpoint.handle(head._replace(body=body), responder)
         await _respond(responder, receive, send)
     finally:
         release(held)
@@ -101,15 +86,9 @@ async def serve_request(
 async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> None:
     """Send the endpoint's messages until the response ends or the client has gone."""
     gone: asyncio.Task[None] | None = None
-    is_gone = False
-
-    def left(_: object) -> None:
-        nonlocal is_gone
-        is_gone = True
-        responder.wake()
-
     try:
-        while not is_gone:
+        while gone is None or not gone.done():
+            responder.changed.clear()
             while responder.messages:
                 message = responder.messages.popleft()
                 await send(message)
@@ -118,8 +97,8 @@ async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> N
                 return
             if gone is None:
                 gone = asyncio.create_task(disconnected(receive))
-                gone.add_done_callback(left)
-            await responder.wait()
+                gone.add_done_callback(lambda _: responder.changed.set())
+            await responder.changed.wait()
     finally:
         if gone is not None:
             gone.cancel()
@@ -128,31 +107,23 @@ async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> N
             responder.on_gone()
 
 
-async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
-    """The body. Raises `_ClientGone`, and `_RequestRefused` if it is longer than `most`, or large and refused."""
+async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes | Refused | None:
+    """The body; None if the client has gone; `Refused` if it is longer than `most`, or large and refused."""
     body: bytes | bytearray = b""
     is_large = False
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
+    while (message := await receive())["type"] != "http.disconnect":
         part: bytes = message.get("body", b"")
         size = len(body) + len(part)
         if size > most:
-            raise _RequestRefused(Refused(413, f"The body is larger than {most} bytes"))
+            return Refused(413, f"The body is larger than {most} bytes")
         if size > UNCHECKED_BYTES and not is_large:
             is_large = True
             if (refused := refusal()) is not None:
-                raise _RequestRefused(refused)
+                return refused
         if not message.get("more_body"):
             return bytes(body + part) if body else part
         if isinstance(body, bytes):
             # A body may come in many small parts. Appending each to `bytes` would copy everything.
             body = bytearray(body)
         body += part
-
-
-def _refuse(responder: _AsgiResponder, refused: Refused) -> None:
-    # Close the connection: the rest of the body would be read as the next request.
-    headers = [*JSON, (b"connection", b"close"), *refused.headers]
-    responder.finish(refused.status, headers, orjson.dumps(refused.body))
+    return None

@@ -23,7 +23,7 @@ from gaia.mcp.errors import (
 )
 from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.checks import OverShare
-from gaia.mcp.gateway.access.circuit import CircuitOpen
+from gaia.mcp.gateway.access.gate import CircuitOpen
 from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later

@@ -1,9 +1,9 @@
-"""One limit: when it lets a call pass, and whose turn it is among those that wait."""
+"""When a limit and a circuit let a call pass, and whose turn it is among those that wait."""
 
 from dataclasses import dataclass
 
-from gaia.mcp.gateway.access.gate import Gate
-from gaia.mcp.gateway.access.settings import Limit
+from gaia.mcp.gateway.access.gate import Circuit, Gate
+from gaia.mcp.gateway.access.settings import CircuitSettings, Limit
 
 
 @dataclass(eq=False)
@@ -17,7 +17,7 @@ def test_calls_at_once_are_counted_until_they_leave() -> None:
     assert gate.delay(0.0) == 0
     gate.enter()
     assert gate.delay(0.0) is None
-    gate.leave()
+    gate.running -= 1
     assert gate.delay(0.0) == 0
 
 
@@ -55,6 +55,66 @@ def test_an_idle_gate_is_as_a_new_one() -> None:
     assert gate.is_idle(0.0)
     gate.enter()
     assert not gate.is_idle(5.0)
-    gate.leave()
+    gate.running -= 1
     assert gate.is_idle(5.0)
     assert gate.describe() == "g: 3 at once and 1 per second"
+
+
+def circuit(failures: int = 2) -> Circuit:
+    return Circuit("tool", CircuitSettings(failures=failures, window=10, cooldown=5))
+
+
+def fail(subject: Circuit, now: float) -> None:
+    subject.note(True, trial=False, now=now)
+
+
+def test_failures_within_the_window_open_it() -> None:
+    subject = circuit()
+    fail(subject, 0.0)
+    assert subject.is_closed
+    fail(subject, 10.0)
+    assert subject.retry_in(10.0) == 5
+    assert not subject.is_closed
+
+
+def test_failures_that_are_far_apart_do_not() -> None:
+    subject = circuit()
+    fail(subject, 0.0)
+    fail(subject, 10.5)
+    assert subject.retry_in(10.5) is None
+
+
+def test_a_good_call_forgets_failures_and_one_that_says_nothing_does_not() -> None:
+    subject = circuit()
+    fail(subject, 0.0)
+    subject.note(False, trial=False, now=1.0)
+    fail(subject, 2.0)
+    assert subject.is_closed
+    subject.note(None, trial=False, now=2.0)
+    fail(subject, 3.0)
+    assert not subject.is_closed
+
+
+def test_one_trial_at_a_time() -> None:
+    subject = circuit(1)
+    fail(subject, 0.0)
+    assert subject.retry_in(5.0) is None
+    assert subject.enter()
+    assert subject.retry_in(6.0) == 1.0
+    subject.note(True, trial=True, now=6.0)
+    assert subject.retry_in(6.0) == 5
+    assert subject.retry_in(11.0) is None
+    assert subject.enter()
+    subject.note(None, trial=True, now=12.0)
+    assert subject.retry_in(12.0) is None, "a trial that was cancelled is followed by another"
+    assert subject.enter()
+    subject.note(False, trial=True, now=13.0)
+    assert subject.is_closed
+    assert not subject.enter()
+
+
+def test_calls_from_before_say_nothing_when_it_is_open() -> None:
+    subject = circuit(1)
+    fail(subject, 0.0)
+    fail(subject, 4.0)
+    assert subject.retry_in(5.0) is None

@@ -144,3 +144,16 @@ def test_a_large_body_is_read_of_clients_only() -> None:
             assert b"www-authenticate" in dict(client.sent[0]["headers"])
 
     asyncio.run(use())
+
+
+def test_a_client_that_goes_away_before_its_body_has_come_gives_back_its_share() -> None:
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            client = Client()
+            client.incoming.put_nowait({"type": "http.request", "body": b"x" * 70_000, "more_body": True})
+            client.incoming.put_nowait({"type": "http.disconnect"})
+            await client.run(gateway)
+            assert client.sent == []
+            assert not gateway.endpoint._shares._used
+
+    asyncio.run(use())

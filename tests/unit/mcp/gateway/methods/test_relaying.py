@@ -16,8 +16,8 @@ import pytest
 from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable, ToolDenied
 from gaia.mcp.gateway import Gateway
 from gaia.mcp.gateway.access.checks import Checks
-from gaia.mcp.gateway.access.circuit import CircuitOpen
 from gaia.mcp.gateway.access.clients_file import ClientsFile
+from gaia.mcp.gateway.access.gate import CircuitOpen
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.access.settings import GatewayLimits, Limit
