@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Exit, Option
 
 from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
@@ -13,17 +13,18 @@ from gaia.cli.rendering import difference_text
 from gaia.cli.servers import ServerName, connected, entry_of
 from gaia.cli.terminal import FAILED, CommandFailed, unknown_name
 from gaia.cli.trusting import load_to_start
+from gaia.runtime.untrusted_text import escaped_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.tools.pins import Pin, PinKind, Review
+    from gaia.mcp.tools.pins import Pin, PinKind
 
 
-@dataclass(frozen=True)
-class _Change:
+class _Change(NamedTuple):
     of: PinKind
     name: str
-    kind: Literal["new", "changed", "removed"]
+    kind: str
+    """``new``, ``changed`` or ``removed``."""
     lines: list[str]
 
 
@@ -31,10 +32,8 @@ class _Change:
 def approve(
     options: Options,
     name: ServerName,
-    tools: Annotated[
-        list[str] | None, typer.Option("--tool", metavar="TOOL", help="Only this tool. Repeatable.")
-    ] = None,
-    assume_yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+    tools: Annotated[list[str] | None, Option("--tool", metavar="TOOL", help="Only this tool. Repeatable.")] = None,
+    assume_yes: Annotated[bool, Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
     r"""Show what a server says of its tools and prompts, and its instructions, that was not approved yet; approve it.
 
@@ -46,8 +45,6 @@ def approve(
       gaia mcp approve time
       gaia mcp approve time --tool get_current_time --yes
     """
-    from gaia.mcp.tools.pins import compare
-
     servers = load_to_start(options)
     # With pins switched on, the first connection would approve everything before the user has seen it.
     with connected(name, options, servers, pinTools="off") as client:
@@ -63,9 +60,7 @@ def approve(
     changes = [
         change
         for kind, found in pins.items()
-        for change in _changes(
-            kind, compare(approved[kind], found, listed if kind == "tools" else found), approved[kind], found
-        )
+        for change in _changes(kind, approved[kind], found, listed if kind == "tools" else found)
         if not tools or (kind == "tools" and change.name in tools)
     ]
     if not options.json:
@@ -77,14 +72,12 @@ def approve(
             new = {change.name: pins[kind][change.name] for change in of_kind if change.kind != "removed"}
             store.of(kind).approve(new, [change.name for change in of_kind if change.kind == "removed"])
     if options.json:
-        found = [
-            {"of": change.of, "tool": change.name, "kind": change.kind, "diff": change.lines} for change in changes
-        ]
-        terminal.print_json({"server": name, "changes": found, "approved": agreed, "file": str(store.file)})
+        rows = [{"of": change.of, "tool": change.name, "kind": change.kind, "diff": change.lines} for change in changes]
+        terminal.print_json({"server": name, "changes": rows, "approved": agreed, "file": str(store.file)})
     elif changes:
         _conclude(name, entry_of(servers, name), store.file, agreed=agreed)
     if not agreed:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
@@ -98,23 +91,21 @@ def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
     }
 
 
-def _changes(kind: PinKind, review: Review, approved: dict[str, Pin], pins: dict[str, Pin]) -> list[_Change]:
+def _changes(kind: PinKind, approved: dict[str, Pin], found: dict[str, Pin], listed: Collection[str]) -> list[_Change]:
     from gaia.mcp.config.trust import difference
+    from gaia.mcp.tools.pins import compare
 
-    def lines(name: str) -> list[str]:
-        old, new = approved.get(name), pins.get(name)
-        return difference(None if old is None else old.definition, None if new is None else new.definition)
+    def change(name: str, what: str) -> _Change:
+        old, new = approved.get(name), found.get(name)
+        lines = [] if new is None else difference(None if old is None else old.definition, new.definition)
+        return _Change(kind, name, what, lines)
 
-    return [
-        *(_Change(kind, name, "changed", lines(name)) for name in review.changed),
-        *(_Change(kind, name, "new", lines(name)) for name in review.added),
-        *(_Change(kind, name, "removed", []) for name in review.removed),
-    ]
+    review = compare(approved, found, listed)
+    by_kind = {"changed": review.changed, "new": review.added, "removed": review.removed}
+    return [change(name, what) for what, names in by_kind.items() for name in names]
 
 
 def _show(name: str, changes: list[_Change], count: int) -> None:
-    from gaia.runtime.untrusted_text import escaped_line
-
     if not changes:
         terminal.say(f"{name}: all {count} tools are as they were approved.")
     for change in changes:
@@ -131,10 +122,10 @@ def _agreed(count: int, options: Options) -> bool:
 
 
 def _conclude(name: str, entry: dict[str, Any], file: object, *, agreed: bool) -> None:
-    if agreed:
-        terminal.say(f"Approved; saved in {file}", "green")
-        if entry.get("pinTools", "off") == "off":
-            hint = f'Nothing is compared with this until the entry of {name} has "pinTools": "warn" or "block".'
-            terminal.say(hint, "dim")
-    else:
+    if not agreed:
         terminal.say("Nothing was approved. Use --yes to approve without being asked.")
+        return
+    terminal.say(f"Approved; saved in {file}", "green")
+    if entry.get("pinTools", "off") == "off":
+        hint = f'Nothing is compared with this until the entry of {name} has "pinTools": "warn" or "block".'
+        terminal.say(hint, "dim")

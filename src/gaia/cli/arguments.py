@@ -19,6 +19,8 @@ from gaia.cli.terminal import usage_error
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords of a schema that do not restrict the type of a value."""
 
+_EXAMPLES = """Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -"""
+
 
 class Assignments(dict[str, str]):
     """``key=value`` words. Their values stay text until the tool's schema is known."""
@@ -31,13 +33,12 @@ class Assignments(dict[str, str]):
         """
         from gaia.mcp.tools.tool import gaia_parameters
 
-        known = gaia_parameters(schema)
         strings = {
             name
-            for name, facts in known.items()
+            for name, facts in gaia_parameters(schema).items()
             if "string" in str(facts["type"]).split("|") and not _says_nothing(schema, name)
         }
-        return {name: value if name in strings else _json_or_string(value) for name, value in self.items()}
+        return {name: value if name in strings else json_or_string(value) for name, value in self.items()}
 
 
 def parse(words: list[str]) -> dict[str, Any] | Assignments:
@@ -89,7 +90,7 @@ def _read(source: str, key: str | None = None) -> str:
 def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
     where = "the arguments" if place is None else f"the arguments {place}"
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_number)
+        value = _parsed(text)
     except json.JSONDecodeError as error:
         _refuse(f"{where} are not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
     except (ValueError, RecursionError) as error:
@@ -99,22 +100,24 @@ def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
     return value
 
 
-def _json_or_string(text: str) -> Any:
+def json_or_string(text: str) -> Any:
+    """The value that a JSON text stands for; the text itself if it is not JSON."""
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_number)
+        return _parsed(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _no_constant(word: str) -> NoReturn:
-    # Python would read NaN and Infinity, which JSON does not have.
-    raise ValueError(f"{word} is not JSON")
+def _parsed(text: str) -> Any:
+    # Python would read NaN, Infinity and 1e999, which JSON does not have.
+    return json.loads(text, parse_constant=_number, parse_float=_number)
 
 
 def _number(word: str) -> float:
-    # Python would read 1e999 as infinity.
     value = float(word)
-    return value if math.isfinite(value) else _no_constant(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{word} is not JSON")
+    return value
 
 
 def _says_nothing(schema: Mapping[str, Any], name: str) -> bool:
@@ -124,6 +127,4 @@ def _says_nothing(schema: Mapping[str, Any], name: str) -> bool:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise usage_error(
-        message, """Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -"""
-    )
+    raise usage_error(message, _EXAMPLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import webbrowser
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.options import Options, with_options
@@ -27,11 +27,11 @@ def login(
     options: Options,
     name: ServerName,
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="Ask for this permission, too. Logs in anew. Repeatable.")
+        list[str] | None, Option("--scope", help="Ask for this permission, too. Logs in anew. Repeatable.")
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page where one logs in.")] = True,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Open the page where one logs in.")] = True,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="How long you may take.")
+        float, Option("--timeout", min=1.0, metavar="SECONDS", help="How long you may take.")
     ] = _LOGIN_SECONDS,
 ) -> None:
     """Log in at a server, in the browser.
@@ -71,11 +71,10 @@ def login(
     finally:
         with time_limit.closing():
             client.disconnect()
-    if asked:
-        outcome, words = "logged_in", f"Logged in at {name}."
-    elif kept:
-        outcome, words = "logged_in", f"There is a login at {name} already; it works."
-    else:
+    outcome, words = "logged_in", f"Logged in at {name}."
+    if not asked and kept:
+        words = f"There is a login at {name} already; it works."
+    elif not asked:
         outcome, words = "not_needed", f"{name} asks for no login; none is kept."
     terminal.answer(options.json, {"server": name, "outcome": outcome, "new": bool(asked)}, words)
 
@@ -102,9 +101,6 @@ def _authorization_of(client: MCPClient) -> ConfiguredAuthorization:
     transport = client.transport
     authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
     if not isinstance(authorization, ConfiguredAuthorization):
-        raise usage_error(
-            f"there is nothing to log in at: server {client.name!r} is started here, or its configuration gives the "
-            "credentials",
-            error_type="no_login",
-        )
+        why = f"server {client.name!r} is started here, or its configuration gives the credentials"
+        raise usage_error(f"there is nothing to log in at: {why}", error_type="no_login")
     return authorization

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
+from typer import Argument, BadParameter, Option
 from typer.core import TyperCommand
 
 from gaia.cli import terminal
@@ -40,50 +41,42 @@ class AddCommand(TyperCommand):
             rest = super().parse_args(ctx, args)
         except Exception as error:
             unknown = getattr(error, "option_name", None)
-            known = {option for parameter in self.get_params(ctx) for option in parameter.opts}
-            if unknown is None or unknown in known or "--" in given:
+            flags = {
+                option: bool(getattr(parameter, "is_flag", False))
+                for parameter in self.get_params(ctx)
+                for option in parameter.opts
+            }
+            if unknown is None or unknown in flags or "--" in given:
                 raise
-            raise self._unknown(ctx, given, unknown) from error
+            raise _no_option(ctx, given, unknown, flags) from error
         command = ctx.params.get("command") or []
         if command and ("--" in given or len(command) > 1) and _is_command_line(command[0]):
-            raise self._no_program(ctx, given, command)
+            if "--" in given:
+                given.remove("--")
+            for word in reversed(command):
+                del given[len(given) - 1 - given[::-1].index(word)]
+            hint = "If this is a program with arguments, write them as words of their own:\n"
+            raise usage_error(f"there is no program named {command[0]!r}", hint + _apart(ctx, given, command))
         return rest
 
-    def _no_program(self, ctx: Any, given: list[str], command: list[str]) -> CommandFailed:
-        before = given.copy()
-        if "--" in before:
-            before.remove("--")
-        for word in reversed(command):
-            del before[len(before) - 1 - before[::-1].index(word)]
-        message = f"there is no program named {command[0]!r}"
-        hint = "If this is a program with arguments, write them as words of their own:\n"
-        return usage_error(message, hint + _apart(ctx, before, command))
 
-    def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
-        message = f"there is no option {unknown}"
-        flags = {
-            option: bool(getattr(parameter, "is_flag", False))
-            for parameter in self.get_params(ctx)
-            if parameter.param_type_name == "option"
-            for option in parameter.opts
-        }
-        # The positions of the first two words that are neither options nor values of options.
-        words: list[int] = []
-        position = 0
-        while position < len(given) and len(words) < 2:
-            word = given[position]
-            if not word.startswith("-"):
-                words.append(position)
-            elif not flags.get(word, True):
-                position += 1
+def _no_option(ctx: Any, given: list[str], unknown: str, flags: dict[str, bool]) -> CommandFailed:
+    """The error for an unknown option. `flags` are the known options, and whether they take no value."""
+    # The positions of the first two words that are neither options nor values of options.
+    words: list[int] = []
+    position = 0
+    while position < len(given) and len(words) < 2:
+        word = given[position]
+        if not word.startswith("-"):
+            words.append(position)
+        elif not flags.get(word, True):
             position += 1
-        if len(words) < 2:
-            hint = "`gaia mcp add --help` shows the options."
-        else:
-            before, command = given[: words[1]], given[words[1] :]
-            apart = _apart(ctx, before, command)
-            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n{apart}"
-        return usage_error(message, hint)
+        position += 1
+    hint = "`gaia mcp add --help` shows the options."
+    if len(words) == 2:
+        apart = _apart(ctx, given[: words[1]], given[words[1] :])
+        hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n{apart}"
+    return usage_error(f"there is no option {unknown}", hint)
 
 
 def _is_command_line(program: str) -> bool:
@@ -104,33 +97,33 @@ def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
 @with_options("new_config", "as_json", "debug")
 def add(
     options: Options,
-    name: Annotated[str, typer.Argument(help="What to call the server.")],
+    name: Annotated[str, Argument(help="What to call the server.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="The command that starts it, in quotes; or, after --, its words as they are; or a URL."),
+        Argument(help="The command that starts it, in quotes; or, after --, its words as they are; or a URL."),
     ] = None,
-    url: Annotated[str | None, typer.Option("--url", help="The address of a server that is reached over HTTP.")] = None,
+    url: Annotated[str | None, Option("--url", help="The address of a server that is reached over HTTP.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="NAME:VALUE", help="Send a header to the server at --url. Repeatable."),
+        Option("--header", metavar="NAME:VALUE", help="Send a header to the server at --url. Repeatable."),
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Set a variable for the server. Repeatable.")
+        list[str] | None, Option("--env", metavar="KEY=VALUE", help="Set a variable for the server. Repeatable.")
     ] = None,
-    cwd: Annotated[Path | None, typer.Option("--cwd", metavar="PATH", help="The server's working directory.")] = None,
+    cwd: Annotated[Path | None, Option("--cwd", metavar="PATH", help="The server's working directory.")] = None,
     sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Start the server in a sandbox: read-only, no homes, no network (Linux).")
+        bool, Option("--sandbox", help="Start the server in a sandbox: read-only, no homes, no network (Linux).")
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="TOOL", help="Offer only this tool, or those like read_*. Repeatable."),
+        Option("--allow", metavar="TOOL", help="Offer only this tool, or those like read_*. Repeatable."),
     ] = None,
     deny: Annotated[
         list[str] | None,
-        typer.Option("--deny", metavar="TOOL", help="Never offer this tool, or those like delete_*. Repeatable."),
+        Option("--deny", metavar="TOOL", help="Never offer this tool, or those like delete_*. Repeatable."),
     ] = None,
     timeout: CallTimeoutOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
     """Add a server to the configuration, without starting it.
 
@@ -145,27 +138,25 @@ def add(
     from gaia.mcp.config.server_config import ServerConfig
     from gaia.mcp.config.trust import describe
 
-    address = url or _address(command or [], verbatim=options.verbatim)
+    words = command or []
+    is_url = len(words) == 1 and not options.verbatim and words[0].startswith(("http://", "https://"))
+    address = url or (words[0] if is_url else None)
     if address is not None:
         _refuse(command if url else None, "a command", "--url")
         _refuse(env, "--env", "a URL")
         _refuse(cwd, "--cwd", "a URL")
         _refuse(sandbox, "--sandbox", "a URL")
-        entry: dict[str, Any] = {"url": address, **_present(headers=_headers(header))}
+        entry: dict[str, Any] = {"url": address, **_present(headers=_pairs(header, ":", "--header", "NAME:VALUE"))}
     else:
         _refuse(header, "--header", "a command")
-        entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
+        entry = _entry(words, _pairs(env, "=", "--env", "KEY=VALUE"), cwd, verbatim=options.verbatim)
     entry |= _present(timeout=timeout, sandbox=sandbox or None, enabledTools=allow, disabledTools=deny)
     server = ServerConfig.from_dict(name, entry)
     servers = options.load_config(create=True)
     replaced = servers.server_exists(name)
     if replaced and not force:
-        source = servers.source_of(name)
-        raise usage_error(
-            f"there already is a server {name!r}, in {source}",
-            "Use --force to replace it, or choose another name.",
-            "exists",
-        )
+        message = f"there already is a server {name!r}, in {servers.source_of(name)}"
+        raise usage_error(message, "Use --force to replace it, or choose another name.", "exists")
     servers.add_server(name, entry)
     if replaced:
         # The name now belongs to another server. Its tools have not been approved.
@@ -189,9 +180,9 @@ add_command(add_app, "add", add, AddCommand)
 @with_options("config", "as_json", "debug")
 def remove(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The server to remove.", autocompletion=complete_name)],
+    name: Annotated[str, Argument(help="The server to remove.", autocompletion=complete_name)],
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="Remove it from all files that are read, not only where it counts.")
+        bool, Option("--everywhere", help="Remove it from all files that are read, not only where it counts.")
     ] = False,
 ) -> None:
     """Remove a server from the configuration file whose entry counts, and forget which of its tools were approved.
@@ -254,20 +245,13 @@ def _set_disabled(name: str, options: Options, *, disabled: bool) -> None:
     file = servers.source_of(name)
     state = "disabled" if disabled else "enabled"
     words = f"{state.capitalize()} {name!r} in {file}" if changed else f"{name!r} is {state} already, in {file}"
-    terminal.answer(
-        options.json, {"name": name, "disabled": disabled, "file": file and str(file), "changed": changed}, words
-    )
-
-
-def _address(command: list[str], *, verbatim: bool) -> str | None:
-    """The URL, if it is the only word of the command."""
-    is_url = len(command) == 1 and not verbatim and command[0].startswith(("http://", "https://"))
-    return command[0] if is_url else None
+    document = {"name": name, "disabled": disabled, "file": file and str(file), "changed": changed}
+    terminal.answer(options.json, document, words)
 
 
 def _refuse(value: object, option: str, other: str) -> None:
     if value:
-        raise typer.BadParameter(f"{option} makes no sense together with {other}")
+        raise BadParameter(f"{option} makes no sense together with {other}")
 
 
 def _present(**keys: Any) -> dict[str, Any]:
@@ -279,15 +263,11 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
     from gaia.mcp.transports.command import split_command
 
     if not command:
-        raise typer.BadParameter("give the command that starts the server, or --url with its address")
+        raise BadParameter("give the command that starts the server, or --url with its address")
     program, *args = command if verbatim or len(command) > 1 else split_command(command[0])
-    entry: dict[str, Any] = {"command": program, "args": args}
-    if variables:
-        entry["env"] = variables
-    if cwd is not None:
-        # A relative path would mean another folder when the server is used from elsewhere.
-        entry["cwd"] = os.path.abspath(os.path.expanduser(cwd))
-    return entry
+    # A relative path would mean another folder when the server is used from elsewhere.
+    folder = None if cwd is None else os.path.abspath(os.path.expanduser(cwd))
+    return {"command": program, "args": args, **_present(env=variables, cwd=folder)}
 
 
 def _doubt(server: ServerConfig) -> str | None:
@@ -315,13 +295,11 @@ def _doubt(server: ServerConfig) -> str | None:
     return None
 
 
-def _headers(lines: list[str] | None) -> dict[str, str]:
-    return {name.strip(): value.strip() for name, value in _pairs(lines, ":", "--header", "NAME:VALUE")}
-
-
-def _pairs(words: list[str] | None, separator: str, option: str, form: str) -> list[tuple[str, str]]:
+def _pairs(words: list[str] | None, separator: str, option: str, form: str) -> dict[str, str]:
     pairs = [word.partition(separator) for word in words or ()]
     if not all(name.strip() and found for name, found, _ in pairs):
         # The message leaves out the text: it may be a secret without its name.
-        raise typer.BadParameter(f"expected {form}", param_hint=option)
-    return [(name, value) for name, _, value in pairs]
+        raise BadParameter(f"expected {form}", param_hint=option)
+    if separator == ":":
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name: value for name, _, value in pairs}

@@ -7,7 +7,7 @@ rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli.rendering import plain_table
@@ -28,59 +28,64 @@ _VALUE = 60
 
 def tool_sections(tools: Iterable[tuple[MCPTool, bool]]) -> RenderableType:
     """Name, description and parameters of each tool. A tool that comes with True is marked as blocked."""
-    from rich.console import Group
-
-    shown: list[RenderableType] = []
-    for tool, blocked in tools:
-        shown += _gap(shown)
-        shown.append(_name(tool, blocked=blocked))
-        shown += _indented(_beginning(tool.description))
-        shown += _parameters(tool, limit=True)
-    return Group(*shown)
+    return _sections(
+        [_name(tool, blocked=blocked), *_indented(_beginning(tool.description)), *_parameters(tool, limit=True)]
+        for tool, blocked in tools
+    )
 
 
 def tool_details(tool: MCPTool, *, blocked: bool) -> RenderableType:
     """Everything that the server says about a tool."""
     from rich.console import Group
 
-    shown: list[RenderableType] = [_name(tool, blocked=blocked)]
-    if tool.title is not None:
-        shown += _indented(one_line(tool.title))
-    shown += _indented(clean(tool.description).strip())
-    shown += _parameters(tool, limit=False)
     hints = ", ".join(f"{name}: {json.dumps(value)}" for name, value in tool.annotations.items())
-    shown += _indented(one_line(f"hints of the server: {hints}") if hints else "")
-    if tool.output_schema is not None:
-        shown += _indented(f"structured result: {json.dumps(tool.output_schema, indent=2)}")
-    return Group(*shown)
+    schema = tool.output_schema
+    return Group(
+        _name(tool, blocked=blocked),
+        *_indented(one_line(tool.title or "")),
+        *_indented(clean(tool.description).strip()),
+        *_parameters(tool, limit=False),
+        *_indented(one_line(f"hints of the server: {hints}") if hints else ""),
+        *_indented("" if schema is None else f"structured result: {json.dumps(schema, indent=2)}"),
+    )
 
 
 def resource_table(resources: Iterable[Mapping[str, Any]]) -> RenderableType:
     """A table with one line for each resource or resource template."""
-    table = plain_table("uri", "name", "type", "description")
-    for resource in resources:
-        uri = resource.get("uri", resource.get("uriTemplate"))
-        words = (uri, resource.get("name"), resource.get("mimeType"), _beginning(resource.get("description")))
-        table.add_row(*(text(one_line(word or "-")) for word in words))
-    return table
+    rows = (
+        (
+            one.get("uri", one.get("uriTemplate")),
+            one.get("name"),
+            one.get("mimeType"),
+            _beginning(one.get("description")),
+        )
+        for one in resources
+    )
+    cells = ([one_line(word or "-") for word in row] for row in rows)
+    return plain_table("uri", "name", "type", "description", rows=cells)
 
 
 def prompt_sections(prompts: Iterable[Mapping[str, Any]]) -> RenderableType:
     """Name, description and arguments of each prompt."""
-    from rich.console import Group
-
-    shown: list[RenderableType] = []
+    sections = []
     for prompt in prompts:
-        shown += _gap(shown)
-        shown.append(text(one_line(prompt.get("name")), "bold"))
-        shown += _indented(_beginning(prompt.get("description")))
         arguments = prompt.get("arguments")
         known = [one for one in arguments if isinstance(one, Mapping)] if isinstance(arguments, list) else []
-        shown += _rows(
+        rows = [
             (one.get("name"), "required" if one.get("required") is True else "optional", one.get("description"))
             for one in known
-        )
-    return Group(*shown)
+        ]
+        name = text(one_line(prompt.get("name")), "bold")
+        sections.append([name, *_indented(_beginning(prompt.get("description"))), *_rows(rows)])
+    return _sections(sections)
+
+
+def _sections(sections: Iterable[list[RenderableType]]) -> RenderableType:
+    """All of them, with an empty line between two."""
+    from rich.console import Group
+
+    shown = [line for section in sections for line in (text(""), *section)]
+    return Group(*shown[1:])
 
 
 def _name(tool: MCPTool, *, blocked: bool) -> RenderableType:
@@ -91,6 +96,10 @@ def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
     """A table of the tool's parameters: name, type, requirement or default, description."""
     from gaia.mcp.tools.tool import gaia_parameters
 
+    def shown(*values: object) -> str:
+        written = one_line(", ".join(json.dumps(value, ensure_ascii=False) for value in values))
+        return f"{written[:_VALUE]}…" if limit and len(written) > _VALUE else written
+
     properties = tool.input_schema.get("properties")
     schemas = properties if isinstance(properties, Mapping) else {}
     rows = []
@@ -99,38 +108,26 @@ def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
         schema = schema if isinstance(schema, Mapping) else {}
         need = "required" if facts["required"] else "optional"
         if "default" in schema:
-            need = f"default {_cut(_json(schema['default']), limit=limit)}"
-        choices = schema.get("enum")
+            need = f"default {shown(schema['default'])}"
         said = [_beginning(facts["description"]) if limit else one_line(facts["description"])]
-        if isinstance(choices, list):
-            said.append(f"one of {_cut(', '.join(map(_json, choices)), limit=limit)}")
+        if isinstance(choices := schema.get("enum"), list):
+            said.append(f"one of {shown(*choices)}")
         rows.append((name, facts["type"], need, "; ".join(filter(None, said))))
     return _rows(rows)
 
 
-def _rows(rows: Iterable[Iterable[object]]) -> list[RenderableType]:
-    """An indented table without a header; empty for no rows."""
+def _rows(rows: Sequence[Iterable[object]]) -> list[RenderableType]:
+    """An indented table of up to four columns, without a header; empty for no rows."""
     from rich.padding import Padding
 
-    found = [[text(one_line(cell or "")) for cell in row] for row in rows]
-    if not found:
-        return []
-    table = plain_table(*("" for _ in found[0]))
-    table.show_header = False
-    for row in found:
-        table.add_row(*row)
-    return [Padding(table, (0, 0, 0, 4))]
+    cells = ([one_line(cell or "") for cell in row] for row in rows)
+    return [Padding(plain_table("", "", "", "", rows=cells), (0, 0, 0, 4))] if rows else []
 
 
 def _indented(words: str) -> list[RenderableType]:
     from rich.padding import Padding
 
     return [Padding(text(words), (0, 0, 0, 2), expand=False)] if words else []
-
-
-def _gap(shown: list[RenderableType]) -> list[RenderableType]:
-    """An empty line, unless it would be the first one."""
-    return [text("")] if shown else []
 
 
 def _beginning(description: object) -> str:
@@ -140,14 +137,6 @@ def _beginning(description: object) -> str:
     if len(first) > _BEGINNING:
         return f"{first[:_BEGINNING].rstrip()} …"
     return first if len(first) >= len(one_line(whole)) else f"{first} …"
-
-
-def _json(value: object) -> str:
-    return one_line(json.dumps(value, ensure_ascii=False))
-
-
-def _cut(written: str, *, limit: bool) -> str:
-    return f"{written[:_VALUE]}…" if limit and len(written) > _VALUE else written
 
 
 def readable(block: Any) -> str:

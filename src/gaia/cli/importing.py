@@ -1,14 +1,19 @@
-"""`gaia mcp import`: imports servers from the configuration of other programs."""
+"""`gaia mcp import`: takes over servers from the configuration of other programs, translated into our format."""
 
 from __future__ import annotations
 
+import enum
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, Exit, Option
 
 from gaia.cli import terminal
-from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import Options, with_options
 from gaia.cli.terminal import FAILED, USAGE, CommandFailed, unknown_name, usage_error
 from gaia.mcp.errors import ConfigError
@@ -17,25 +22,28 @@ from gaia.runtime.untrusted_text import escaped_line
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-_STYLES = {"imported": "green", "replaced": "green", "would import": "green", "would replace": "green"}
-_PROBLEM = "unusable"
-_WOULD = ("would import", "would replace")
+
+class Program(enum.Enum):
+    CLAUDE_DESKTOP = "claude-desktop"
+    CLAUDE_CODE = "claude-code"
+    VSCODE = "vscode"
+    CURSOR = "cursor"
+
+
+_STYLES = {"unusable": "red", "skipped": "yellow"}
+"""Colours of statuses. All others are green."""
 
 
 @with_options("new_config", "as_json", "debug")
 def import_servers(
     options: Options,
-    names: Annotated[list[str] | None, typer.Argument(help="Only these servers; all of them if none is named.")] = None,
-    program: Annotated[
-        Program | None, typer.Option("--from", help="The program; all of them if none is given.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="PATH", help="This file, of any of these programs.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace servers that exist already.")] = False,
+    names: Annotated[list[str] | None, Argument(help="Only these servers; all of them if none is named.")] = None,
+    program: Annotated[Program | None, Option("--from", help="The program; all of them if none is given.")] = None,
+    file: Annotated[Path | None, Option("--file", metavar="PATH", help="This file, of any of these programs.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace servers that exist already.")] = False,
     assume_yes: Annotated[
-        bool, typer.Option("--yes", help="Take over servers of the current directory without asking.")
+        bool, Option("--yes", help="Take over servers of the current directory without asking.")
     ] = False,
 ) -> None:
     """Take over servers from Claude Desktop, Claude Code, VS Code and Cursor.
@@ -65,7 +73,8 @@ def import_servers(
         return [_take_over(candidate, servers, taken, force=force, dry_run=only_try) for candidate in wanted]
 
     if not dry_run and not assume_yes:
-        new = [row for row in take_over(only_try=True) if row["of_project"] and row["status"] in _WOULD]
+        rows = take_over(only_try=True)
+        new = [row for row in rows if row["of_project"] and row["status"].startswith("would")]
         if new and not _agreed(new, options):
             raise CommandFailed("nothing was imported", error_type="untrusted")
     rows = take_over(only_try=dry_run)
@@ -74,16 +83,17 @@ def import_servers(
     else:
         _show(rows, servers, looked_in, broken)
     if broken:
-        raise typer.Exit(USAGE)
-    if any(row["status"] == _PROBLEM for row in rows):
-        raise typer.Exit(FAILED)
+        raise Exit(USAGE)
+    if any(row["status"] == "unusable" for row in rows):
+        raise Exit(FAILED)
 
 
 def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate], list[dict[str, Any]], list[str]]:
     """Servers found, files looked for, and error messages for files that cannot be read."""
     found: list[Candidate] = []
     looked_in, broken = [], []
-    for place in _places(program, file):
+    of_programs = (place for each in Program if program in (None, each) for place in places(each))
+    for place in of_programs if file is None else [any_place(file.expanduser())]:
         here: list[Candidate] | None = []
         try:
             here = candidates(place)
@@ -99,12 +109,6 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
     return found, looked_in, broken
 
 
-def _places(program: Program | None, file: Path | None) -> list[Place]:
-    if file is not None:
-        return [any_place(file.expanduser())]
-    return [place for each in Program if program in (None, each) for place in places(each)]
-
-
 def _take_over(
     candidate: Candidate, servers: MCPConfig, taken: dict[str, Path], *, force: bool, dry_run: bool
 ) -> dict[str, Any]:
@@ -115,26 +119,27 @@ def _take_over(
     """
     from gaia.mcp.config.trust import describe
 
+    name = candidate.name
     row: dict[str, Any] = {
-        "name": candidate.name,
-        "source": str(candidate.file),
-        "of_project": candidate.is_project,
+        "name": name,
+        "source": str(candidate.place.file),
+        "of_project": candidate.place.is_project,
         "description": describe(candidate.entry),
         "needs": candidate.needs,
         "dropped": candidate.dropped,
         "problem": candidate.problem,
     }
-    if candidate.name in taken:
-        return row | {"status": "skipped", "problem": f"the one in {taken[candidate.name]} counts"}
-    taken[candidate.name] = candidate.file
-    exists = servers.server_exists(candidate.name)
+    if name in taken:
+        return row | {"status": "skipped", "problem": f"the one in {taken[name]} counts"}
+    taken[name] = candidate.place.file
+    exists = servers.server_exists(name)
     if candidate.problem is not None:
-        return row | {"status": _PROBLEM}
+        return row | {"status": "unusable"}
     if exists and not force:
-        return row | {"status": "skipped", "problem": f"exists already in {servers.source_of(candidate.name)}"}
+        return row | {"status": "skipped", "problem": f"exists already in {servers.source_of(name)}"}
     if dry_run:
         return row | {"status": "would replace" if exists else "would import"}
-    servers.add_server(candidate.name, candidate.entry)
+    servers.add_server(name, candidate.entry)
     return row | {"status": "replaced" if exists else "imported"}
 
 
@@ -153,8 +158,7 @@ def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
     terminal.note("Files in this directory name servers, which may be started from then on:", "yellow")
     for row in new:
         terminal.note(f"  {escaped_line(row['name'])}  ({escaped_line(row['source'])})", "bold")
-        for line in row["description"].split("\n"):
-            terminal.note(f"    {line}")
+        terminal.say_lines(row["description"], console=terminal.err())
     return terminal.yes("Import them?")
 
 
@@ -162,12 +166,11 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
     from rich.text import Text
 
     for row in rows:
-        style = _STYLES.get(row["status"], "red" if row["status"] == _PROBLEM else "yellow")
+        status = terminal.text(row["status"], _STYLES.get(row["status"], "green"))
         server = terminal.text(f"{escaped_line(row['name'])}  ({escaped_line(row['source'])})")
-        terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
+        terminal.show(Text.assemble(status, "  ", server))
         # Show the command: it may come from a project's file, and counts as the user's own from now on.
-        for line in row["description"].split("\n"):
-            terminal.say(f"    {line}")
+        terminal.say_lines(row["description"])
         if row["problem"] is not None:
             terminal.say(f"    {escaped_line(row['problem'])}")
         for variable in row["needs"]:
@@ -183,3 +186,221 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
         for each in looked_in:
             remark = "has no servers" if each["exists"] else "does not exist"
             terminal.say(f"    {each['file']} ({remark})")
+
+
+class Place(NamedTuple):
+    """A file that may contain servers, and the paths of keys in its JSON where they may be."""
+
+    file: Path
+    sections: tuple[tuple[str, ...], ...] = (("mcpServers",),)
+    is_project: bool = False
+    """Whether the file may have come with the current directory. The user may never have seen its commands."""
+
+
+class Candidate(NamedTuple):
+    """One server from another program's file, translated."""
+
+    name: str
+    place: Place
+    entry: dict[str, Any]
+    needs: list[str]
+    """Environment variables that the user has to set, because the other program would ask for the value."""
+    dropped: list[str]
+    """Keys that have no meaning here."""
+    problem: str | None
+    """The reason why the server cannot be used; None if it can."""
+
+
+def places(program: Program) -> list[Place]:
+    """The files that a program would read in the current directory, in order of precedence."""
+    home, here = Path.home(), Path.cwd()
+    try:
+        is_project = not home.samefile(here)
+    except OSError:
+        is_project = True
+    match program:
+        case Program.CLAUDE_DESKTOP:
+            return [Place(_application_folder() / "Claude" / "claude_desktop_config.json")]
+        case Program.CLAUDE_CODE:
+            private = home / ".claude.json"
+            local = Place(private, (("projects", str(here), "mcpServers"),))
+            return [local, Place(here / ".mcp.json", is_project=is_project), Place(private)]
+        case Program.VSCODE:
+            user = _application_folder() / "Code" / "User"
+            servers = (("servers",),)
+            return [
+                Place(here / ".vscode" / "mcp.json", servers, is_project),
+                Place(user / "mcp.json", servers),
+                Place(user / "settings.json", (("mcp", "servers"), ("mcp.servers",))),
+            ]
+        case Program.CURSOR:
+            project = Place(here / ".cursor" / "mcp.json", is_project=is_project)
+            return [project, Place(home / ".cursor" / "mcp.json")]
+
+
+def _application_folder() -> Path:
+    """The folder for settings of desktop programs on this system."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+
+
+_ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",))
+
+
+def any_place(file: Path) -> Place:
+    """A file that the user names: of any of these programs, or of another one with the same format."""
+    return Place(file, _ANY_SECTIONS)
+
+
+def candidates(place: Place) -> list[Candidate] | None:
+    """The servers in a file, translated; None if the file does not exist.
+
+    Raises ConfigError with file, line and column if the file cannot be parsed.
+    """
+    try:
+        text = place.file.read_bytes().decode("utf-8-sig")
+        document = loads_with_comments(text) if text.strip() else {}
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{place.file}: cannot be read: {error.strerror or error}") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{place.file}: {where}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place.file}: not usable JSON: {error}") from error
+    found: dict[str, Candidate] = {}
+    for section in place.sections:
+        for name, entry in _section(place.file, document, section).items():
+            if name not in found:
+                found[name] = _translated(name, entry, place)
+    if not found and place.sections is _ANY_SECTIONS and isinstance(document, dict):
+        from gaia.mcp.config.config_files import refuse_misplaced
+
+        refuse_misplaced(place.file, document)
+    return list(found.values())
+
+
+def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    """The servers at this path of keys; empty if there are none. Raises ConfigError for a value that is no object."""
+    place = ""
+    for key in keys:
+        if not isinstance(document, dict):
+            break
+        document, place = document.get(key), f"{place}.{key}".lstrip(".")
+    else:
+        if document is not None and not isinstance(document, dict):
+            raise ConfigError(f'{file}: {place}: expected an object like {{"<name>": {{"command": …}}}}')
+        return document or {}
+    if not place and document is not None:
+        raise ConfigError(f'{file}: expected an object like {{"mcpServers": {{…}}}}')
+    return {}
+
+
+_LEFT_OUT = frozenset({"name", "inProcess", "timeout", "auth"})
+"""Keys of ours that are not taken over: some programs give "timeout" in milliseconds, and "auth" differs in each."""
+
+_URL_KEYS = {"httpUrl": {"type": "http"}, "serverUrl": {}}
+"""The address keys of Gemini CLI and Windsurf, and what each implies."""
+
+_EXPANDED = ("args", "env", "url", "headers", "sandbox")
+"""Keys whose variables are replaced when the server is started."""
+
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = re.compile(rf"{_NAME.pattern}(:-.*)?")
+
+_OTHERS = frozenset({"workspaceFolder", "workspaceFolderBasename", "file", "cwd"})
+"""Variables of editors that would be read as names of environment variables."""
+
+
+def _translated(name: str, entry: Any, place: Place) -> Candidate:
+    from gaia.mcp.config.server_config import ServerConfig
+
+    if not isinstance(entry, dict):
+        return Candidate(name, place, {}, [], [], "expected an object with a command or a url")
+    variables = _Variables(place.file)
+    for key, implied in _URL_KEYS.items():
+        if key in entry and not entry.keys() & {"command", "url"}:
+            entry = {("url" if name == key else name): value for name, value in (implied | entry).items()}
+    ours = [key for key in ServerConfig.__struct_encode_fields__ if key not in _LEFT_OUT]
+    kept = {key: variables.translate(entry[key]) for key in ours if key in entry}
+    problem = variables.problem
+    for key, value in kept.items():
+        if key not in _EXPANDED and isinstance(value, str) and (match := _VARIABLE.search(value)):
+            problem = problem or f"{key}: {match[0]} is not replaced there; write the value"
+    if problem is None:
+        try:
+            ServerConfig.from_dict(name, kept)
+        except ConfigError as error:
+            problem = error.message
+    return Candidate(name, place, kept, variables.needs, [key for key in entry if key not in kept], problem)
+
+
+class _Variables:
+    """Translates the variables of one entry, and collects what the user has to set."""
+
+    def __init__(self, file: Path) -> None:
+        self.needs: list[str] = []
+        self.problem: str | None = None
+        self._known = {"userHome": str(Path.home()), "/": os.sep, "pathSeparator": os.sep}
+        # Only a file in a project's folder says which workspace is meant.
+        if file.parent.name in (".vscode", ".cursor") and file.parent.parent != Path.home():
+            workspace = file.absolute().parent.parent
+            self._known |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
+
+    def translate(self, value: Any) -> Any:
+        """`value` with the variables in all its strings, nested ones too, in our notation."""
+        if isinstance(value, str):
+            return _VARIABLE.sub(self._replacement, value)
+        if isinstance(value, list):
+            return [self.translate(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.translate(item) for key, item in value.items()}
+        return value
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        variable = match[1]
+        kind, colon, name = variable.partition(":")
+        if variable in self._known:
+            return self._known[variable]
+        if kind == "env" and _NAME.fullmatch(name):
+            return f"${{{name}}}"
+        if kind == "input" and colon:
+            # The prefix keeps an input called "path" from becoming the variable PATH.
+            needed = "MCP_INPUT_" + re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+            if needed not in self.needs:
+                self.needs.append(needed)
+            return f"${{{needed}}}"
+        if not _OURS.fullmatch(variable) or variable in _OTHERS:
+            self.problem = f"the variable {match[0]} means nothing here; write the value"
+        return match[0]
+
+
+# A parser for JSON with comments and trailing commas. The available libraries are either JSON5 parsers, which accept
+# much more than these files may contain, or unmaintained.
+
+# An unclosed string ends with its line and an unclosed comment with the text, so that matching stays linear.
+_STRING = r'"(?:[^"\\\n]|\\.)*+"?'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
+
+
+def loads_with_comments(text: str) -> Any:
+    """Parse JSON that may have comments, and commas after last items, as editors write it.
+
+    Raises json.JSONDecodeError, whose line and column refer to `text`.
+    """
+    # Each removed character becomes a blank, so that positions stay the same. Comments go first: one may stand between
+    # a comma and its bracket.
+    return json.loads(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
+
+
+def _blank(match: re.Match[str]) -> str:
+    found = match[0]
+    is_open = found.startswith("/*") and not found.endswith("*/")
+    return found if found.startswith('"') or is_open else re.sub(r"[^\n]", " ", found)

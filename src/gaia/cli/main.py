@@ -12,7 +12,8 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -35,32 +36,23 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**keywords)
-        self.commands = _Commands(self.places)  # type: ignore[assignment]  # a dict to which nothing is added
+        self.commands = _Commands(self.places)
 
 
-class _Commands(Mapping[str, Any]):
-    """The commands of one group by name. Each is imported once."""
-
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
-        self._loaded: dict[str, Any] = {}
+class _Commands(UserDict[str, Any]):
+    """The commands of one group by name. Each is a ``module:function`` until it is used."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            module, _, function = self._places[name].partition(":")
+        known = super().__getitem__(name)
+        if isinstance(known, str):
+            module, _, function = known.partition(":")
             found = getattr(importlib.import_module(module), function)
             if not isinstance(found, typer.Typer):
                 command, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
                 add_command(found, name, command)
-            self._loaded[name] = typer.main.get_command(found)
-            self._loaded[name].name = name
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+            self[name] = known = typer.main.get_command(found)
+            known.name = name
+        return known
 
 
 class McpGroup(LazyGroup):
@@ -73,10 +65,10 @@ class McpGroup(LazyGroup):
         "placement": "gaia.cli.cluster:placement",
         "tools": "gaia.cli.listing:list_tools",
         "call": "gaia.cli.calling:call",
-        "resources": "gaia.cli.resources_and_prompts:list_resources",
-        "read": "gaia.cli.resources_and_prompts:read_resource",
-        "prompts": "gaia.cli.resources_and_prompts:list_prompts",
-        "prompt": "gaia.cli.resources_and_prompts:get_prompt",
+        "resources": "gaia.cli.calling:list_resources",
+        "read": "gaia.cli.calling:read_resource",
+        "prompts": "gaia.cli.calling:list_prompts",
+        "prompt": "gaia.cli.calling:get_prompt",
         "login": "gaia.cli.authorizing:login",
         "logout": "gaia.cli.authorizing:logout",
         "approve": "gaia.cli.approving:approve",
@@ -120,20 +112,17 @@ def report(error: CommandFailed | MCPError, options: Options) -> int:
     if options.debug:
         # Messages may contain text from a server.
         sys.stderr.write(clean("".join(traceback.format_exception(error))))
-    terminal.note(f"Error: {error.message}", "red")
-    document: dict[str, Any] = {"error": error.message}
-    if isinstance(error, CommandFailed):
-        exit_code = error.exit_code
-        document |= error.facts
-        if error.hint is not None:
-            document["hint"] = error.hint
-            terminal.note(error.hint)
-    else:
+    if not isinstance(error, CommandFailed):
         exit_code = USAGE if isinstance(error, ConfigError) else FAILED
-        document["error_type"] = error.error_type
+        error = CommandFailed(error.message, exit_code=exit_code, error_type=error.error_type)
+    terminal.note(f"Error: {error.message}", "red")
+    document: dict[str, Any] = {"error": error.message, **error.facts}
+    if error.hint is not None:
+        document["hint"] = error.hint
+        terminal.note(error.hint)
     if options.json:
         terminal.print_json(document)
-    return exit_code
+    return error.exit_code
 
 
 # Plain help is twice as fast as rich's panels, and examples in it need no escaping.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand
 
 from gaia.cli import terminal, time_limit
@@ -20,25 +21,23 @@ if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
+    Path | None, Option("--config", metavar="PATH", help="Use this configuration file and no other.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Log what happens to standard error, and show tracebacks.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON for programs.")]
+DebugOption = Annotated[bool, Option("--debug", help="Log what happens to standard error, and show tracebacks.")]
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Trust the mcp_servers.json of this folder, as `gaia mcp trust --yes` does.")
+    bool, Option("--trust", help="Trust the mcp_servers.json of this folder, as `gaia mcp trust --yes` does.")
 ]
 TraceOption = Annotated[
     str | None,
-    typer.Option("--trace", metavar="console|otlp|PATH.jsonl", help="Record spans, and send them there (extra otel)."),
+    Option("--trace", metavar="console|otlp|PATH.jsonl", help="Record spans, and send them there (extra otel)."),
 ]
 CallTimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")
+    float | None, Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")
 ]
 TimeoutOption = Annotated[
     float | None,
-    typer.Option(
-        "--timeout", min=0.001, metavar="SECONDS", help="How long all of it may take, the server's start too."
-    ),
+    Option("--timeout", min=0.001, metavar="SECONDS", help="How long all of it may take, the server's start too."),
 ]
 
 _EXPORT_SECONDS = 2.0
@@ -75,14 +74,13 @@ class Options:
     ) -> None:
         """Add the options of another level. The innermost ``--config`` counts. The `timeout` starts to run.
 
-        `new_config` is ``--config`` of a command that may create the file.
-
-        Raises ConfigError if `trace` is no usable destination.
+        `new_config` is ``--config`` of a command that may create the file. Raises ConfigError if `trace` is no usable
+        destination.
         """
         self.config_file = new_config or config or self.config_file
         self.json |= as_json
-        time_limit.begin(timeout, self.started)
         self.trust |= trust
+        time_limit.begin(timeout, self.started)
         if debug and not self.debug:
             import logging
 
@@ -96,8 +94,8 @@ class Options:
             self.trace = trace
             # The SDK sends the remaining spans at the exit of the interpreter. Without a limit, the command would wait
             # there for a collector that is not running.
-            timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
-            telemetry.configure(trace, export_timeout=timeout)
+            limit = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
+            telemetry.configure(trace, export_timeout=limit)
 
     def command(self, *words: str) -> str:
         """A ``gaia mcp`` command for the user to copy, quoted for a shell, with this command's ``--config``."""
@@ -106,14 +104,6 @@ class Options:
         # A name that begins with a dash would be read as an option.
         end = ["--"] if any(name.startswith("-") for name in names) else []
         return shlex.join(["gaia", "mcp", command, *config, *end, *names])
-
-    def require_config(self) -> None:
-        """Raise ConfigError if the file of ``--config`` does not exist, even if the command does not read it."""
-        if self.config_file is not None and not self.config_file.exists():
-            from gaia.mcp.config.config_files import load_named
-
-            # `load_named` raises the error, and knows which files need not exist.
-            load_named(self.config_file, create=False)
 
     def load_config(self, *, create: bool = False) -> MCPConfig:
         """Read the configured servers, and print warnings about likely mistakes.
@@ -160,13 +150,15 @@ def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callabl
         def run(ctx: typer.Context, **given: Any) -> None:
             options = ctx.ensure_object(Options)
             sources = {name: ctx.get_parameter_source(name) for name in given}
-            options.given = frozenset(
-                name for name, source in sources.items() if source and source.name == "COMMANDLINE"
-            )
+            options.given = frozenset(name for name in given if getattr(sources[name], "name", "") == "COMMANDLINE")
             options.subcommand = ctx.invoked_subcommand
             options.add(**{name: given.pop(name) for name in shared})
-            if "config" in shared and options.subcommand is None:
-                options.require_config()
+            file = options.config_file
+            if "config" in shared and options.subcommand is None and file is not None and not file.exists():
+                # An error even if the command does not read the file.
+                from gaia.mcp.config.config_files import load_named
+
+                load_named(file, create=False)
             made = {
                 name: parts[name](**{parameter.name: given.pop(parameter.name) for parameter in taken})
                 for name, taken in makers.items()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
+from gaia.cli.arguments import json_or_string
 from gaia.cli.options import Options
 from gaia.mcp.errors import CallCancelled, CallTimeout
 from gaia.runtime.locks import TimedQueue, get_within
@@ -56,12 +56,9 @@ class Questions:
     def on_elicitation(self, request: ElicitationRequest) -> ElicitationAnswer:
         """Answer a server's question. The client calls it on its own thread."""
         if not self.are_asked:
-            terminal.say(
-                f"The server {request.server!r} asked a question, which was declined, because no person at a terminal "
-                f"can be asked: {one_line(request.message)}",
-                "yellow",
-                console=terminal.err(),
-            )
+            why = "was declined, because no person at a terminal can be asked"
+            words = f"The server {request.server!r} asked a question, which {why}: {one_line(request.message)}"
+            terminal.note(words, "yellow")
             return request.decline()
         answer: Future[ElicitationAnswer] = Future()
         self._waiting.put((request, answer))
@@ -78,16 +75,16 @@ class Questions:
         self,
         request: Callable[[float | None], T],
         *,
-        timeout: float | None = None,
         limit: float,
         quiet: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> T:
         """The result of ``request(timeout)``, during which the server may ask questions.
 
-        Without a person to ask, this thread calls `request`. Otherwise the request has `timeout`, or else `limit`
-        seconds, which start again after each question. `quiet` is entered while the person is asked. Raises what the
-        request raises, and CallTimeout if its time has passed.
+        Without a person to ask, this thread calls `request`, with the time that --timeout leaves. Otherwise the request
+        has that time, or else `limit` seconds, which start again after each question. `quiet` is entered while the
+        person is asked. Raises what the request raises, and CallTimeout if its time has passed.
         """
+        timeout = time_limit.remaining()
         if not self.are_asked:
             return request(timeout)
         from gaia.runtime.cancellation import CancelScope
@@ -168,10 +165,8 @@ _MAX_CHOICES = 50
 
 _TRUTH = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
-
-class _Choice(NamedTuple):
-    value: Any
-    title: str
+_Choices = list[tuple[Any, str]]
+"""The values to choose from, each with its title."""
 
 
 def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
@@ -185,7 +180,7 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
     message = escaped(request.message)
     for line in (message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…").splitlines():
         _show(line)
-    properties = request.requested_schema.get("properties")
+    properties, required = (request.requested_schema.get(key) for key in ("properties", "required"))
     fields = properties if isinstance(properties, Mapping) else {}
     named = [_shortened(name) for name in list(fields)[:_MAX_NAMED]]
     if len(fields) > _MAX_NAMED:
@@ -194,9 +189,15 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
     if not terminal.yes(f"Answer it?{wanted}"):
         return request.decline()
     while True:
-        content = _answers(request.requested_schema, fields)
-        if content is None:
-            return request.cancel()
+        content: dict[str, Any] = {}
+        for name, field in fields.items():
+            known = field if isinstance(field, Mapping) else {}
+            try:
+                value = _ask(name, known, required=isinstance(required, list) and name in required)
+            except EOFError:
+                return request.cancel()
+            if value is not None:
+                content[name] = value
         try:
             return request.accept(content)
         except ValueError as error:
@@ -204,55 +205,39 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
             terminal.note(str(error), "red")
 
 
-def _answers(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The typed value of each field; None if the person left the form."""
-    required = schema.get("required")
-    content: dict[str, Any] = {}
-    for name, field in fields.items():
-        known = field if isinstance(field, Mapping) else {}
-        answered, value = _ask(name, known, required=isinstance(required, list) and name in required)
-        if not answered:
-            return None
-        if value is not None:
-            content[name] = value
-    return content
-
-
-def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, Any]:
-    """Whether the person answered, and the value; the value is None for a field that is left out."""
+def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> Any:
+    """The value that the person typed; None for a field that is left out. Raises EOFError at the end of the input."""
     choices = _choices(field)
     if description := field.get("description"):
         _show(_shortened(description), "dim")
-    for number, choice in enumerate(choices[:_MAX_CHOICES], 1):
-        _show(f"{number}. {_shortened(choice.title)}")
+    for number, (_, title) in enumerate(choices[:_MAX_CHOICES], 1):
+        _show(f"{number}. {_shortened(title)}")
     if len(choices) > _MAX_CHOICES:
         _show(f"… and {len(choices) - _MAX_CHOICES} more")
     while True:
         typed = terminal.ask(f"{_label(name, field, required=required)}:")
         if typed is None:
-            return False, None
-        if not typed.strip():
+            raise EOFError
+        try:
+            if typed.strip():
+                return _value(typed, field, choices)
             if "default" in field or not required:
                 # `accept` fills in the default.
-                return True, None
+                return None
             terminal.note("It has to be answered; Ctrl-D leaves the form.", "red")
-            continue
-        try:
-            return True, _value(typed, field, choices)
         except ValueError as error:
             terminal.note(str(error), "red")
 
 
 def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:
-    title = field.get("title")
-    shown = (
-        f"{_shortened(title)} ({_shortened(name)})" if isinstance(title, str) and title != name else _shortened(name)
-    )
-    form = field.get("format")
-    facts = [_shortened(field.get("type", "string")) + (f", {_shortened(form)}" if isinstance(form, str) else "")]
-    if field.get("type") == "array":
+    title, kind, form = field.get("title"), field.get("type", "string"), field.get("format")
+    shown = _shortened(name)
+    if isinstance(title, str) and title != name:
+        shown = f"{_shortened(title)} ({shown})"
+    facts = [_shortened(kind) + (f", {_shortened(form)}" if isinstance(form, str) else "")]
+    if kind == "array":
         facts.append("several with commas between them")
-    if field.get("type") == "boolean":
+    if kind == "boolean":
         facts.append("y or n")
     if "default" in field:
         facts.append(f"Enter for {_shortened(json.dumps(field['default'], ensure_ascii=False))}")
@@ -273,32 +258,29 @@ def _shortened(text: object) -> str:
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"
 
 
-def _choices(field: Mapping[str, Any]) -> list[_Choice]:
-    """The values to choose from: ``enum`` with ``enumNames``, or ``oneOf`` (``anyOf``) with ``const`` and ``title``."""
+def _choices(field: Mapping[str, Any]) -> _Choices:
+    """``enum`` with ``enumNames``, or ``oneOf`` (``anyOf``) with ``const`` and ``title``."""
     items = field.get("items") if field.get("type") == "array" else field
     if not isinstance(items, Mapping):
         return []
     if isinstance(values := items.get("enum"), list):
         names = items.get("enumNames")
         titles = names if isinstance(names, list) and len(names) == len(values) else values
-        return [_Choice(value, str(title)) for value, title in zip(values, titles, strict=True)]
+        return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
     options = items.get("oneOf", items.get("anyOf"))
-    return [
-        _Choice(option["const"], str(option.get("title", option["const"])))
-        for option in (options if isinstance(options, list) else [])
-        if isinstance(option, Mapping) and "const" in option
-    ]
+    known = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
+    return [(option["const"], str(option.get("title", option["const"]))) for option in known if "const" in option]
 
 
-def _value(typed: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
+def _value(typed: str, field: Mapping[str, Any], choices: _Choices) -> Any:
     """The field's value from the typed text. Raises ValueError with a message for the person."""
     from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 
-    if field.get("type") == "array":
-        words = [word.strip() for word in typed.split(",") if word.strip()]
-        value: Any = [_one(word, {"type": "string"}, choices) for word in words]
+    kind = field.get("type", "string")
+    if kind == "array":
+        value: Any = [_one(word.strip(), "string", choices) for word in typed.split(",") if word.strip()]
     else:
-        value = _one(typed if field.get("type") == "string" else typed.strip(), field, choices)
+        value = _one(typed if field.get("type") == "string" else typed.strip(), kind, choices)
     try:
         problems = JsonSchema(dict(field)).problems(value)
     except SchemaUnusable:
@@ -309,44 +291,24 @@ def _value(typed: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
     return value
 
 
-def _one(word: str, field: Mapping[str, Any], choices: list[_Choice]) -> Any:
+def _one(word: str, kind: object, choices: _Choices) -> Any:
+    """The value for a word: one of the choices, by its value, its title or its number in the list, or of this type."""
     if choices:
-        return _chosen(word.strip(), choices)
-    match field.get("type", "string"):
-        case "string":
-            return word
-        case "boolean":
-            if (truth := _TRUTH.get(word.casefold())) is None:
-                raise ValueError(f"{word!r} is neither yes nor no")
-            return truth
-        case "integer" | "number":
-            return _number(word)
-        case _:
-            try:
-                return json.loads(word)
-            except (ValueError, RecursionError):
-                return word
-
-
-def _number(word: str) -> Any:
-    try:
-        value = json.loads(word, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        value = None
-    # Python reads 1e999 as infinity, which JSON does not have.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
+        word = word.strip()
+        chosen = [value for value, _ in choices if word == str(value)]
+        chosen += [value for value, title in choices if word.casefold() == title.casefold()]
+        if word.isascii() and word.isdecimal() and 1 <= int(word[:9]) <= len(choices):
+            chosen.append(choices[int(word[:9]) - 1][0])
+        if not chosen:
+            raise ValueError(f"{word!r} is not one of the choices")
+        return chosen[0]
+    if kind == "string":
+        return word
+    if kind == "boolean":
+        if (truth := _TRUTH.get(word.casefold())) is None:
+            raise ValueError(f"{word!r} is neither yes nor no")
+        return truth
+    value = json_or_string(word)
+    if kind in ("integer", "number") and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise ValueError(f"{word!r} is no number")
     return value
-
-
-def _chosen(word: str, choices: list[_Choice]) -> Any:
-    """The choice with this value, this title, or this number in the list."""
-    for choice in choices:
-        if word == str(choice.value):
-            return choice.value
-    for choice in choices:
-        if word.casefold() == choice.title.casefold():
-            return choice.value
-    if word.isascii() and word.isdecimal() and 1 <= int(word[:9]) <= len(choices):
-        return choices[int(word[:9]) - 1].value
-    raise ValueError(f"{word!r} is not one of the choices")

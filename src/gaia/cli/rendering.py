@@ -20,26 +20,41 @@ _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid
 """Colours of states. All others, such as starting, are yellow."""
 
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
-
 _DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
-
-_NOTHING = "-"
 
 _SPARKS = 12
 """Width of a sparkline in columns."""
 
 
+def plain_table(*columns: str, right: Sequence[str] = (), rows: Iterable[Iterable[str | Text]] = ()) -> Table:
+    """A table without lines. Long words are folded. Cells may be untrusted text."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
+    for column in columns:
+        # Folding breaks long words, such as paths, and never cuts them.
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
 def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """A table of servers: name, state, number of tools, source file."""
-    table = plain_table("name", "state", "tools", "source", right=("tools",))
-    for row in rows:
-        table.add_row(
-            text(one_line(row["name"])),
-            text(_state_of(row), _style_of(row["state"])),
-            text(_or_nothing(row["tools"])),
-            text(one_line(_or_nothing(row["source"]))),
-        )
-    return table
+    cells = (
+        (one_line(row["name"]), _state_of(row), _or_nothing(row["tools"]), one_line(_or_nothing(row["source"])))
+        for row in rows
+    )
+    return plain_table("name", "state", "tools", "source", right=("tools",), rows=cells)
+
+
+def _state_of(row: Mapping[str, Any]) -> Text:
+    waited = row.get("waited")
+    state = row["state"] if waited is None else f"{row['state']} after {waited:g} s"
+    state += f" on node {one_line(row['node'])}" if row.get("node") else ""
+    state += ", in a sandbox" if row.get("sandbox") else ""
+    state += ", with a stand-by" if row.get("standby") else ""
+    return text(state, _style_of(row["state"]))
 
 
 def difference_text(lines: Iterable[str]) -> Text:
@@ -47,44 +62,6 @@ def difference_text(lines: Iterable[str]) -> Text:
     from rich.text import Text
 
     return Text("\n").join(text(line, _DIFFERENCE_STYLES.get(line[:1], "")) for line in lines)
-
-
-def status_table(
-    looks: Iterable[tuple[ServerStatus, Sequence[float | None]]],
-    *,
-    width: int,
-    live: bool = False,
-    ascii_only: bool = False,
-) -> Table:
-    """A table of servers: state, activity, latency and last error.
-
-    The last error always has room within `width` columns; figures that do not fit beside it are left out. `looks` has
-    the last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts
-    off what does not fit.
-    """
-    looks = list(looks)
-    rows = [_cells(status, round_trips, ascii_only=ascii_only) for status, round_trips in looks]
-    left_out = set() if live else {"round trips"}
-    if all(status.placement is None for status, _ in looks):
-        # Most programs place no servers on a cluster.
-        left_out.add("node")
-    needed = {name: 2 + max(len(name), *(row[name].cell_len for row in rows)) if rows else 0 for name in _COLUMNS}
-    room = width - min(needed["last error"], _MIN_ERROR)
-    for name in _DISPENSABLE:
-        if sum(needed[kept] for kept in _COLUMNS if kept not in left_out) - needed["last error"] > room:
-            left_out.add(name)
-    names = [name for name in _COLUMNS if name not in left_out]
-    table = plain_table(*names, right=_FIGURES)
-    table.expand = live
-    for name, column in zip(names, table.columns, strict=True):
-        column.no_wrap = live
-        if live and name in ("name", "last error"):
-            column.overflow = "ellipsis"
-    if live:
-        table.columns[-1].ratio = 1
-    for row in rows:
-        table.add_row(*(row[name] for name in names))
-    return table
 
 
 _FIGURES = ("generation", "restarts", "in flight", "queued", "p50", "p95")
@@ -97,15 +74,52 @@ _MIN_ERROR = 30
 """Width kept for the last error, if it is that long."""
 
 
-def _cells(status: ServerStatus, round_trips: Sequence[float | None], *, ascii_only: bool) -> dict[str, Text]:
+def status_table(
+    looks: Sequence[tuple[ServerStatus, Sequence[float | None]]],
+    *,
+    width: int,
+    live: bool = False,
+    ascii_only: bool = False,
+) -> Table:
+    """A table of servers: state, activity, latency and last error.
+
+    The last error always has room within `width` columns; figures that do not fit beside it are left out. `looks` has
+    the last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts
+    off what does not fit.
+    """
+    rows = [_cells(status, sparkline(round_trips, ascii_only=ascii_only)) for status, round_trips in looks]
+    # Most programs place no servers on a cluster.
+    is_placed = any(status.placement is not None for status, _ in looks)
+    names = [name for name in _COLUMNS if {"round trips": live, "node": is_placed}.get(name, True)]
+    widths = {name: 2 + max(len(name), *(row[name].cell_len for row in rows), 0) for name in names}
+    room = width + max(widths["last error"] - _MIN_ERROR, 0)
+    for name in _DISPENSABLE:
+        if name in names and sum(widths[kept] for kept in names) > room:
+            names.remove(name)
+    table = plain_table(*names, right=_FIGURES, rows=([row[name] for name in names] for row in rows))
+    if live:
+        table.expand = True
+        table.columns[-1].ratio = 1
+        for column in table.columns:
+            column.no_wrap = True
+            if column.header in ("name", "last error"):
+                column.overflow = "ellipsis"
+    return table
+
+
+def _cells(status: ServerStatus, sparks: str) -> dict[str, Text]:
     figures = (status.generation, status.restarts, status.in_flight, status.queued)
     latencies = (milliseconds(status.latency_p50), milliseconds(status.latency_p95))
+    nodes = {one.placement.node_id for one in status.replicas if one.placement is not None}
+    node = None if status.placement is None else status.placement.node
     return {
         "name": text(one_line(status.name)),
         "state": text(status.state.value, _style_of(status.state.value)),
-        "node": text(one_line(_node_of(status))),
+        "node": text(
+            f"{len(status.replicas)} replicas on {len(nodes)} nodes" if len(nodes) > 1 else one_line(node or "-")
+        ),
         **dict(zip(_FIGURES, map(text, (*figures, *latencies)), strict=True)),
-        "round trips": text(sparkline(round_trips, ascii_only=ascii_only).ljust(_SPARKS), "cyan"),
+        "round trips": text(sparks.ljust(_SPARKS), "cyan"),
         "last error": text(one_line(_or_nothing(status.last_error))),
     }
 
@@ -123,44 +137,38 @@ def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> st
 
 def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
     """A table of a test's steps: verdict, name, time, findings."""
-    table = plain_table("", "step", "time", "", right=("time",))
-    for step in steps:
-        verdict = text("✓", "green") if step["ok"] else text("✗", "red")
-        table.add_row(verdict, text(step["name"]), text(milliseconds(step["seconds"])), text(one_line(step["detail"])))
-    return table
+    rows = (
+        (_mark(ok=step["ok"]), step["name"], milliseconds(step["seconds"]), one_line(step["detail"])) for step in steps
+    )
+    return plain_table("", "step", "time", "", right=("time",), rows=rows)
 
 
 def check_table(checks: Sequence[Check]) -> Table:
     """A table of an examination's checks: verdict, name, time, findings, and the remedy below."""
     from gaia.mcp.doctor.examination import NOT_REACHED
 
-    table = plain_table("", "check", "time", "", right=("time",))
-    table.show_header = False
-    unreached = [check.name for check in checks if check.detail == NOT_REACHED]
+    rows: list[tuple[str | Text, ...]] = []
     for check in checks:
-        if check.name in unreached:
-            continue
         mark, style = _VERDICTS[check.verdict]
         quiet = "dim" if check.verdict == "skipped" else ""
+        unreached = check.detail == NOT_REACHED
+        detail = "this and what follows: not reached" if unreached else check.detail.rstrip()
         seconds = "" if check.seconds is None else milliseconds(check.seconds)
-        table.add_row(text(mark, style), text(check.name, quiet), text(seconds), text(check.detail.rstrip(), quiet))
+        rows.append((text(mark, style), text(check.name, quiet), seconds, text(detail, quiet)))
         if check.remedy is not None:
-            table.add_row("", "", "", text(f"→ {check.remedy}", style))
-    if unreached:
-        table.add_row(
-            text("-", "dim"), text(unreached[0], "dim"), "", text("this and what follows: not reached", "dim")
-        )
+            rows.append(("", "", "", text(f"→ {check.remedy}", style)))
+        if unreached:
+            break
+    table = plain_table("", "check", "time", "", right=("time",), rows=rows)
+    table.show_header = False
     return table
 
 
 def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
     """A table of latencies (p50, p95, p99 and the longest, in seconds) and calls per second."""
     columns = ("p50", "p95", "p99", "longest", "calls/s")
-    table = plain_table("", *columns, right=columns)
-    for name, latencies, rate in rows:
-        words = [microseconds(latency) for latency in latencies]
-        table.add_row(name, *words, f"{rate:,.0f}")
-    return table
+    cells = ((name, *map(microseconds, latencies), f"{rate:,.0f}") for name, latencies, rate in rows)
+    return plain_table("", *columns, right=columns, rows=cells)
 
 
 def bar(share: float, width: int) -> str:
@@ -172,7 +180,7 @@ def bar(share: float, width: int) -> str:
 def milliseconds(seconds: float | None) -> str:
     """A duration for people, in milliseconds."""
     if seconds is None:
-        return _NOTHING
+        return "-"
     return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2f} ms"
 
 
@@ -181,39 +189,16 @@ def microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} µs" if seconds < 0.0009995 else milliseconds(seconds)
 
 
-def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines. Long words are folded."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        # Folding breaks long words, such as paths, and never cuts them.
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
-
-
-def _state_of(row: Mapping[str, Any]) -> str:
-    waited = row.get("waited")
-    state = row["state"] if waited is None else f"{row['state']} after {waited:g} s"
-    state = f"{state} on node {one_line(row['node'])}" if row.get("node") else state
-    state = f"{state}, in a sandbox" if row.get("sandbox") else state
-    return f"{state}, with a stand-by" if row.get("standby") else state
-
-
-def _node_of(status: ServerStatus) -> str:
-    """The server's node; for several replicas, the number of nodes."""
-    nodes = {one.placement.node_id: one.placement.node for one in status.replicas if one.placement is not None}
-    if len(nodes) > 1:
-        return f"{len(status.replicas)} replicas on {len(nodes)} nodes"
-    return _NOTHING if status.placement is None else status.placement.node
-
-
 def _style_of(state: str) -> str:
     return _STATE_STYLES.get(state, "yellow")
 
 
 def _or_nothing(value: object) -> str:
-    return _NOTHING if value is None else str(value)
+    return "-" if value is None else str(value)
+
+
+def _mark(*, ok: bool, weight: str = "") -> Text:
+    return text("✓" if ok else "✗", f"{weight} {'green' if ok else 'red'}".strip())
 
 
 _GONE_SECONDS = 5.0
@@ -235,12 +220,10 @@ def show_step(step: Step) -> None:
     from rich.text import Text
 
     title, *rest = step.lines
-    mark = terminal.text("✓" if step.ok else "✗", "bold green" if step.ok else "bold red")
-    terminal.show(Text.assemble(mark, " ", terminal.text(title, "bold")))
+    terminal.show(Text.assemble(_mark(ok=step.ok, weight="bold"), " ", text(title, "bold")))
     for line in rest:
         # Padding also indents lines that wrap.
-        shown = Padding(terminal.text(line, "dim" if line.startswith("span ") else ""), (0, 0, 0, 4), expand=False)
-        terminal.show(shown)
+        terminal.show(Padding(text(line, "dim" if line.startswith("span ") else ""), (0, 0, 0, 4), expand=False))
 
 
 def nothing_left(started: set[Any]) -> Step:
@@ -254,5 +237,5 @@ def nothing_left(started: set[Any]) -> Step:
     return Step("stop", not left, ["Stop", verdict], {"pids": pids, "left": left})
 
 
-def list_text(items: Any) -> str:
-    return ", ".join(str(item) for item in items)
+def list_text(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.options import Options
@@ -67,20 +67,9 @@ def make_client(
         raise ConfigError(f"{error}; its entry is in {servers.source_of(name)}") from error
 
 
-def timeout_of(name: str, servers: MCPConfig) -> float:
-    """The time limit of one call to a configured server, in seconds."""
-    from gaia.mcp.config.server_config import ServerConfig
-
-    return ServerConfig.from_dict(name, servers.get_server(name)).timeout
-
-
 @contextlib.contextmanager
 def connected(
-    name: str,
-    options: Options,
-    servers: MCPConfig | None = None,
-    questions: Questions | None = None,
-    **keys: Any,
+    name: str, options: Options, servers: MCPConfig | None = None, questions: Questions | None = None, **keys: Any
 ) -> Iterator[MCPClient]:
     """A connected client of a configured server. When the block is left, the server is stopped.
 
@@ -89,22 +78,18 @@ def connected(
     """
     # A short command needs no stand-by process.
     client = make_client(name, servers or load_to_start(options), options, questions, standby=False, **keys)
+    test = f"`{options.command('test-client', name)}` shows where it"
     try:
         try:
             with waiting_for(f"Starting {name}", options):
                 ready = client.connect()
         except OutOfTime as error:
-            raise CommandFailed(
-                f"server {name!r} was not ready within {error.seconds:g} s",
-                hint=f"Give it longer with --timeout; `{options.command('test-client', name)}` shows where it hangs.",
-                error_type="timeout",
-            ) from error
+            message = f"server {name!r} was not ready within {error.seconds:g} s"
+            hint = f"Give it longer with --timeout; {test} hangs."
+            raise CommandFailed(message, hint=hint, error_type="timeout") from error
         if not ready:
-            raise CommandFailed(
-                f"server {name!r} could not be started: {client.last_error}",
-                hint=f"`{options.command('test-client', name)}` shows where it fails.",
-                error_type="server_unavailable",
-            )
+            message = f"server {name!r} could not be started: {client.last_error}"
+            raise CommandFailed(message, hint=f"{test} fails.", error_type="server_unavailable")
         yield client
     finally:
         with time_limit.closing():
@@ -130,9 +115,8 @@ def complete_name(incomplete: str) -> list[str]:
     # Completion cannot show errors or warnings; the command itself will.
     with contextlib.suppress(ConfigError):
         # Shells insert a name unquoted, so it must contain no special characters.
-        names = [name for name in MCPConfig().get_entries() if _PLAIN.fullmatch(name)]
-        return [name for name in names if name.startswith(incomplete)]
+        return [name for name in MCPConfig().get_entries() if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
     return []
 
 
-ServerName = Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)]
+ServerName = Annotated[str, Argument(help="The server.", autocompletion=complete_name)]

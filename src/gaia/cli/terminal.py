@@ -30,12 +30,19 @@ def text(untrusted: object, style: str = "") -> Text:
     return Text(clean(untrusted), style=style)
 
 
-def out() -> Console:
-    return _console(stderr=False)
+def out(*, stderr: bool = False) -> Console:
+    """A console of rich on standard output."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNLIMITED
+    # rich keeps bold and dim under NO_COLOR. Without a colour system it writes no sequences at all.
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(stderr=stderr, width=wide, color_system=colours, highlight=False)
 
 
 def err() -> Console:
-    return _console(stderr=True)
+    return out(stderr=True)
 
 
 def show(*renderables: RenderableType, console: Console | None = None, wrap: bool = True) -> None:
@@ -52,8 +59,7 @@ def show(*renderables: RenderableType, console: Console | None = None, wrap: boo
 def say(words: object, style: str = "", *, console: Console | None = None) -> None:
     """Show a sentence of ours, which may quote untrusted text. Continuation lines are indented.
 
-    Other text, such as the result of a tool, is shown as `text`. If the sentence contains a command to copy, only the
-    terminal breaks the line, so that the copied command has no line break.
+    If the sentence contains a command to copy, only the terminal breaks the line: the copied command has no line break.
     """
     shown = indented(words)
     show(text(shown, style), console=console, wrap="; run: " not in shown)
@@ -62,6 +68,12 @@ def say(words: object, style: str = "", *, console: Console | None = None) -> No
 def note(words: object, style: str = "") -> None:
     """`say` it on standard error."""
     say(words, style, console=err())
+
+
+def say_lines(words: str, *, console: Console | None = None) -> None:
+    """Show each line of a text, indented."""
+    for line in words.split("\n"):
+        say(f"    {line}", console=console)
 
 
 def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:
@@ -85,7 +97,7 @@ def can_ask() -> bool:
 def ask(question: str) -> str | None:
     """Ask on standard error. Returns the typed line, or None at the end of the input (Ctrl-D).
 
-    Blanks before the question stay: they distinguish a server's question from one of this program.
+    Blanks before the question stay: they distinguish a server's question from ours.
     """
     indent = " " * (len(question) - len(question.lstrip(" ")))
     sys.stderr.write(f"{indent}{one_line(question)} ")
@@ -101,16 +113,6 @@ def ask(question: str) -> str | None:
 def yes(question: str) -> bool:
     """Ask on standard error. Anything but yes means no, the end of the input too."""
     return (ask(f"{question} [y/N]") or "").strip().casefold() in {"y", "yes"}
-
-
-def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNLIMITED
-    # rich keeps bold and dim under NO_COLOR. Without a colour system it writes no sequences at all.
-    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return Console(stderr=stderr, width=wide, color_system=colours, highlight=False)
 
 
 FAILED = 1
@@ -141,10 +143,10 @@ def usage_error(message: str, hint: str | None = None, error_type: str = "usage"
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, place: str = "") -> CommandFailed:
     """The error for a name that does not exist, with the known names and the most similar one."""
+    import difflib
+
     names = sorted(known)
     message = f"there is no {kind} named {name!r}{place}"
-    import difflib  # only what is misspelt needs it
-
     if close := difflib.get_close_matches(name, names, n=1):
         message += f"; did you mean {close[0]!r}?"
     hint = f"Known names: {', '.join(names)}" if names else f"There are no {kind}s at all."

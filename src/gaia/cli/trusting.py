@@ -7,15 +7,15 @@ servers before the user has seen the commands.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from gaia.cli import terminal
 from gaia.cli.options import Options, say_warnings, with_options
 from gaia.cli.rendering import difference_text
 from gaia.cli.terminal import FAILED, USAGE, CommandFailed, usage_error
-from gaia.runtime.untrusted_text import one_line
+from gaia.runtime.untrusted_text import escaped_line, one_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -49,11 +49,11 @@ def load_to_start(options: Options) -> MCPConfig:
 def trust_project(
     options: Options,
     path: Annotated[
-        Path | None, typer.Argument(help="A project's folder, or its mcp_servers.json. By default this folder.")
+        Path | None, Argument(help="A project's folder, or its mcp_servers.json. By default this folder.")
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the trusted files.")] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Trust the file no more.")] = False,
-    assume_yes: Annotated[bool, typer.Option("--yes", help="Trust it without asking.")] = False,
+    show: Annotated[bool, Option("--list", help="List the trusted files.")] = False,
+    revoke: Annotated[bool, Option("--revoke", help="Trust the file no more.")] = False,
+    assume_yes: Annotated[bool, Option("--yes", help="Trust it without asking.")] = False,
 ) -> None:
     """Say that the servers in a project's mcp_servers.json may be started.
 
@@ -74,13 +74,18 @@ def trust_project(
     if show:
         _list(options)
         return
-    file = _project_file(path)
-    if revoke:
-        _revoke(file, options)
-        return
     from gaia.mcp.config.config_files import read_project
     from gaia.mcp.config.trust import TrustStore
 
+    given = Path.cwd() if path is None else path.expanduser().absolute()
+    file = given / _FILE_NAME if given.is_dir() else given
+    # The path as a program in that folder sees it: the working directory contains no symbolic links.
+    file = file.parent.resolve() / file.name
+    if revoke:
+        revoked = TrustStore().revoke(file)
+        words = f"{file} {'is trusted no more' if revoked else 'was not trusted'}."
+        terminal.answer(options.json, {"file": str(file), "revoked": revoked}, words)
+        return
     if not file.exists():
         raise usage_error(f"{file} does not exist")
     project = read_project(file)
@@ -89,6 +94,24 @@ def trust_project(
         _decide(project, options, assume_yes=assume_yes, hint=_HINT_OF_TRUST)
     document = {"file": str(file), "trusted": True, "servers": project.servers}
     terminal.answer(options.json, document, f"{file} is trusted{' already' if trusted else ''}.", "green")
+
+
+def _list(options: Options) -> None:
+    from gaia.mcp.config.trust import TrustStore, digest
+
+    states: dict[str, str] = {}
+    for file, sha256 in sorted(TrustStore().trusted_files().items()):
+        try:
+            states[str(file)] = "trusted" if digest(file.read_bytes()) == sha256 else "changed"
+        except OSError:
+            states[str(file)] = "gone"
+    if options.json:
+        terminal.print_json({"files": [{"file": file, "state": state} for file, state in states.items()]})
+        return
+    for path, state in states.items():
+        terminal.say(f"{state:8} {one_line(path)}")
+    if not states:
+        terminal.say("No project is trusted.")
 
 
 def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: str = _HINT) -> None:
@@ -114,15 +137,13 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     """Show the servers' commands on standard error; for a file that was trusted before, show the changes."""
     from gaia.mcp.config.trust import text_difference
-    from gaia.runtime.untrusted_text import escaped_line
 
     path = escaped_line(project.path)
     if before is None:
         terminal.note(f"{path} names servers, and you have not trusted it yet:", "yellow")
         for name, description in project.servers.items():
             terminal.note(f"  {escaped_line(name)}", "bold")
-            for line in description.split("\n"):
-                terminal.note(f"    {line}")
+            terminal.say_lines(description, console=terminal.err())
     else:
         terminal.note(f"{path} has changed since you trusted it:", "yellow")
         changes = text_difference(before, project.servers) or ["  Nothing about the servers, only how it is written."]
@@ -130,8 +151,6 @@ def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
 
 
 def _refused(project: ProjectFile, why: str, hint: str = _HINT, *, exit_code: int = USAGE) -> CommandFailed:
-    from gaia.runtime.untrusted_text import escaped_line
-
     return CommandFailed(
         f"{escaped_line(project.path)} {why}; its servers were not started",
         exit_code=exit_code,
@@ -140,37 +159,3 @@ def _refused(project: ProjectFile, why: str, hint: str = _HINT, *, exit_code: in
         file=str(project.path),
         servers=project.servers,
     )
-
-
-def _project_file(path: Path | None) -> Path:
-    given = Path.cwd() if path is None else path.expanduser().absolute()
-    file = given / _FILE_NAME if given.is_dir() else given
-    # The path as a program in that folder sees it: the working directory contains no symbolic links.
-    return file.parent.resolve() / file.name
-
-
-def _list(options: Options) -> None:
-    from gaia.mcp.config.trust import TrustStore, digest
-
-    rows: list[dict[str, Any]] = []
-    for file, sha256 in sorted(TrustStore().trusted_files().items()):
-        try:
-            state = "trusted" if digest(file.read_bytes()) == sha256 else "changed"
-        except OSError:
-            state = "gone"
-        rows.append({"file": str(file), "state": state})
-    if options.json:
-        terminal.print_json({"files": rows})
-        return
-    for row in rows:
-        terminal.say(f"{row['state']:8} {one_line(row['file'])}")
-    if not rows:
-        terminal.say("No project is trusted.")
-
-
-def _revoke(file: Path, options: Options) -> None:
-    from gaia.mcp.config.trust import TrustStore
-
-    revoked = TrustStore().revoke(file)
-    words = f"{file} {'is trusted no more' if revoked else 'was not trusted'}."
-    terminal.answer(options.json, {"file": str(file), "revoked": revoked}, words)

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.cli import importers
-from gaia.cli.importers import Candidate, Program, any_place, candidates, loads_with_comments, places
-from gaia.mcp.config.server_config import ServerConfig
+from gaia.cli.importing import Candidate, Program, any_place, candidates, loads_with_comments, places
 from gaia.mcp.errors import ConfigError
 
 
@@ -167,7 +165,8 @@ def test_every_key_of_ours_is_taken_over_that_others_do_not_mean_otherwise(tmp_p
 
     assert candidate.problem is None
     assert candidate.entry == entry
-    assert {*ServerConfig.__struct_encode_fields__} - {*importers._KEPT} == {"name", "timeout", "auth", "inProcess"}
+    meant_otherwise = {"name": "x", "timeout": 5000, "auth": {}, "inProcess": 1}
+    assert translated(tmp_path, {**entry, **meant_otherwise}).dropped == [*meant_otherwise]
 
 
 def test_a_sandbox_is_kept_and_one_of_another_form_is_not_dropped(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gaia.cli import terminal
+from gaia.cli import terminal, time_limit
 from gaia.cli.options import Options
 from gaia.cli.questions import Questions
 from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
@@ -50,9 +50,12 @@ class TestWithAPerson:
         assert asked_by == [threading.main_thread()]
         assert pauses == ["begin", "end"]
 
-    def test_the_request_may_take_its_time_and_that_of_the_person(self, questions: Questions) -> None:
+    def test_the_request_may_take_its_time_and_that_of_the_person(
+        self, questions: Questions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert questions.run(lambda seconds: seconds, limit=30.0) == 630.0
-        assert questions.run(lambda seconds: seconds, limit=30.0, timeout=5.0) == 605.0
+        monkeypatch.setattr(time_limit, "remaining", lambda: 5.0)
+        assert questions.run(lambda seconds: seconds, limit=30.0) == 605.0
 
     def test_a_request_without_an_answer_is_cancelled_when_its_time_has_passed(self, questions: Questions) -> None:
         def request(_: float | None) -> str:
@@ -136,4 +139,5 @@ class TestWithoutAPerson:
         monkeypatch.setattr(terminal, "can_ask", lambda: False)
 
         assert Questions(Options()).run(lambda seconds: seconds, limit=30.0) is None
-        assert Questions(Options()).run(lambda seconds: seconds, limit=30.0, timeout=4.0) == 4.0
+        monkeypatch.setattr(time_limit, "remaining", lambda: 4.0)
+        assert Questions(Options()).run(lambda seconds: seconds, limit=30.0) == 4.0
