@@ -14,7 +14,7 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, Condition, RequestSession, Supervised
+from gaia.mcp.requests.caller import Caller, RequestSession, ServerFacts, Supervised
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -43,7 +43,7 @@ class ServerControl(Supervised, Protocol):
     def state(self) -> ServerState: ...
 
     @property
-    def condition(self) -> Condition: ...
+    def condition(self) -> ServerFacts: ...
 
     def start(self, *, keep_trying: bool = False) -> bool: ...
 

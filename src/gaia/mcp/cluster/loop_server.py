@@ -15,7 +15,7 @@ from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.placed_ending import ENDING_SECONDS
 from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.cluster.running_servers import running
-from gaia.mcp.requests.caller import Condition
+from gaia.mcp.requests.caller import ServerFacts
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.runtime import log
 from gaia.runtime.event_loop import Task
@@ -32,7 +32,7 @@ _DROPPED = "its client was dropped"
 _NOT_STARTED = "it could not be started"
 
 
-class _Facts(Condition, Protocol):
+class _Facts(ServerFacts, Protocol):
     """What is known of the server."""
 
     @property

@@ -33,7 +33,7 @@ class Supervised(Protocol):
     def next_id(self) -> Callable[[], int]: ...
 
 
-class Condition(Protocol):
+class ServerFacts(Protocol):
     """The facts about a server that a session reads."""
 
     @property
@@ -51,20 +51,6 @@ class Condition(Protocol):
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus: ...
 
 
-class NewCall(Protocol):
-    """Makes the call for the next round of a request. `Call.perform` or `Call.start` submits it.
-
-    Raises ValueError for params that are not JSON. `on_done` and `on_progress` are those of `Call`.
-    """
-
-    def __call__(
-        self,
-        exchange: RequestExchange,
-        on_done: Callable[[Call], None] | None = None,
-        on_progress: ProgressSink | None = None,
-    ) -> Call: ...
-
-
 class RequestSession(Protocol):
     """The part of a session that requests use. Thread-safe."""
 
@@ -79,11 +65,15 @@ class RequestSession(Protocol):
     def waits_in_caller(self) -> bool:
         """Whether a submitted call ends in the thread that submits it."""
 
-    @property
-    def new_call(self) -> NewCall: ...
+    def new_call(
+        self,
+        exchange: RequestExchange,
+        on_done: Callable[[Call], None] | None = None,
+        on_progress: ProgressSink | None = None,
+    ) -> Call:
+        """The call for the next round of a request. Raises ValueError for params that are not JSON."""
 
-    @property
-    def record(self) -> Callable[[Call], None]:
+    def record(self, call: Call) -> None:
         """Count a call that has ended."""
 
     def is_connected(self) -> bool: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gaia.mcp.errors import CallCancelled, JsonRpcError, UrlElicitationRequired
@@ -17,23 +17,20 @@ from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.submitted_request import CallFuture, FutureRequest, report
 from gaia.mcp.rpc.call import Call
-from gaia.mcp.supervision.callbacks import Callbacks
+from gaia.mcp.supervision.callbacks import Callbacks, Lane
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.locks import TimedQueue, reentrant_lock
+from gaia.runtime.locks import Latch, TimedQueue
 from gaia.runtime.threads import DaemonPool
 
 T = TypeVar("T")
 
 SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
-_MAX_UPDATES = 10_000
-"""Progress reports that may wait for the caller's thread. Reports beyond that are dropped."""
-
-_MAX_UPDATE_BYTES = 8 * 1024 * 1024
-"""The size of these reports together."""
+_MAX_PROGRESS_BYTES = 8 * 1024 * 1024
+"""Bytes of the progress reports that wait for the caller's thread. If there are more, the oldest are dropped."""
 
 
 class ClientRequests:
@@ -108,20 +105,24 @@ class ClientRequests:
         self, exchange: RequestExchange, on_progress: OnProgress
     ) -> tuple[Call, Callable[[], object]]:
         """Return a call, and a function that reports its progress in the caller's thread."""
-        updates = _Updates()
-        call = self.session.new_call(exchange, lambda _: updates.end(), updates.put)
-        return call, functools.partial(_report_until_done, updates, call, self.clock, on_progress)
+        arrived: TimedQueue[None] = TimedQueue()
+        lane = Lane(lambda _: arrived.put(None), max_bytes=_MAX_PROGRESS_BYTES)
+        call = self.session.new_call(
+            exchange,
+            lambda _: arrived.put(None),
+            lambda params: lane.post(functools.partial(report, on_progress, params), size=value_size(params)),
+        )
+        return call, functools.partial(_report_until_done, call, lane, arrived, self.clock)
 
     def _ask(self, exchange: RequestExchange) -> Step:
         """Ask the application for the inputs that the server requires, and wait for them."""
-        required = exchange.required
-        assert required is not None, "that is why it is asked"
-        inputs = InputRequests(self.server_requests, required.requests or {})
+        done = Latch()
+        inputs = InputRequests(self.server_requests, exchange.questions, lambda _: done.open())
         scope = current_scope()
         forget = None if scope is None else _cancel_with(scope, inputs)
         try:
-            inputs.start()
-            inputs.wait(self.clock)
+            inputs.start(self.deadlines)
+            done.wait()
         except BaseException:
             inputs.cancel(CallCancelled("the caller was interrupted"))
             raise
@@ -168,11 +169,11 @@ class ClientRequests:
                 raise
             return (yield from paginate(method, key))
 
-    # For `RequestExchange`, see `Peer`.
+    # For `RequestExchange`.
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server speaks the stateless era; False if that is not known yet."""
+        """False if the era is not known yet."""
         profile = self.session.profile
         return profile is not None and profile.era.is_stateless
 
@@ -187,47 +188,17 @@ def _cancel_with(scope: CancelScope, under_way: Call | InputRequests) -> Callabl
     return scope.on_cancel(lambda: under_way.cancel(CallCancelled(SCOPE_CANCELLED)))
 
 
-class _Updates:
-    """Progress reports on their way from the reading threads to the caller's thread."""
-
-    def __init__(self) -> None:
-        self._queue: TimedQueue[tuple[int, Mapping[str, Any]] | None] = TimedQueue()
-        """Each report with its size; None marks the end."""
-        self._putting = reentrant_lock()
-        """Owns `_put`, because several threads may read the server's messages."""
-        self._put = 0
-        """Bytes put so far."""
-        self._taken = 0
-        """Bytes taken so far; only the caller's thread changes it."""
-
-    def put(self, params: Mapping[str, Any]) -> None:
-        size = value_size(params)
-        with self._putting:
-            if self._queue.qsize() < _MAX_UPDATES and self._put - self._taken + size <= _MAX_UPDATE_BYTES:
-                self._put += size
-                self._queue.put((size, params))
-
-    def end(self) -> None:
-        self._queue.put(None)
-
-    def take(self, clock: Clock, deadline: float) -> Mapping[str, Any] | None:
-        """The next report; None at the end. Raises `queue.Empty` if there is none by `deadline`."""
-        update: tuple[int, Mapping[str, Any]] | None = clock.get(self._queue, deadline)
-        if update is None:
-            return None
-        self._taken += update[0]
-        return update[1]
-
-
-def _report_until_done(updates: _Updates, call: Call, clock: Clock, on_progress: OnProgress) -> None:
+def _report_until_done(call: Call, lane: Lane, arrived: TimedQueue[None], clock: Clock) -> None:
+    """Run the reports in the lane until the call has ended or its deadline has passed."""
     while True:
-        deadline = call.deadline
+        # Read first: reports from before the end are then already in the lane.
+        is_over, deadline = call.ended, call.deadline
+        while (task := lane.take()) is not None:
+            task()
+        if is_over:
+            return
         try:
-            params = updates.take(clock, deadline)
+            clock.get(arrived, deadline)
         except queue.Empty:
-            if call.deadline > deadline:
-                continue
-            return
-        if params is None:
-            return
-        report(on_progress, params)
+            if call.deadline <= deadline:
+                return

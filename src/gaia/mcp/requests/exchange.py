@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import orjson
@@ -20,10 +20,13 @@ import orjson
 from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, NotConnected, UrlElicitationRequired
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.gateway_answers import NO_FACTS, ResultFacts
-from gaia.mcp.protocol.rounds import MAX_ROUNDS, InputRequired, delivery_of, needs_input
-from gaia.mcp.requests.response_cache import CACHEABLE, ResponseCache
+from gaia.mcp.protocol.rounds import MAX_ROUNDS, InputRequest, InputRequired, delivery_of, needs_input
+from gaia.mcp.requests.response_cache import CACHEABLE
 from gaia.mcp.rpc.call import Call, RequestOwner
 from gaia.runtime.clock import require_seconds
+
+if TYPE_CHECKING:
+    from gaia.mcp.requests.client_requests import ClientRequests
 
 Outcome = dict[str, Any]
 
@@ -69,20 +72,6 @@ class ResultCheck(Protocol):
 
     def note_bytes(self, result: bytes, /) -> None:
         """Like `note`, for a result that is still JSON."""
-
-
-class Peer(Protocol):
-    """The facts about the client and the server that an exchange needs."""
-
-    @property
-    def cache(self) -> ResponseCache: ...
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether the server speaks the stateless era; False if that is not known yet."""
-
-    def note_urls(self, error: UrlElicitationRequired, /) -> None:
-        """The error sends a person to URLs: the server may later report that the person has finished there."""
 
 
 class Step(enum.Enum):
@@ -145,30 +134,35 @@ class RequestExchange(msgspec.Struct, eq=False):
 
     __repr__ = object.__repr__
 
-    def begin(self, peer: Peer) -> Step:
+    @property
+    def questions(self) -> Mapping[str, InputRequest]:
+        """The inputs in `required`, by the server's keys; empty if it only wants the request to be sent again."""
+        return {} if self.required is None else self.required.requests or {}
+
+    def begin(self, client: ClientRequests) -> Step:
         if self.method in CACHEABLE and self.owner is None:
-            cached = peer.cache.get(self.method, self.params)
+            cached = client.cache.get(self.method, self.params)
             if cached is not None:
                 self.result = cached
                 return self._done()
-            self._keep = peer.cache.keeper(self.method, self.params)
+            self._keep = client.cache.keeper(self.method, self.params)
         return SEND
 
-    def answered(self, peer: Peer, call: Call) -> Step:
+    def answered(self, client: ClientRequests, call: Call) -> Step:
         if call.error is not None:
-            return self.fail(call.error, peer)
+            return self.fail(call.error, client)
         check = self.check
         if self.owner is not None:
             self.facts, self.raw = call.facts, call.take_raw()
-            if self.facts.result_type == "input_required" and peer.is_stateless:
+            if self.facts.result_type == "input_required" and client.is_stateless:
                 return self._require_input(self.raw)
             if check is not None and not check.fails_call:
                 check.note_bytes(self.raw)
         else:
             self.result = result = call.result
-            if "resultType" in result and needs_input(result) and peer.is_stateless:
+            if "resultType" in result and needs_input(result) and client.is_stateless:
                 return self._require_input(result)
-            if self._keep is not None and peer.is_stateless:
+            if self._keep is not None and client.is_stateless:
                 return CHECK
             if check is not None and not check.fails_call:
                 check.note(result)
@@ -213,10 +207,10 @@ class RequestExchange(msgspec.Struct, eq=False):
                 return self.fail(problem)
         return self._done()
 
-    def fail(self, error: MCPError, peer: Peer | None = None) -> Step:
+    def fail(self, error: MCPError, client: ClientRequests | None = None) -> Step:
         """End the request with `error`, which comes from a round or from between two rounds."""
-        if peer is not None and isinstance(error, UrlElicitationRequired):
-            peer.note_urls(error)
+        if client is not None and isinstance(error, UrlElicitationRequired):
+            client.note_urls(error)
         if self._rounds and isinstance(error, NotConnected):
             # The request has begun, so the caller did not misuse the client.
             cause, error = error, CallCancelled(f"{self.method} was under way: {error.message}")

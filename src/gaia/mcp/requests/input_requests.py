@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,8 +10,7 @@ from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPErr
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.protocol.rounds import InputRequest
 from gaia.mcp.supervision.server_requests import ServerRequest, ServerRequests
-from gaia.runtime.clock import Clock
-from gaia.runtime.deadlines import DeadlineHandle
+from gaia.runtime.deadlines import DeadlineHandle, Deadlines
 from gaia.runtime.interruption import end_once
 from gaia.runtime.locks import reentrant_lock
 
@@ -24,11 +22,11 @@ class InputRequests:
         self,
         server_requests: ServerRequests,
         requests: Mapping[str, InputRequest],
-        on_done: Callable[[InputRequests], object] = lambda _: None,
+        on_done: Callable[[InputRequests], object],
     ) -> None:
         """Asks nothing yet. `on_done` runs on the thread that ends this object, and must be quick."""
         self.deadline = server_requests.deadline()
-        """A reading of the clock. `wait` enforces it, or a timer that calls `expire`."""
+        """A reading of the clock."""
         self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
@@ -40,10 +38,8 @@ class InputRequests:
         self._open: list[ServerRequest] = []
         self._outcome: dict[None, tuple[Any, ...]] = {}
         """The arguments of `_conclude`, see `end_once`."""
-        self._done = threading.Lock()
-        self._done.acquire()
 
-    def start(self) -> None:
+    def start(self, deadlines: Deadlines) -> None:
         """Ask the application for all inputs; ask nothing and fail if the server requires one that was not offered."""
         for key, request in self._requests.items():
             if not self._server_requests.features.offers(request.method):
@@ -63,22 +59,17 @@ class InputRequests:
         if self.ended:
             # Another thread may have ended it before all requests were in `_open`.
             self._withdraw()
+        deadlines.watch(self)
 
     @property
     def ended(self) -> bool:
         return bool(self._outcome)
 
-    def wait(self, clock: Clock) -> None:
-        """Block until it has ended, at most until its deadline."""
-        if not clock.acquire(self._done, self.deadline):
-            self.expire()
-            self._done.acquire()
-
     def expire(self) -> None:
         self._finish(InputMissing("the server's requests for input were not answered in time"))
 
     def cancel(self, error: CallCancelled) -> bool:
-        """End it because nobody wants the request any more. False if it ended just before."""
+        """End it because the caller no longer wants the request. False if it ended just before."""
         return self._finish(error)
 
     def _answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
@@ -104,8 +95,6 @@ class InputRequests:
             error.delivery = "unknown"
         self.error = error
         self._withdraw()
-        if self._done.locked():
-            self._done.release()
         on_done, self._on_done = self._on_done, lambda _: None
         on_done(self)
         if self.watched is not None:

@@ -7,37 +7,24 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from gaia.mcp.errors import CallCancelled, Delivery, InvalidResponse, MCPError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, ServerCrashed
 from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.protocol.notifications import progress_of
-from gaia.mcp.requests.caller import RequestSession
-from gaia.mcp.requests.exchange import ASK, CHECK, DONE, SEND, OnProgress, Outcome, Peer, RequestExchange, Step
+from gaia.mcp.requests.exchange import ASK, CHECK, DONE, SEND, OnProgress, Outcome, RequestExchange, Step
 from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import Callbacks
-from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.runtime.clock import Clock
-from gaia.runtime.deadlines import Deadlines
 from gaia.runtime.log import exception_text, get_logger
-from gaia.runtime.threads import DaemonPool, PoolExhausted
+from gaia.runtime.threads import PoolExhausted
 
 if TYPE_CHECKING:
+    from gaia.mcp.requests.client_requests import ClientRequests
     from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
-
-
-class RequestClient(Peer, Protocol):
-    """The part of a client that the drivers use; see `ClientRequests`."""
-
-    session: RequestSession
-    server_requests: ServerRequests
-    clock: Clock
-    deadlines: Deadlines
-    steps: DaemonPool
 
 
 class SubmittedRequest:
@@ -49,7 +36,7 @@ class SubmittedRequest:
 
     __slots__ = ("_cancellation", "exchange", "loop", "requests", "under_way")
 
-    def __init__(self, requests: RequestClient, exchange: RequestExchange) -> None:
+    def __init__(self, requests: ClientRequests, exchange: RequestExchange) -> None:
         self.requests = requests
         self.exchange = exchange
         self.loop: LoopWork | None = None
@@ -176,12 +163,10 @@ class SubmittedRequest:
         self._do(self.exchange.checked())
 
     def _ask_application(self) -> None:
-        required, requests = self.exchange.required, self.requests
-        assert required is not None, "that is why it is asked"
-        inputs = InputRequests(requests.server_requests, required.requests or {}, self._application_answered)
+        requests = self.requests
+        inputs = InputRequests(requests.server_requests, self.exchange.questions, self._application_answered)
         self._begin(inputs)
-        inputs.start()
-        requests.deadlines.watch(inputs)
+        inputs.start(requests.deadlines)
 
     def _application_answered(self, inputs: InputRequests) -> None:
         error = inputs.error
@@ -211,7 +196,7 @@ class FutureRequest(SubmittedRequest):
 
     __slots__ = ("future",)
 
-    def __init__(self, requests: RequestClient, exchange: RequestExchange, lane: Callbacks) -> None:
+    def __init__(self, requests: ClientRequests, exchange: RequestExchange, lane: Callbacks) -> None:
         super().__init__(requests, exchange)
         self.future = CallFuture(lane, self.cancel_request)
 
@@ -276,11 +261,6 @@ class CallFuture(Future[ToolResult]):
         with self._condition:
             if self._state == CANCELLED:
                 self.set_running_or_notify_cancel()
-
-    @property
-    def delivery_of_cancelled(self) -> Delivery:
-        """Whether the server may have acted on the cancelled request."""
-        return self._cancellation.delivery
 
     def _complete(self, error: MCPError | None, result: Outcome) -> None:
         """The request has ended: release the threads that wait. For any thread; runs no user code.

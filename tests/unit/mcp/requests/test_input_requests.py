@@ -14,6 +14,7 @@ from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.runtime.deadlines import deadlines_of
 from gaia.testing import FakeClock
 from tests.unit.mcp.supervision.conftest import FORM, HELLO, LINK, Person
 from tests.waiting import PATIENCE, wait_until
@@ -40,31 +41,45 @@ def server_requests(pool: CallbackPool, person: Person, fake_clock: FakeClock) -
 
 
 @pytest.fixture
-def ask(server_requests: ServerRequests) -> Ask:
-    def started(on_done: Callable[[InputRequests], object] = lambda _: None, **requests: InputRequest) -> InputRequests:
-        inputs = InputRequests(server_requests, requests, on_done)
-        inputs.start()
+def done() -> list[InputRequests]:
+    """Those that have ended."""
+    return []
+
+
+@pytest.fixture
+def ask(server_requests: ServerRequests, fake_clock: FakeClock, done: list[InputRequests]) -> Iterator[Ask]:
+    deadlines = deadlines_of(fake_clock)
+    deadlines.hold(fake_clock)
+
+    def started(**requests: InputRequest) -> InputRequests:
+        inputs = InputRequests(server_requests, requests, done.append)
+        inputs.start(deadlines)
         return inputs
 
-    return started
+    yield started
+    deadlines.let_go(fake_clock)
+    deadlines.wait_idle()
+
+
+def wait_for(inputs: InputRequests, done: list[InputRequests]) -> None:
+    assert wait_until(lambda: inputs in done)
 
 
 class TestAnswers:
     def test_all_are_asked_for_at_once_and_given_together(
-        self, ask: Ask, person: Person, fake_clock: FakeClock
+        self, ask: Ask, done: list[InputRequests], person: Person
     ) -> None:
         inputs = ask(a=FORM_REQUEST, b=FORM_REQUEST)
         for _ in range(2):
             person.wait_until_asked()
         assert not inputs.ended
         person.may_answer.set()
-        inputs.wait(fake_clock)
+        wait_for(inputs, done)
         assert (inputs.error, inputs.answers) == (None, {"a": ANSWER, "b": ANSWER})
 
-    def test_where_nothing_is_required_it_ends_at_once(self, ask: Ask, fake_clock: FakeClock) -> None:
-        done: list[InputRequests] = []
-        inputs = ask(done.append)
-        inputs.wait(fake_clock)
+    def test_where_nothing_is_required_it_ends_at_once(self, ask: Ask, done: list[InputRequests]) -> None:
+        inputs = ask()
+        wait_for(inputs, done)
         assert (inputs.error, inputs.answers, done) == (None, {}, [inputs])
 
 
@@ -84,36 +99,35 @@ class TestFailure:
         ],
     )
     def test_the_first_that_is_refused_ends_all(
-        self, ask: Ask, person: Person, fake_clock: FakeClock, request_: InputRequest, error: type[Exception]
+        self, ask: Ask, done: list[InputRequests], person: Person, request_: InputRequest, error: type[Exception]
     ) -> None:
         inputs = ask(a=FORM_REQUEST, b=request_)
-        inputs.wait(fake_clock)
+        wait_for(inputs, done)
         assert isinstance(inputs.error, error)
         assert inputs.error.message.startswith("inputRequests.b: ")
         assert inputs.error.delivery == "unknown"
         person.may_answer.set()
 
     def test_one_that_nobody_answers_ends_at_its_deadline(
-        self, ask: Ask, person: Person, fake_clock: FakeClock
+        self, ask: Ask, done: list[InputRequests], person: Person, fake_clock: FakeClock
     ) -> None:
         inputs = ask(a=FORM_REQUEST)
         person.wait_until_asked()
         assert inputs.deadline == fake_clock.monotonic() + TIMEOUT
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(inputs.wait, fake_clock)
-            fake_clock.wait_for_waiter(inputs.deadline)
-            fake_clock.advance(TIMEOUT)
-            waiting.result(PATIENCE)
+        fake_clock.wait_for_waiter(inputs.deadline)
+        assert not inputs.ended
+        fake_clock.advance(TIMEOUT)
+        wait_for(inputs, done)
         assert isinstance(inputs.error, InputMissing)
         assert person.withdrawn.wait(PATIENCE)
 
     def test_a_client_that_is_disconnected_cancels_them(
-        self, ask: Ask, person: Person, server_requests: ServerRequests, fake_clock: FakeClock
+        self, ask: Ask, done: list[InputRequests], person: Person, server_requests: ServerRequests
     ) -> None:
         inputs = ask(a=FORM_REQUEST)
         person.wait_until_asked()
         server_requests.withdraw_all()
-        inputs.wait(fake_clock)
+        wait_for(inputs, done)
         assert isinstance(inputs.error, CallCancelled)
         assert person.withdrawn.wait(PATIENCE)
 
@@ -132,39 +146,37 @@ class TestEnd:
         assert inputs.error is error
 
     def test_answers_that_are_all_there_cannot_be_given_up(
-        self, ask: Ask, person: Person, fake_clock: FakeClock
+        self, ask: Ask, done: list[InputRequests], person: Person
     ) -> None:
         person.may_answer.set()
         inputs = ask(a=FORM_REQUEST)
-        inputs.wait(fake_clock)
+        wait_for(inputs, done)
         assert not inputs.cancel(CallCancelled("too late"))
         inputs.expire()
         assert (inputs.error, inputs.answers) == (None, {"a": ANSWER})
 
     def test_of_many_that_end_it_at_once_one_does(
-        self, ask: Ask, person: Person, fake_clock: FakeClock, switching: None
+        self, ask: Ask, done: list[InputRequests], person: Person, switching: None
     ) -> None:
         def race(inputs: InputRequests) -> None:
-            barrier = threading.Barrier(4)
+            barrier = threading.Barrier(3)
 
             def end(ender: Callable[[], object]) -> None:
                 barrier.wait(PATIENCE)
                 ender()
 
-            with ThreadPoolExecutor(4) as pool:
+            with ThreadPoolExecutor(3) as pool:
                 error = CallCancelled("no longer wanted")
                 for ended in [
                     pool.submit(end, person.may_answer.set),
                     pool.submit(end, inputs.expire),
                     pool.submit(end, lambda: inputs.cancel(error)),
-                    pool.submit(end, lambda: inputs.wait(fake_clock)),
                 ]:
                     ended.result(PATIENCE)
 
         begun: list[InputRequests] = []
-        done: list[InputRequests] = []
         for _ in range(20):
-            inputs = ask(done.append, a=FORM_REQUEST)
+            inputs = ask(a=FORM_REQUEST)
             begun.append(inputs)
             person.wait_until_asked()
             race(inputs)
