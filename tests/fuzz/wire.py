@@ -113,7 +113,7 @@ class Wire:
             json.loads(frame)
         if not self.connection.negotiated.server_may_ask:
             assert all(b'"method"' in frame for frame in self.channel.sent), "a stateless server is never answered"
-        self.connection.noise.last.encode()
+        self.connection.unparsed.last.encode()
 
     @staticmethod
     def check_decoding(line: bytes) -> None:

@@ -17,7 +17,7 @@ from gaia.agents.base.mcp_context import (
 )
 from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.errors import JsonRpcError
-from gaia.mcp.protocol.eras import META
+from gaia.mcp.protocol.exchange import META
 from gaia.mcp.protocol.messages import encode_request
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.locks import reentrant_lock

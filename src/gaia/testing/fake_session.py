@@ -11,7 +11,8 @@ from typing import Any
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPRequestCancelled
 from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.errors import JsonRpcError
-from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, META, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
+from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
+from gaia.mcp.protocol.exchange import META
 from gaia.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

@@ -21,7 +21,7 @@ from gaia.mcp.protocol.messages import (
     Response,
     decode,
 )
-from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Errand, Outgoing
+from gaia.mcp.rpc.channel import CallerWork, Channel, ChannelListener, Ending, Outgoing
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.runtime.locks import reentrant_lock
 from gaia.testing.cassette import (
@@ -341,7 +341,7 @@ class _Item:
         self.bound = item.bound
         self.loop = item.loop
         self.params = item.params
-        self.leave: Callable[[Errand], bool] = item.leave
+        self.run_in_caller: Callable[[CallerWork], bool] = item.run_in_caller
 
     @property
     def ended(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from gaia.mcp.errors import MCPError
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.protocol.framing import OversizedLine
-from gaia.mcp.rpc.channel import Ending, Errand, Frame
+from gaia.mcp.rpc.channel import CallerWork, Ending, Frame
 from gaia.runtime.clock import SystemClock
 from gaia.testing.fake_channel import FakeChannel
 from gaia.testing.fake_state import FakeServerState
@@ -51,8 +51,8 @@ class Asked:
         self.writes = 0
         self._wanted = wanted
 
-    def leave(self, errand: Errand) -> bool:
-        raise AssertionError(errand)
+    def run_in_caller(self, work: CallerWork) -> bool:
+        raise AssertionError(work)
 
     def begin_write(self) -> bool:
         self.writes += 1

@@ -15,7 +15,7 @@ from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.config.server_config import OutputMode, PinMode, ServerConfig
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity
-from gaia.mcp.rpc.recorder import Recorders
+from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.callbacks import CallbackGroup, CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.context import RecyclingLimits, SupervisionHooks

@@ -15,7 +15,7 @@ from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of, enab
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.tool_calls import require_tool_name
 from gaia.mcp.errors import MCPError, ServerUnavailable, UnknownTool
-from gaia.mcp.rpc.recorder import Recorders
+from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.events import Event, Listeners, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.tools.naming import owner_of
 from gaia.mcp.tools.tool import MCPTool

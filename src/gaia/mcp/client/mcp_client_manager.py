@@ -20,7 +20,7 @@ from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.rpc.recorder import Recorders
+from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,
     OnElicitation,

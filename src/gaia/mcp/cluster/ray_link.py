@@ -48,7 +48,7 @@ class RayLink:
         answered = self._expect(on_answer)
         reference = self._send(self._call, (asked,), answered)
         if reference is not None and not (
-            self._is_driver and call.leave(_CallersWait(reference, answered, call.deadline))
+            self._is_driver and call.run_in_caller(_CallersWait(reference, answered, call.deadline))
         ):
             _await(reference, answered)
 
@@ -109,7 +109,7 @@ class RayLink:
 
 
 class _CallersWait:
-    """The wait for the answer to a call, on the thread of its caller. Implements `Errand`.
+    """The wait for the answer to a call, on the thread of its caller. Implements `CallerWork`.
 
     An answer that comes soon takes 0.1 ms less than by way of a thread of Ray's. The caller's thread cannot be woken
     in it, neither because the call has ended otherwise nor by a signal, so it is short.

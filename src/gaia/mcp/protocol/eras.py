@@ -16,6 +16,7 @@ import msgspec
 
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 from gaia.mcp.protocol.exchange import (
+    META,
     NOT_NEGOTIATED,
     Exchange,
     NegotiatedProtocol,
@@ -185,9 +186,6 @@ STATELESS_ERRORS = frozenset({-32020, MISSING_CAPABILITY})
 
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
 """By notification: the capability that declares it."""
-
-META = "io.modelcontextprotocol/"
-"""The prefix of the protocol's keys in ``_meta``."""
 
 SUBSCRIPTION_ID = f"{META}subscriptionId"
 """In ``params._meta`` of a notification: the id of the `subscriptions/listen` that it belongs to."""

@@ -15,7 +15,8 @@ import msgspec
 from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.messages import value_size
 
-_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+META = "io.modelcontextprotocol/"
+"""The prefix of the protocol's keys in ``_meta``."""
 
 
 class NegotiatedProtocol(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class NegotiatedProtocol(msgspec.Struct, frozen=True):
 
     def with_log_level(self, level: str) -> NegotiatedProtocol:
         """A copy whose requests ask for log messages of this level and above (2026-07-28, "Logging")."""
-        return NegotiatedProtocol(self.revision, {**self.request_meta, _LOG_LEVEL: level}, self.server_may_ask)
+        return NegotiatedProtocol(self.revision, {**self.request_meta, f"{META}logLevel": level}, self.server_may_ask)
 
     def add_meta(self, params: dict[str, Any] | None, progress_token: int | None) -> dict[str, Any] | None:
         """The params as sent. The revision's keys override a caller's."""

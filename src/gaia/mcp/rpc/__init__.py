@@ -2,11 +2,10 @@
 
 - `call` is one request on the wire. It ends exactly once; it knows whether the server may have seen it.
 - `connection` holds the table of calls in flight and matches answers with calls. It decides what a received message is,
-  and gives it to the call, to `incoming_requests` or to the supervisor.
-- `counted_connection` counts requests for servers that are replaced after a number of them.
+  and gives it to the call, to `incoming_requests` or to the supervisor. It also has the hook for recordings.
 - `incoming_requests` answers or refuses the server's own requests.
 - `channel` is the interface to a transport: what a connection sends, and what the transport's threads report.
-- `noise` counts output that is not JSON-RPC. `recorder` is the hook for recordings (`gaia.testing.record`).
+- `unparsed_output` counts output that is not JSON-RPC.
 
 Invariants: a call that is reported as "not_sent" was not sent. Exactly one thread takes a call out of the table, and
 only that thread ends it with an answer. The code of the application never runs on a thread of a channel.

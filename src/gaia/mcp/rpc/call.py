@@ -25,11 +25,11 @@ import orjson
 
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 from gaia.mcp.observation.request_spans import Observation
-from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.exchange import META, NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, result_bytes
 from gaia.mcp.protocol.messages import Refusal, encode_request
 from gaia.mcp.protocol.rounds import check_result_type
-from gaia.mcp.rpc.channel import Errand
+from gaia.mcp.rpc.channel import CallerWork
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle, Deadlines
 from gaia.runtime.interruption import end_once
@@ -42,10 +42,7 @@ ProgressSink = Callable[[Mapping[str, Any]], None]
 OnAnswer = Callable[[dict[str, Any] | None, Refusal | None], object]
 """Gets the client's result, or the reason why there is none. For any thread."""
 
-_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _FAILURE_KEY = FAILURE_KEY.encode()
-_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-
 
 ReadFailure = Callable[["Call", dict[str, Any]], MCPError | None]
 """The error that a gateway reports in a result; None if the result reports none."""
@@ -150,8 +147,8 @@ class Call(msgspec.Struct, eq=False):
     error: MCPError | None = None
     watched: DeadlineHandle | None = None
     _caller: int | None = None
-    """The caller's thread, while it is ready to run an errand of this call."""
-    _errand: Errand | None = None
+    """The caller's thread, while it is ready to do the I/O of this call."""
+    _work: CallerWork | None = None
     """Only the caller's thread changes it."""
     _outcome: dict[None, tuple[Any, ...]] = {}
     """The arguments of `_conclude`, see `end_once`."""
@@ -188,7 +185,7 @@ class Call(msgspec.Struct, eq=False):
         return True
 
     def undo_write(self) -> None:
-        """The writer found that not one byte of the frame was sent."""
+        """Not one byte of the frame was sent."""
         self.written = False
 
     def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
@@ -231,9 +228,9 @@ class Call(msgspec.Struct, eq=False):
                 self.facts = facts_of(self.raw)
         if self._done.locked():
             self._done.release()
-        # The caller's thread may set `_errand` to None at this moment.
-        if (errand := self._errand) is not None:
-            errand.ended()
+        # The caller's thread may set `_work` to None at this moment.
+        if (work := self._work) is not None:
+            work.ended()
         if self.on_done is not None:
             self.on_done(self)
             self.on_done = None
@@ -284,40 +281,34 @@ class Call(msgspec.Struct, eq=False):
                 self._caller = threading.get_ident()
             if not route.submit(self):
                 self.finish(error=ServerCrashed("the server has ended"))
-            if self._errand is not None:
-                self._run_errands()
+            # If the work loses the answer, the call may be submitted again, which leaves other work.
+            while (work := self._work) is not None:
+                work.run()
+                if self._work is work:
+                    self._work = None
             self._caller = None
             if report is not None:
                 report()
             if not self.wait(clock) and not route.expire(self):
-                self.wait_for_outcome()
+                # Another thread has claimed the call, and releases it in a matter of microseconds.
+                self._done.acquire()
         except BaseException:
             self._caller = None
             try:
                 route.cancel(self, CallCancelled("the caller was interrupted"))
             finally:
                 # `cancel` may raise another exception.
-                if self._errand is not None:
-                    self._errand.abandon()
-                    self._errand = None
+                if self._work is not None:
+                    self._work.abandon()
+                    self._work = None
             raise
 
-    def leave(self, errand: Errand) -> bool:
-        """Leave `errand` to the caller's thread, if this is that thread and it will run the errand."""
+    def run_in_caller(self, work: CallerWork) -> bool:
+        """Have the caller's thread run `work`, if this is that thread and it is about to wait."""
         if self._caller != threading.get_ident():
             return False
-        self._errand = errand
+        self._work = work
         return True
-
-    def _run_errands(self) -> None:
-        """Run the errand that was left, and those that follow from it.
-
-        If an errand loses the answer, the call may be submitted again, which leaves another errand.
-        """
-        while (errand := self._errand) is not None:
-            errand.run()
-            if self._errand is errand:
-                self._errand = None
 
     def wait(self, clock: Clock) -> bool:
         """Block until the call has ended, at most until its deadline. False if the deadline passed first."""
@@ -325,10 +316,6 @@ class Call(msgspec.Struct, eq=False):
             if self.deadline <= deadline:
                 return False
         return True
-
-    def wait_for_outcome(self) -> None:
-        """Block until a call that another thread has claimed is released: a matter of microseconds."""
-        self._done.acquire()
 
     def timed_out(self) -> CallTimeout:
         return CallTimeout(f"{self.method} was not answered within {self.seconds:g} s")
@@ -375,7 +362,6 @@ class Call(msgspec.Struct, eq=False):
 def _for_client(negotiated: NegotiatedProtocol, owner: RequestOwner) -> NegotiatedProtocol:
     """The server is told the capabilities of the client, not those of the gateway."""
     capabilities = {name: {} if name == "roots" else details for name, details in owner.capabilities.items()}
-    meta = {**negotiated.request_meta, _CAPABILITIES: capabilities}
-    if owner.log_level is not None:
-        meta[_LOG_LEVEL] = owner.log_level
-    return msgspec.structs.replace(negotiated, request_meta=meta)
+    meta = {**negotiated.request_meta, f"{META}clientCapabilities": capabilities}
+    negotiated = msgspec.structs.replace(negotiated, request_meta=meta)
+    return negotiated if owner.log_level is None else negotiated.with_log_level(owner.log_level)

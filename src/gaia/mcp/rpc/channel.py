@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gaia.runtime.loop_work import LoopWork
 
 
-class Errand(Protocol):
-    """The I/O of one request, left to the thread of the caller that waits for the answer."""
+class CallerWork(Protocol):
+    """The I/O of one request, done by the thread of the caller that waits for the answer."""
 
     def run(self) -> None:
         """Send the request and receive its answer, at most until the request's deadline. On the caller's thread.
@@ -59,21 +59,21 @@ class Outgoing(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nobody needs the answer any more: the request was answered or given up."""
+        """Whether the answer is not needed any more: the request was answered or given up."""
 
     @property
     def deadline(self) -> float:
-        """A reading of the clock. Nobody needs the answer after it. Progress may move it to later."""
+        """A reading of the clock. The answer is not needed after it. Progress may move it to later."""
 
-    def leave(self, errand: Errand) -> bool:
-        """Have the calling thread run `errand` right after `Channel.send`. False if it does not wait for the answer."""
+    def run_in_caller(self, work: CallerWork) -> bool:
+        """Have the calling thread run `work` right after `Channel.send`. False if it does not wait for the answer."""
 
     def begin_write(self) -> bool: ...
 
     def undo_write(self) -> None: ...
 
 
-class Frame(msgspec.Struct, frozen=True):
+class Frame(msgspec.Struct):
     """Bytes that are never taken back: notifications, and responses to the server's requests."""
 
     frame: bytes
@@ -85,7 +85,7 @@ class Frame(msgspec.Struct, frozen=True):
     ended: ClassVar[bool] = False
     deadline: ClassVar[float] = math.inf
 
-    def leave(self, errand: Errand) -> bool:  # noqa: ARG002 - no thread waits for it
+    def run_in_caller(self, work: CallerWork) -> bool:  # noqa: ARG002 - no thread waits for it
         return False
 
     def begin_write(self) -> bool:
@@ -142,7 +142,7 @@ class Channel(Protocol):
         """
 
     def cancel(self, notice: Frame) -> None:
-        """Nobody needs the answer to a request any more. `notice` is the notification with its ``requestId``.
+        """The answer to a request is not needed any more. `notice` is the notification with its ``requestId``.
 
         A channel with one stream for each request closes that stream, and sends `notice` only in the eras in which
         closing a stream has no meaning.

@@ -9,9 +9,11 @@ a call belongs to the thread that pops it.
 from __future__ import annotations
 
 import enum
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from opentelemetry.context import Context
@@ -43,9 +45,9 @@ from gaia.mcp.protocol.messages import (
 )
 from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.call import Call, RequestOwner
-from gaia.mcp.rpc.channel import Channel, Frame, Outgoing
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Frame, Outgoing
 from gaia.mcp.rpc.incoming_requests import IncomingRequests
-from gaia.mcp.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
+from gaia.mcp.rpc.unparsed_output import SAMPLE_LENGTH, UnparsedCounter, UnparsedOutput
 from gaia.runtime.clock import Clock
 from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.locks import reentrant_lock
@@ -138,7 +140,7 @@ class Connection:
         self._executor = executor
         self.requests = IncomingRequests(on_request, self._respond, self._observer, executor)
         """The requests that the server makes."""
-        self._noise = NoiseCounter(name, self._observer, self.redact)
+        self._unparsed = UnparsedCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._post = post
         self._in_flight: dict[RequestId, Call] = {}
@@ -155,8 +157,8 @@ class Connection:
         """Owns `state`, which any thread may read without the lock."""
 
     @property
-    def noise(self) -> Noise:
-        return self._noise.total
+    def unparsed(self) -> UnparsedOutput:
+        return self._unparsed.total
 
     @property
     def session_id(self) -> str | None:
@@ -314,7 +316,7 @@ class Connection:
             if call is not None:
                 call.finish(error=InvalidResponse(f"the answer to {call.method} is {error}"))
             if line.strip():
-                self._noise.count(len(line), line)
+                self._unparsed.count(len(line), line)
             return
         self.last_heard = self._clock.monotonic()
         if type(message) is Response:
@@ -488,7 +490,7 @@ class Connection:
 
     def _respond(self, answer: Outgoing) -> bool:
         if self.channel is None or self.state is ConnectionState.CLOSED:
-            # Nobody needs the answer any more, so it counts as written.
+            # The answer is not needed any more, so it counts as written.
             return answer.begin_write()
         return self.channel.send(answer)
 
@@ -497,7 +499,7 @@ class Connection:
         call = None if identifier is None else self._take(identifier)
         if call is not None:
             call.finish(error=InvalidResponse(f"the answer is {line.size} bytes long, more than the limit allows"))
-        self._noise.count(line.size, line.head)
+        self._unparsed.count(line.size, line.head)
 
     def redact(self, text: str) -> str:
         """`text` without the secrets that the server was given."""
@@ -526,3 +528,52 @@ def _text_of(error: Any) -> str:
     # Only a string is shown: formatting a deeply nested value would raise RecursionError.
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else ""
+
+
+class CountedConnection(Connection):
+    """Reports once that the limit of requests is reached, and knows when the last request was made.
+
+    A class of its own, because every call passes through `submit` and most servers have no such limit.
+    """
+
+    last_request = -math.inf
+    """A reading of the clock. Any thread sets it; if several do so at once, any of their values will do."""
+    _next: Callable[[], int] = itertools.repeat(0).__next__
+    _limit = -1
+    _on_reached: Callable[[], object] = staticmethod(lambda: None)
+
+    def count(self, limit: int, on_reached: Callable[[], object]) -> None:
+        """Call `on_reached` in the thread that submits request number `limit`. Call this before the first request."""
+        # Each step of the counter is atomic, so it needs no lock.
+        self._next = itertools.count(1).__next__
+        self._limit, self._on_reached = limit, on_reached
+
+    def submit(self, call: Call) -> bool:
+        submitted = super().submit(call)
+        if submitted and not call.bound:
+            self.last_request = call.now
+            if self._next() == self._limit:
+                self._on_reached()
+        return submitted
+
+
+class Recorder(Protocol):
+    """Records what one start of a server sends and receives (`gaia.testing.record`). Never blocks, never raises."""
+
+    def listener(self, connection: Connection) -> ChannelListener:
+        """The listener for the transport. It passes everything that the server sends on to `connection`."""
+
+    def channel(self, channel: Channel) -> Channel:
+        """The channel for the connection. It passes everything on to the channel that the transport has opened."""
+
+    def failed(self, error: MCPError) -> None:
+        """The transport could not open a channel."""
+
+
+class Recorders:
+    """The recorders of the servers of one manager or one client. Each later start of a server gets one from `new`."""
+
+    def __init__(self) -> None:
+        self.new: Callable[[str], Recorder] | None = None
+        """Makes the recorder for one start of a server, from the server's name; None while nothing is recorded. Any
+        thread may set it; each start reads it once."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND, Request, encode_error, encode_result
-from gaia.mcp.rpc.channel import Errand, Outgoing
+from gaia.mcp.rpc.channel import Frame, Outgoing
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.telemetry.spans import Executor, ServerSpan
@@ -84,7 +83,7 @@ class IncomingRequests:
 
     def _respond(self, request: Request, frame: bytes) -> None:
         if self._backlog.add(len(frame)):
-            if self._send(_Answer(frame, self._backlog)):
+            if self._send(_Answer(frame, backlog=self._backlog)):
                 return
             self._backlog.remove(len(frame))
         if not self._warned:
@@ -105,19 +104,15 @@ class _Backlog:
         self._count = 0
         self._size = 0
 
-    def add(self, size: int) -> bool:
+    def add(self, size: int, *, always: bool = False) -> bool:
         """Count a response of `size` bytes; False if there is no room for it."""
         with self._lock:
-            if self._count >= _MAX_WAITING or (self._count > 0 and self._size + size > _MAX_WAITING_BYTES):
+            is_full = self._count >= _MAX_WAITING or (self._count > 0 and self._size + size > _MAX_WAITING_BYTES)
+            if is_full and not always:
                 return False
             self._count += 1
             self._size += size
             return True
-
-    def put_back(self, size: int) -> None:
-        with self._lock:
-            self._count += 1
-            self._size += size
 
     def remove(self, size: int) -> None:
         with self._lock:
@@ -125,28 +120,17 @@ class _Backlog:
             self._size -= size
 
 
-class _Answer:
-    """A response that waits to be written; see `Outgoing`. It leaves the backlog when it is written."""
+class _Answer(Frame):
+    """A response that waits to be written. It leaves the backlog when it is written."""
 
-    id: ClassVar[None] = None
-    bound: ClassVar[bool] = True
-    loop: ClassVar[None] = None
-    method: ClassVar[None] = None
-    params: ClassVar[None] = None
-    ended: ClassVar[bool] = False
-    deadline: ClassVar[float] = math.inf
-
-    def __init__(self, frame: bytes, backlog: _Backlog) -> None:
-        self.frame = frame
-        self._backlog = backlog
-
-    def leave(self, errand: Errand) -> bool:  # noqa: ARG002 - no thread waits for it
-        return False
+    backlog: _Backlog | None = None
 
     def begin_write(self) -> bool:
-        self._backlog.remove(len(self.frame))
+        if self.backlog is not None:
+            self.backlog.remove(len(self.frame))
         return True
 
     def undo_write(self) -> None:
         # Nothing was written. The response waits again, even if the backlog is full by now.
-        self._backlog.put_back(len(self.frame))
+        if self.backlog is not None:
+            self.backlog.add(len(self.frame), always=True)

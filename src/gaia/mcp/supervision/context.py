@@ -11,7 +11,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.rpc.recorder import Recorders
+from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.server_requests import ServerRequests

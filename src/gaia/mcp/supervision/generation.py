@@ -11,9 +11,7 @@ from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.notifications import ServerNotification
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Channel, Ending
-from gaia.mcp.rpc.connection import Connection, ConnectionState
-from gaia.mcp.rpc.counted_connection import CountedConnection
-from gaia.mcp.rpc.recorder import Recorder
+from gaia.mcp.rpc.connection import Connection, ConnectionState, CountedConnection, Recorder
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.exchange_runner import RunExchange

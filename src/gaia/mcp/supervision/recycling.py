@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from gaia.mcp.rpc.counted_connection import CountedConnection
+from gaia.mcp.rpc.connection import CountedConnection
 from gaia.mcp.supervision.context import RecyclingLimits, RecyclingReason
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.status import ServerCore

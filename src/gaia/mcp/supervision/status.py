@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from gaia.mcp.protocol.eras import ServerProfile
-from gaia.mcp.rpc.noise import Noise
+from gaia.mcp.rpc.unparsed_output import UnparsedOutput
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState, StateChanged
@@ -189,7 +189,7 @@ class Condition:
         """Returns the status of the stand-by. Set once."""
         self.down_reason: str | None = None
         """Why calls find no server, or found none in the last downtime."""
-        self._earlier_noise = Noise()
+        self._earlier_unparsed = UnparsedOutput()
         """Of all earlier generations that have ended."""
         self._context = context
         self._call_queue = call_queue
@@ -221,14 +221,14 @@ class Condition:
         return None if since is None else self._context.clock.monotonic() - since
 
     @property
-    def noise(self) -> Noise:
+    def unparsed(self) -> UnparsedOutput:
         current = self.current
-        return self._earlier_noise if current is None else self._earlier_noise.plus(current.connection.noise)
+        return self._earlier_unparsed if current is None else self._earlier_unparsed.plus(current.connection.unparsed)
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, profile = self.noise, self.profile
+        unparsed, profile = self.unparsed, self.profile
         return ServerStatus(
             name=self._context.name,
             state=self.state,
@@ -245,8 +245,8 @@ class Condition:
             errors=statistics.errors,
             latency_p50=p50,
             latency_p95=p95,
-            noise_lines=noise.lines,
-            noise_bytes=noise.size,
+            noise_lines=unparsed.lines,
+            noise_bytes=unparsed.size,
             protocol_version=None if profile is None else profile.protocol_version,
             recyclings=self.recyclings,
             last_recycling=self.last_recycling,
@@ -271,7 +271,7 @@ class Condition:
 
     def left(self, generation: Generation) -> None:
         """An earlier generation has ended completely."""
-        self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
+        self._earlier_unparsed = self._earlier_unparsed.plus(generation.connection.unparsed)
 
     def recycled(self, reason: str) -> None:
         self.recyclings += 1

@@ -179,7 +179,7 @@ class TestWaiting:
         def wait(number: int) -> Any:
             waited = calls[number]
             if not waited.wait(fake_clock) and not waited.finish(error=CallTimeout("too late")):
-                waited.wait_for_outcome()
+                waited._done.acquire()
             return waited.error or waited.result
 
         for number, (_, outcome) in enumerate(race(500, answer, wait)):

@@ -23,7 +23,7 @@ from gaia.mcp.rpc import connection as connection_module
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending, Frame, Outgoing
 from gaia.mcp.rpc.connection import Connection, ConnectionState
-from gaia.mcp.rpc.noise import Noise
+from gaia.mcp.rpc.unparsed_output import UnparsedOutput
 from gaia.testing import FakeClock
 from tests.interleaving import interleavings
 from tests.waiting import PATIENCE
@@ -347,17 +347,17 @@ class TestNotifications:
 class TestNoise:
     def test_what_is_no_message_is_counted_and_sampled(self, test: Fixture, caplog: pytest.LogCaptureFixture) -> None:
         test.receive(b"Listening on stdio", b'{"level":"info"}', b"\xff\xfe")
-        assert test.connection.noise == Noise(lines=3, size=18 + 16 + 2, last="\ufffd\ufffd")
+        assert test.connection.unparsed == UnparsedOutput(lines=3, size=18 + 16 + 2, last="\ufffd\ufffd")
         assert caplog.text.count("noise_on_stdout") == 1, "it is logged once, not for each line"
 
     def test_empty_lines_are_no_noise(self, test: Fixture) -> None:
         test.receive(b"", b"   ", b"\t")
-        assert test.connection.noise == Noise()
+        assert test.connection.unparsed == UnparsedOutput()
 
     @pytest.mark.parametrize("before", [0, 190, 198, 400])
     def test_a_sample_is_short_and_shows_no_secret_nor_a_part_of_one(self, test: Fixture, before: int) -> None:
         test.receive(b"x" * before + SECRET.encode() + b"y" * 500)
-        sample = test.connection.noise.last
+        sample = test.connection.unparsed.last
         assert len(sample) <= 200
         assert "hunter" not in sample
 
@@ -376,13 +376,13 @@ class TestNoise:
         assert isinstance(calls[0].error, InvalidResponse)
         assert "300000000 bytes" in calls[0].error.message
         assert not calls[1].ended
-        assert test.connection.noise == Noise(1, 300_000_000, head.decode())
+        assert test.connection.unparsed == UnparsedOutput(1, 300_000_000, head.decode())
 
     def test_a_line_that_is_too_long_and_nobodys_is_noise(self, test: Fixture) -> None:
         call = test.submit()
         test.receive(OversizedLine(300_000_000, b"xxx", b"xxx"))
         assert not call.ended
-        assert test.connection.noise.lines == 1
+        assert test.connection.unparsed.lines == 1
 
 
 class TestSubmitting:
@@ -621,5 +621,5 @@ def test_what_is_said_before_the_secrets_are_known_is_not_shown(
     )
     connection.message_received(b"my password is hunter2")
     connection.message_received(json.dumps(failure(None, {"code": 1, "message": "hunter2"})).encode())
-    assert connection.noise.lines == 1
-    assert "hunter2" not in caplog.text + connection.noise.last
+    assert connection.unparsed.lines == 1
+    assert "hunter2" not in caplog.text + connection.unparsed.last

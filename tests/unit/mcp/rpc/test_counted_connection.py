@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.rpc.call import Call
-from gaia.mcp.rpc.connection import Connection, ConnectionState
-from gaia.mcp.rpc.counted_connection import CountedConnection
+from gaia.mcp.rpc.connection import Connection, ConnectionState, CountedConnection
 from gaia.testing import FakeClock
 from tests.unit.mcp.rpc.test_connection import FakeChannel
 

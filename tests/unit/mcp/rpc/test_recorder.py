@@ -8,8 +8,7 @@ import pytest
 
 from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.rpc.channel import Channel, ChannelListener
-from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.rpc.recorder import Recorders
+from gaia.mcp.rpc.connection import Connection, Recorders
 from gaia.testing import FakeClock
 from tests.supervised import Supervised, restart
 

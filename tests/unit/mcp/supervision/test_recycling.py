@@ -14,8 +14,7 @@ import pytest
 
 from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.rpc.call import Call
-from gaia.mcp.rpc.connection import ConnectionState
-from gaia.mcp.rpc.counted_connection import CountedConnection
+from gaia.mcp.rpc.connection import ConnectionState, CountedConnection
 from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.mcp.supervision.policy import RestartPolicy

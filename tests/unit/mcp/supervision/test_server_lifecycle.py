@@ -419,9 +419,9 @@ class TestRestarting:
     def test_noise_is_counted_over_all_generations(self, server: Supervised) -> None:
         server.transport.channel().write(b"hello\n")
         restart(server).write(b"world!")
-        assert server.supervisor.condition.noise.lines == 2
-        assert server.supervisor.condition.noise.size == len(b"hello\n") + len(b"world!")
-        assert server.supervisor.condition.noise.last == "world!"
+        assert server.supervisor.condition.unparsed.lines == 2
+        assert server.supervisor.condition.unparsed.size == len(b"hello\n") + len(b"world!")
+        assert server.supervisor.condition.unparsed.last == "world!"
 
     def test_the_uptime_is_that_of_the_running_generation(self, server: Supervised) -> None:
         server.clock.advance(10.0)

@@ -240,7 +240,7 @@ class TestCrash:
         assert transport.connect()
         connection = transport._connection
         assert connection is not None
-        assert wait_until(lambda: connection.noise.lines == 1)
+        assert wait_until(lambda: connection.unparsed.lines == 1)
         # The fork server closes its copy of the pipe in its own time.
         assert wait_until(lambda: has_no_reader(connection))
         with pytest.raises(ServerCrashed) as crash:

@@ -313,7 +313,7 @@ class HttpChannel:
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
-        return self._session.endpoint is None and item.leave(CallersExchange(self, post))
+        return self._session.endpoint is None and item.run_in_caller(CallersExchange(self, post))
 
     def _begin(self, post: Post, limit: ConnectionLimit) -> None:
         """On the I/O thread."""
@@ -422,7 +422,7 @@ class HttpChannel:
 
 
 class CallersExchange:
-    """See `gaia.mcp.rpc.channel.Errand`: the exchange of one call, on the thread of the caller that waits for it.
+    """See `gaia.mcp.rpc.channel.CallerWork`: the exchange of one call, on the thread of the caller that waits for it.
 
     The thread sends the call over an idle connection, and reads up to the answer. What may take longer, or has no
     deadline, is left to the I/O thread: to connect, to try again, to wait for the end of a stream.

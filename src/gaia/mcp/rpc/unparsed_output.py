@@ -1,4 +1,4 @@
-"""Counts output of a server on its standard output that is not JSON-RPC, and keeps a sample for people."""
+"""Lines on a server's standard output that are not JSON-RPC: counted, with a sample for people."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _REDACTED_BYTES = 16 * 1024
 """Bytes that are searched for secrets before the sample is cut: a secret that is cut in half is not recognised."""
 
 
-class Noise(msgspec.Struct, frozen=True):
+class UnparsedOutput(msgspec.Struct, frozen=True):
     lines: int = 0
     size: int = 0
     """Bytes."""
     last: str = ""
-    """The beginning of the last such line."""
+    """The beginning of the last line."""
 
-    def plus(self, later: Noise) -> Noise:
-        return Noise(self.lines + later.lines, self.size + later.size, later.last or self.last)
+    def plus(self, later: UnparsedOutput) -> UnparsedOutput:
+        return UnparsedOutput(self.lines + later.lines, self.size + later.size, later.last or self.last)
 
 
-class NoiseCounter:
+class UnparsedCounter:
     """Thread-safe. `total` is immutable and replaced as a whole."""
 
     def __init__(self, server: str, observer: Observer, redact: Callable[[str], str]) -> None:
-        self.total = Noise()
+        self.total = UnparsedOutput()
         self._server = server
         self._observer = observer
         self._redact = redact
@@ -44,7 +44,7 @@ class NoiseCounter:
     def count(self, size: int, head: bytes) -> None:
         sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
         with self._lock:
-            self.total = total = Noise(self.total.lines + 1, self.total.size + size, sample)
+            self.total = total = UnparsedOutput(self.total.lines + 1, self.total.size + size, sample)
         if total.lines == 1:
             logger.warning("noise_on_stdout", server=self._server, sample=sample)
         self._observer.noise_received(size)
