@@ -22,8 +22,8 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import CallCancelled, MCPError, ToolDenied
 from gaia.mcp.observation.request_spans import Observer
-from gaia.mcp.requests.caller import RequestSession
 from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.exchange import RequestSession
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext, SupervisionHooks

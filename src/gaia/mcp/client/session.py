@@ -14,7 +14,8 @@ from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, RequestSession, ServerFacts, Supervised
+from gaia.mcp.requests.caller import Caller, ServerFacts, Supervised
+from gaia.mcp.requests.exchange import RequestSession
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy

@@ -1,4 +1,4 @@
-"""`Caller` makes one call for each round of a client's requests. The protocols say what it needs of a session."""
+"""`Caller` makes one call for each round of a client's requests."""
 
 from __future__ import annotations
 
@@ -49,40 +49,6 @@ class ServerFacts(Protocol):
     def ever_ready(self) -> bool: ...
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus: ...
-
-
-class RequestSession(Protocol):
-    """The part of a session that requests use. Thread-safe."""
-
-    @property
-    def profile(self) -> ServerProfile | None: ...
-
-    @property
-    def timeout(self) -> float:
-        """Seconds, for requests without a timeout of their own; infinite if only the transport knows one."""
-
-    @property
-    def waits_in_caller(self) -> bool:
-        """Whether a submitted call ends in the thread that submits it."""
-
-    def new_call(
-        self,
-        exchange: RequestExchange,
-        on_done: Callable[[Call], None] | None = None,
-        on_progress: ProgressSink | None = None,
-    ) -> Call:
-        """The call for the next round of a request. Raises ValueError for params that are not JSON."""
-
-    def record(self, call: Call) -> None:
-        """Count a call that has ended."""
-
-    def is_connected(self) -> bool: ...
-
-    def require_connected(self) -> None:
-        """Raises NotConnected if the client was never connected, or was disconnected."""
-
-    def subscriptions_changed(self) -> None:
-        """The client now wants other notifications or log messages of the server (`Subscriptions`)."""
 
 
 S = TypeVar("S", bound=Supervised)

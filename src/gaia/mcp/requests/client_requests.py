@@ -7,23 +7,27 @@ import queue
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gaia.mcp.errors import CallCancelled, JsonRpcError, UrlElicitationRequired
-from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.errors import CallCancelled, JsonRpcError
 from gaia.mcp.protocol.exchange import Exchange, Send, drive, paginate
 from gaia.mcp.protocol.messages import INVALID_PARAMS, value_size
-from gaia.mcp.requests.caller import RequestSession
-from gaia.mcp.requests.exchange import ASK, DONE, SEND, CallOptions, OnProgress, Outcome, RequestExchange, Step
+from gaia.mcp.requests.exchange import (
+    ASK,
+    DONE,
+    SEND,
+    CallOptions,
+    OnProgress,
+    Outcome,
+    RequestContext,
+    RequestExchange,
+    Step,
+)
 from gaia.mcp.requests.input_requests import InputRequests
-from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.submitted_request import CallFuture, FutureRequest, report
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import Callbacks, Lane
-from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.clock import Clock
-from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.locks import Latch, TimedQueue
-from gaia.runtime.threads import DaemonPool
 
 T = TypeVar("T")
 
@@ -33,27 +37,8 @@ _MAX_PROGRESS_BYTES = 8 * 1024 * 1024
 """Bytes of the progress reports that wait for the caller's thread. If there are more, the oldest are dropped."""
 
 
-class ClientRequests:
+class ClientRequests(RequestContext):
     """The requests of one client over its session. Thread-safe."""
-
-    def __init__(
-        self,
-        session: RequestSession,
-        server_requests: ServerRequests,
-        cache: ResponseCache,
-        observer: Observer,
-        clock: Clock,
-        steps: DaemonPool,
-    ) -> None:
-        """`steps` runs the work between two rounds of submitted requests."""
-        self.session = session
-        self.server_requests = server_requests
-        self.cache = cache
-        self.steps = steps
-        self.clock = clock
-        self.deadlines = deadlines_of(clock)
-        """For calls that no thread waits for."""
-        self._observer = observer
 
     # The driver of a thread that waits.
 
@@ -151,7 +136,7 @@ class ClientRequests:
 
     def new_request(self, step: Send) -> RequestExchange:
         """The request of a step, which is never a tool call."""
-        observation = self._observer.begin(step.method, step.params, target=step.target)
+        observation = self.observer.begin(step.method, step.params, target=step.target)
         params = observation.prepare(step.params)
         return RequestExchange(step.method, params, CallOptions(step.timeout), observation=observation)
 
@@ -168,19 +153,6 @@ class ClientRequests:
             if error.code != INVALID_PARAMS or not self.cache.forget(method):
                 raise
             return (yield from paginate(method, key))
-
-    # For `RequestExchange`.
-
-    @property
-    def is_stateless(self) -> bool:
-        """False if the era is not known yet."""
-        profile = self.session.profile
-        return profile is not None and profile.era.is_stateless
-
-    def note_urls(self, error: UrlElicitationRequired) -> None:
-        """The error sends a person to URLs: the server may later report that the person has finished there."""
-        for elicitation in error.elicitations:
-            self.server_requests.note_url(elicitation.get("elicitationId"))
 
 
 def _cancel_with(scope: CancelScope, under_way: Call | InputRequests) -> Callable[[], None]:

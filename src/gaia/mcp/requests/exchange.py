@@ -12,21 +12,22 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import orjson
 
 from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, NotConnected, UrlElicitationRequired
-from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.observation.request_spans import Observation, Observer
+from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.gateway_answers import NO_FACTS, ResultFacts
 from gaia.mcp.protocol.rounds import MAX_ROUNDS, InputRequest, InputRequired, delivery_of, needs_input
-from gaia.mcp.requests.response_cache import CACHEABLE
-from gaia.mcp.rpc.call import Call, RequestOwner
-from gaia.runtime.clock import require_seconds
-
-if TYPE_CHECKING:
-    from gaia.mcp.requests.client_requests import ClientRequests
+from gaia.mcp.requests.response_cache import CACHEABLE, ResponseCache
+from gaia.mcp.rpc.call import Call, ProgressSink, RequestOwner
+from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.runtime.clock import Clock, require_seconds
+from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.threads import DaemonPool
 
 Outcome = dict[str, Any]
 
@@ -72,6 +73,74 @@ class ResultCheck(Protocol):
 
     def note_bytes(self, result: bytes, /) -> None:
         """Like `note`, for a result that is still JSON."""
+
+
+class RequestSession(Protocol):
+    """The part of a session that requests use. Thread-safe."""
+
+    @property
+    def profile(self) -> ServerProfile | None: ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds, for requests without a timeout of their own; infinite if only the transport knows one."""
+
+    @property
+    def waits_in_caller(self) -> bool:
+        """Whether a submitted call ends in the thread that submits it."""
+
+    def new_call(
+        self,
+        exchange: RequestExchange,
+        on_done: Callable[[Call], None] | None = None,
+        on_progress: ProgressSink | None = None,
+    ) -> Call:
+        """The call for the next round of a request. Raises ValueError for params that are not JSON."""
+
+    def record(self, call: Call) -> None:
+        """Count a call that has ended."""
+
+    def is_connected(self) -> bool: ...
+
+    def require_connected(self) -> None:
+        """Raises NotConnected if the client was never connected, or was disconnected."""
+
+    def subscriptions_changed(self) -> None:
+        """The client now wants other notifications or log messages of the server (`Subscriptions`)."""
+
+
+class RequestContext:
+    """The parts of a client that its requests use. Thread-safe."""
+
+    def __init__(
+        self,
+        session: RequestSession,
+        server_requests: ServerRequests,
+        cache: ResponseCache,
+        observer: Observer,
+        clock: Clock,
+        steps: DaemonPool,
+    ) -> None:
+        """`steps` runs the work between two rounds of submitted requests."""
+        self.session = session
+        self.server_requests = server_requests
+        self.cache = cache
+        self.observer = observer
+        self.steps = steps
+        self.clock = clock
+        self.deadlines = deadlines_of(clock)
+        """For calls that no thread waits for."""
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the server speaks the stateless era; False if that is not known yet."""
+        profile = self.session.profile
+        return profile is not None and profile.era.is_stateless
+
+    def note_urls(self, error: UrlElicitationRequired) -> None:
+        """The error sends a person to URLs: the server may later report that the person has finished there."""
+        for elicitation in error.elicitations:
+            self.server_requests.note_url(elicitation.get("elicitationId"))
 
 
 class Step(enum.Enum):
@@ -139,30 +208,30 @@ class RequestExchange(msgspec.Struct, eq=False):
         """The inputs in `required`, by the server's keys; empty if it only wants the request to be sent again."""
         return {} if self.required is None else self.required.requests or {}
 
-    def begin(self, client: ClientRequests) -> Step:
+    def begin(self, context: RequestContext) -> Step:
         if self.method in CACHEABLE and self.owner is None:
-            cached = client.cache.get(self.method, self.params)
+            cached = context.cache.get(self.method, self.params)
             if cached is not None:
                 self.result = cached
                 return self._done()
-            self._keep = client.cache.keeper(self.method, self.params)
+            self._keep = context.cache.keeper(self.method, self.params)
         return SEND
 
-    def answered(self, client: ClientRequests, call: Call) -> Step:
+    def answered(self, context: RequestContext, call: Call) -> Step:
         if call.error is not None:
-            return self.fail(call.error, client)
+            return self.fail(call.error, context)
         check = self.check
         if self.owner is not None:
             self.facts, self.raw = call.facts, call.take_raw()
-            if self.facts.result_type == "input_required" and client.is_stateless:
+            if self.facts.result_type == "input_required" and context.is_stateless:
                 return self._require_input(self.raw)
             if check is not None and not check.fails_call:
                 check.note_bytes(self.raw)
         else:
             self.result = result = call.result
-            if "resultType" in result and needs_input(result) and client.is_stateless:
+            if "resultType" in result and needs_input(result) and context.is_stateless:
                 return self._require_input(result)
-            if self._keep is not None and client.is_stateless:
+            if self._keep is not None and context.is_stateless:
                 return CHECK
             if check is not None and not check.fails_call:
                 check.note(result)
@@ -207,10 +276,10 @@ class RequestExchange(msgspec.Struct, eq=False):
                 return self.fail(problem)
         return self._done()
 
-    def fail(self, error: MCPError, client: ClientRequests | None = None) -> Step:
+    def fail(self, error: MCPError, context: RequestContext | None = None) -> Step:
         """End the request with `error`, which comes from a round or from between two rounds."""
-        if client is not None and isinstance(error, UrlElicitationRequired):
-            client.note_urls(error)
+        if context is not None and isinstance(error, UrlElicitationRequired):
+            context.note_urls(error)
         if self._rounds and isinstance(error, NotConnected):
             # The request has begun, so the caller did not misuse the client.
             cause, error = error, CallCancelled(f"{self.method} was under way: {error.message}")

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, ServerCrashed
 from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.protocol.notifications import progress_of
-from gaia.mcp.requests.exchange import ASK, CHECK, DONE, SEND, OnProgress, Outcome, RequestExchange, Step
+from gaia.mcp.requests.exchange import (
+    ASK,
+    CHECK,
+    DONE,
+    SEND,
+    OnProgress,
+    Outcome,
+    RequestContext,
+    RequestExchange,
+    Step,
+)
 from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import Callbacks
@@ -21,7 +31,6 @@ from gaia.runtime.log import exception_text, get_logger
 from gaia.runtime.threads import PoolExhausted
 
 if TYPE_CHECKING:
-    from gaia.mcp.requests.client_requests import ClientRequests
     from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
@@ -36,7 +45,7 @@ class SubmittedRequest:
 
     __slots__ = ("_cancellation", "exchange", "loop", "requests", "under_way")
 
-    def __init__(self, requests: ClientRequests, exchange: RequestExchange) -> None:
+    def __init__(self, requests: RequestContext, exchange: RequestExchange) -> None:
         self.requests = requests
         self.exchange = exchange
         self.loop: LoopWork | None = None
@@ -196,7 +205,7 @@ class FutureRequest(SubmittedRequest):
 
     __slots__ = ("future",)
 
-    def __init__(self, requests: ClientRequests, exchange: RequestExchange, lane: Callbacks) -> None:
+    def __init__(self, requests: RequestContext, exchange: RequestExchange, lane: Callbacks) -> None:
         super().__init__(requests, exchange)
         self.future = CallFuture(lane, self.cancel_request)
 

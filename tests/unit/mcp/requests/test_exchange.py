@@ -14,7 +14,7 @@ from gaia.mcp.rpc.call import Call
 from gaia.testing import FakeClock
 
 
-class Peer:
+class Context:
     is_stateless = True
     cache = ResponseCache(FakeClock())
 
@@ -22,7 +22,7 @@ class Peer:
         """No server reports that a person is done."""
 
 
-STATELESS = Peer()
+STATELESS = Context()
 
 
 def test_a_request_leaves_to_the_client_what_it_does_not_say() -> None:
