@@ -10,9 +10,9 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity, ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, RequestSession
+from gaia.mcp.requests.caller import Caller
 from gaia.mcp.requests.client_requests import ClientRequests
-from gaia.mcp.requests.exchange import CallOptions, OnProgress, RequestExchange
+from gaia.mcp.requests.exchange import CallOptions, OnProgress, RequestExchange, RequestSession
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.rpc.call import Call

@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "mcp/client/ping.py": "threads of one command; its condition has a reentrant lock",
     "mcp/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
     "mcp/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
-    "mcp/requests/input_requests.py": "taken without waiting, or by the one thread that waits",
     "mcp/transports/pipe_reader.py": "held for a slice by the loop that reads; no thread of a caller takes it",
     "mcp/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
     "mcp/gateway/stdio.py": "waited for by the reading thread alone, which runs nothing of the application",
