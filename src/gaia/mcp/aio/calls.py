@@ -30,7 +30,7 @@ T = TypeVar("T")
 async def call_tool(
     tool_calls: ToolCalls, tool_name: str, arguments: dict[str, Any] | None, options: CallOptions
 ) -> ToolResult:
-    if tool_calls.waits_in_caller:
+    if tool_calls.trips.session.waits_in_caller:
         return await in_thread(tool_calls.call, tool_name, arguments, options)
     try:
         exchange = tool_calls.new_request(tool_name, arguments, options)

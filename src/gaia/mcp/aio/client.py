@@ -298,7 +298,7 @@ class AsyncMCPClient:
     ) -> dict[str, Any]:
         """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
         pinned_prompt = method == "prompts/get" and self.sync._engine.features.prompts_are_pinned
-        if pinned_prompt or self.sync._engine.tool_calls.waits_in_caller:
+        if pinned_prompt or self.sync._engine.session.waits_in_caller:
             return await in_thread(self.sync.request, method, params, timeout=timeout)
         if method == "tools/call":
             params = params or {}

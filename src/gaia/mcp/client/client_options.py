@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -30,6 +30,10 @@ from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.threads import DaemonPool
 from gaia.telemetry.content import ContentPolicy
 
+_DURATIONS = (
+    *("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout", "drain_timeout"),
+    *("idle_stop", "start_timeout"),
+)
 _START_SECONDS = 60.0
 _STEP_THREADS = 4
 _JOIN_SECONDS = 2.0
@@ -88,15 +92,6 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
     }
 
 
-class StartLimits(NamedTuple):
-    """Time limits of each start of a server, in seconds."""
-
-    ready: float
-    """Until the server is ready for calls."""
-    probe: float
-    """Until the server has shown that it speaks the stateless era."""
-
-
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of one client. Durations are in seconds; an invalid one raises ValueError (`require_seconds`)."""
 
@@ -122,16 +117,16 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     With "auto", a transport that has only the four methods uses the handshake era.
     """
     start_timeout: float | None = None
-    """How long each start of the server may take: starting, the handshake and listing the tools. None means 60 s, or
-    the
-    transport's `timeout` if that is longer. The first start of a package downloads it.
+    """How long each start may take: starting, the handshake and listing the tools.
+
+    None means 60 s, or the transport's `timeout` if that is longer. The first start of a package downloads it.
     """
     probe_timeout: float = 5.0
     """With "auto", how long the server has to show that it speaks the stateless era."""
     output_validation: OutputMode | None = None
-    """What to do about results that do not fit the `outputSchema` of their tool: "off", "warn" (log it) or "error" (the
-    call
-    fails). None means the manager's setting, or "warn".
+    """What to do about results that do not fit their `outputSchema`: "off", "warn" (log it) or "error" (fail the call).
+
+    None means the manager's setting, or "warn".
     """
     reset_timeout_on_progress: bool = False
     """Whether each progress notification restarts a call's timeout, up to `max_timeout`."""
@@ -153,18 +148,15 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The features that the application offers to the server."""
 
     def __post_init__(self) -> None:
-        durations = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout")
-        for name in (*durations, "drain_timeout"):
-            require_seconds(name, getattr(self, name))
-        for name in ("idle_stop", "start_timeout"):
+        for name in _DURATIONS:
             if (seconds := getattr(self, name)) is not None:
                 require_seconds(name, seconds)
 
-    def start_limits(self, timeout: float) -> StartLimits:
-        """For a server whose calls may take `timeout` seconds."""
+    def start_limits(self, timeout: float) -> tuple[float, float]:
+        """Seconds of a start, and of its probe, for a server whose calls may take `timeout` seconds."""
         seconds = max(_START_SECONDS, timeout) if self.start_timeout is None else self.start_timeout
         # A server of the handshake era that ignores the probe must have time left to answer `initialize`.
-        return StartLimits(seconds, min(self.probe_timeout, seconds / 2))
+        return seconds, min(self.probe_timeout, seconds / 2)
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
         """These options, with `defaults` for those that are left to the manager."""
@@ -209,13 +201,13 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """Receives the tools on offer whenever they may have changed, usually on the supervisor's thread."""
 
     @classmethod
-    def of_one_client(cls, name: str, clock: Clock | None, rng: random.Random | None) -> SharedServices:
-        """The services of a client without a manager, under the client's name."""
+    def of(cls, owner: str, **others: Any) -> SharedServices:
+        """The services of a client or a manager, with threads of its own; `owner` is part of their names."""
         return cls(
-            **threads_for(name),
-            owned=True,
-            clock=clock or SystemClock(),
-            rng=rng or random.Random(),  # noqa: S311 - jitter, not cryptography
+            callbacks=CallbackPool(owner),
+            server_request_threads=CallbackPool(owner, "server-requests"),
+            steps=DaemonPool(f"mcp-{owner}-steps", _STEP_THREADS, is_engine=True),
+            **others,
         )
 
     def close(self) -> None:
@@ -225,28 +217,10 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
         self.steps.drain(_JOIN_SECONDS)
 
 
-class Threads(TypedDict):
-    """The threads among `SharedServices`."""
-
-    callbacks: CallbackPool
-    server_request_threads: CallbackPool
-    steps: DaemonPool
-
-
-def threads_for(owner: str) -> Threads:
-    """New pools for a client or a manager; `owner` is part of the threads' names."""
-    return {
-        "callbacks": CallbackPool(owner),
-        "server_request_threads": CallbackPool(owner, "server-requests"),
-        "steps": DaemonPool(f"mcp-{owner}-steps", _STEP_THREADS, is_engine=True),
-    }
-
-
 class ClientSetup(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the parts of one client are made from."""
 
     name: str
-    """This program's name for the server."""
     transport: MCPTransport
     options: ClientOptions
     services: SharedServices

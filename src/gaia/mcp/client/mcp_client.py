@@ -28,7 +28,7 @@ from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.base import MCPTransport
 from gaia.mcp.transports.command import split_command
 from gaia.mcp.transports.stdio import StdioTransport
-from gaia.runtime.clock import Clock
+from gaia.runtime.clock import Clock, SystemClock
 from gaia.runtime.log import enable_debug
 
 T = TypeVar("T")
@@ -79,7 +79,8 @@ class MCPClient:
             roots=None if roots is None else Roots(roots),
         )
         options = ClientOptions(features=features, **settings)
-        self._engine = ClientEngine(name, transport, options, SharedServices.of_one_client(name, clock, rng), clock)
+        services = SharedServices.of(name, owned=True, clock=clock or SystemClock(), rng=rng or random.Random())  # noqa: S311 - jitter, not cryptography
+        self._engine = ClientEngine(name, transport, options, services, clock)
 
     @property
     def transport(self) -> MCPTransport:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gaia.mcp.authorization.config import OnAuthorization
-from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
+from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.config import MCPConfig, as_config
 from gaia.mcp.client.configured_servers import AppliedConfig
 from gaia.mcp.client.manager_engine import ManagerEngine
@@ -20,7 +20,6 @@ from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -103,12 +102,7 @@ class MCPClientManager:
         )
         self._engine = ManagerEngine(
             MCPConfig(trust_local=trust_local) if config is None else as_config(config),
-            SharedServices(
-                **threads_for("manager"),
-                tool_filter=tool_filter,
-                on_authorization=on_authorization,
-                recorders=Recorders(),
-            ),
+            SharedServices.of("manager", tool_filter=tool_filter, on_authorization=on_authorization),
             ClientOptions(
                 restart_policy=restart_policy,
                 pin_tools=pin_tools,

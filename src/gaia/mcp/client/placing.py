@@ -12,7 +12,7 @@ from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.cluster.wire import HostSettings, KnownTools, WireProfile
-from gaia.mcp.supervision.context import SupervisionHooks
+from gaia.mcp.supervision.context import KnownServer
 from gaia.mcp.supervision.policy import RestartPolicy
 
 
@@ -23,7 +23,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
     setup.observer.redact = str
 
     options, hooks = setup.options, setup.hooks
-    limits = options.start_limits(transport.timeout)
+    start_timeout, probe_timeout = options.start_limits(transport.timeout)
 
     def settings() -> HostSettings:
         return HostSettings(
@@ -35,8 +35,8 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
             capabilities=dict(options.features.capabilities),
             question_timeout=options.question_timeout,
             protocol=options.protocol,
-            start_timeout=limits.ready,
-            probe_timeout=limits.probe,
+            start_timeout=start_timeout,
+            probe_timeout=probe_timeout,
             policy=options.restart_policy or RestartPolicy(),
             health_interval=options.health_interval,
             health_timeout=options.health_timeout,
@@ -47,7 +47,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
             standby=options.standby,
             lazy=options.lazy,
             idle_stop=options.idle_stop,
-            known=_known(hooks) if options.lazy else None,
+            known=_known(hooks.last_known()) if options.lazy else None,
             resources=hooks.subscriptions.resources,
             log_level=hooks.subscriptions.log_level,
         )
@@ -58,7 +58,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
         engine=transport.engine,
         settings=settings,
         timeout=transport.timeout,
-        start_timeout=limits.ready,
+        start_timeout=start_timeout,
         drain_timeout=options.drain_timeout,
         is_lazy=options.lazy,
         max_pending=options.max_pending,
@@ -69,8 +69,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
     )
 
 
-def _known(hooks: SupervisionHooks) -> KnownTools | None:
-    known = hooks.last_known()
+def _known(known: KnownServer | None) -> KnownTools | None:
     if known is None:
         return None
     profile, tools = known

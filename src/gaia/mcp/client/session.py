@@ -321,13 +321,13 @@ def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> Supe
     """The part of a client's settings that its supervisor reads. Raises ValueError as `new_session` does."""
     require_seconds("timeout", transport.timeout)
     options, services = setup.options, setup.services
-    limits = options.start_limits(transport.timeout)
+    start_timeout, probe_timeout = options.start_limits(transport.timeout)
     return SupervisionContext(
         name=setup.name,
         transport=transport,
         identity=setup.identity,
-        negotiation=Negotiation(options.protocol, limits.probe),
-        start_timeout=limits.ready,
+        negotiation=Negotiation(options.protocol, probe_timeout),
+        start_timeout=start_timeout,
         policy=options.restart_policy or RestartPolicy(),
         health_interval=options.health_interval,
         health_timeout=options.health_timeout,

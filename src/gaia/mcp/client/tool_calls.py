@@ -17,7 +17,7 @@ from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.context import Listing
-from gaia.mcp.tools.output_validation import OutputCheck, OutputChecks, OutputValidation
+from gaia.mcp.tools.output_validation import OutputChecks, OutputValidation
 from gaia.mcp.tools.pins import PinGate
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_catalog import SortedTools, ToolCatalog
@@ -42,7 +42,7 @@ class ToolCalls:
         self.output_checks = OutputChecks(setup.name)
         """Checks results against the output schemas of the tools."""
         self._name = setup.name
-        self._trips = trips
+        self.trips = trips
         self._observer = setup.observer
         self.adopt(setup)
         self._cache = cache
@@ -50,21 +50,17 @@ class ToolCalls:
         self._listings = itertools.count(1)
         """Numbers the requests for the tools."""
         self._taking_effect = reentrant_lock()
-        """Owns `_newest`. Held while the manager and the lanes of listeners are told of a listing, so that they hear of
-        listings
-        in order. Reentrant, because a signal handler may disconnect meanwhile.
+        """Owns `_newest` and the catalog, and is held while the manager and listeners are told, so they hear in order.
+
+        Reentrant, because a signal handler may disconnect meanwhile.
         """
         self._newest = 0
         """The number of the request whose answer is in the catalog, or of the last `forget`."""
 
-    @property
-    def trips(self) -> ClientRequests:
-        return self._trips
-
     def over(self, trips: ClientRequests) -> ToolCalls:
         """The same tools with the same filters and pins, called through other `trips`."""
         other = copy.copy(self)
-        other._trips = trips
+        other.trips = trips
         return other
 
     def adopt(self, setup: ClientSetup) -> None:
@@ -83,7 +79,7 @@ class ToolCalls:
             try:
                 self._cache.forget("tools/list")
                 listing = self.listing_begins()
-                self.listed(self._trips.run(self._trips.list_all("tools/list", "tools")), listing)
+                self.listed(self.trips.run(self.trips.list_all("tools/list", "tools")), listing)
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self._name, error=error.message)
                 return ()
@@ -91,7 +87,7 @@ class ToolCalls:
 
     def listing_begins(self) -> Listing:
         """Number a listing. Called before the server is asked for its tools; the result is for `listed`."""
-        return Listing(next(self._listings), self._services.clock.monotonic() + self._trips.session.timeout)
+        return Listing(next(self._listings), self._services.clock.monotonic() + self.trips.session.timeout)
 
     def listed(self, definitions: list[Any], listing: Listing) -> None:
         """Take over the tool definitions that the server sent, unless a later request was answered already."""
@@ -110,16 +106,12 @@ class ToolCalls:
             self.output_checks.prepare(self.outputs.prepare(tools.offered.values()))
 
     def remembered(self, definitions: list[Any]) -> None:
-        """Take over the tools of an earlier start, until the server is asked.
-
-        This is not a first use: nothing is approved and nothing reported, because both concern what the server says
-        now.
-        """
+        """Take over the tools of an earlier start, until the server is asked. Approves and reports nothing."""
         tools = self.catalog.sort(definitions, self._allows, lambda allowed, _: self._gate.unapproved(allowed))
         self._takes_effect(tools, next(self._listings))
 
-    def _takes_effect(self, tools: SortedTools, number: int) -> bool:
-        """Put these tools on offer. False if the tools of a later request are there."""
+    def _takes_effect(self, tools: SortedTools | None, number: int) -> bool:
+        """Put these tools on offer; None: forget them. False if the tools of a later request are there."""
         with self._taking_effect:
             if number < self._newest:
                 return False
@@ -135,21 +127,17 @@ class ToolCalls:
 
         Filters apply to them; pins are not compared.
         """
-        if tools is None:
-            self.forget()
-            return
-        by_name = {tool.name: tool for tool in tools}
-        offered = {name: tool for name, tool in by_name.items() if self._allows(name)}
-        sorted_tools = SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {})
-        self._takes_effect(sorted_tools, next(self._listings))
+        assumed = None
+        if tools is not None:
+            by_name = {tool.name: tool for tool in tools}
+            offered = {name: tool for name, tool in by_name.items() if self._allows(name)}
+            assumed = SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {})
+        with self._taking_effect:
+            self._takes_effect(assumed, next(self._listings))
 
     def forget(self) -> None:
         """Forget the tools after the client was disconnected. Answers to earlier requests are ignored."""
-        with self._taking_effect:
-            self._newest = next(self._listings)
-            self._services.on_tools(())
-            if change := self.catalog.clear():
-                self._on_event(change)
+        self.assume(None)
 
     # Whether they may be called.
 
@@ -159,7 +147,7 @@ class ToolCalls:
             return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} {denial}")
         if not self._gate.blocks or tool_name in self.catalog:
             return None
-        known = self.catalog.listed or self._trips.session.is_connected()
+        known = self.catalog.listed or self.trips.session.is_connected()
         return self._gate.refusal(tool_name) if known else None
 
     def safe_to_repeat(self, tool_name: str) -> bool:
@@ -187,7 +175,7 @@ class ToolCalls:
     def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> ToolResult:
         """The server's result, or the result of a failed call; see `MCPClient.call_tool`."""
         try:
-            return ToolResult.from_server(self._trips.request(self.new_request(tool_name, arguments, options)))
+            return ToolResult.from_server(self.trips.request(self.new_request(tool_name, arguments, options)))
         except NotConnected:
             raise
         except MCPError as error:
@@ -200,12 +188,7 @@ class ToolCalls:
         self, tool_name: str, arguments: Json | None, options: CallOptions, lane: Callbacks | None = None
     ) -> CallFuture:
         """See `MCPClient.submit_tool`. The callbacks run on `lane`, by default on the client's callback threads."""
-        return self._trips.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
-
-    @property
-    def waits_in_caller(self) -> bool:
-        """Whether `submit` waits for the answer: a transport with only four methods cannot do otherwise."""
-        return self._trips.session.waits_in_caller
+        return self.trips.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
@@ -234,16 +217,12 @@ class ToolCalls:
             repeatable=tool is not None and tool.safe_to_repeat,
             max_timeout=self._max_timeout(options),
             observation=observation,
-            check=None if tool is None or tool.output_schema is None else self._check_of(tool),
+            check=None if tool is None else self.outputs.check_of(tool, self.output_checks),
         )
-
-    def _check_of(self, tool: MCPTool) -> OutputCheck | None:
-        check = self.outputs.check_of(tool)
-        return None if check is None else OutputCheck(self.output_checks, check, fails_call=self.outputs.fails_calls)
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
         """A tool that is not on offer and may still be called, or None. Raises ToolDenied if it must not be called."""
-        if self._gate.blocks and not self.catalog.listed and self._trips.session.is_connected():
+        if self._gate.blocks and not self.catalog.listed and self.trips.session.is_connected():
             # Over a transport that is not supervised, tools are listed only on request.
             self.offered(refresh=False)
         refusal = self.refusal_of(tool_name)

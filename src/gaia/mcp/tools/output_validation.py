@@ -8,6 +8,7 @@ check only if a wrong result makes the call fail.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,10 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.threads import DaemonPool, PoolExhausted
 
+logger = get_logger(__name__)
+
+_MAX_SCHEMAS = 1000
+
 Check = Callable[[Mapping[str, Any]], InvalidResponse | None]
 """Logs the problems of a result; returns the error that the call fails with, or None. May take seconds."""
 
@@ -33,8 +38,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 _CHEAP_SECONDS = 0.05
 _REST = 9
-"""After a check that took longer than `_CHEAP_SECONDS`, the thread rests this many times as long. So such checks take a
-tenth of the time.
+"""After a check of more than `_CHEAP_SECONDS` the thread rests this many times as long, so checks take a tenth of time.
 """
 
 _IDLE_SECONDS = 1.0
@@ -44,12 +48,12 @@ _JOIN_SECONDS = 2.0
 class OutputChecks:
     """The checks of one server. Its thread runs while there is something to do. Thread-safe.
 
-    Results that are only logged are checked one at a time; results that arrive faster are skipped.
+    Results that are only logged are checked one at a time; what arrives faster than that is skipped.
     """
 
     def __init__(self, server: str, threads: DaemonPool | None = None) -> None:
         """`threads` are for tests."""
-        self._threads = threads or DaemonPool(f"mcp-{server}-checks", 1, idle_seconds=_IDLE_SECONDS, is_engine=True)
+        self.threads = threads or DaemonPool(f"mcp-{server}-checks", 1, idle_seconds=_IDLE_SECONDS, is_engine=True)
         self._lock = reentrant_lock()
         """Owns the attributes below."""
         self._waiting: deque[tuple[OutputCheck, bytes]] = deque()
@@ -58,10 +62,6 @@ class OutputChecks:
         self._rests_until = 0.0
         """A reading of the monotonic clock. Results before it are skipped."""
         self._ends = 0
-
-    def submit(self, task: Callable[[], object]) -> None:
-        """Run a task on the thread. Raises `PoolExhausted`."""
-        self._threads.submit(task)
 
     def prepare(self, steps: Iterator[object]) -> None:
         """Advance `steps` to its end. Checks that arrive meanwhile run between its steps."""
@@ -94,11 +94,11 @@ class OutputChecks:
         """End the thread after the waiting checks. Returns after two seconds at the latest."""
         with self._lock:
             self._ends += 1
-        self._threads.drain(_JOIN_SECONDS)
+        self.threads.drain(_JOIN_SECONDS)
 
     def _begin(self, task: Callable[[], object]) -> bool:
         try:
-            self._threads.submit(task)
+            self.threads.submit(task)
         except PoolExhausted:
             return False
         return True
@@ -153,26 +153,20 @@ class OutputCheck:
 
     def submit(self, task: Callable[[], object]) -> None:
         """Run a task, such as `problem`, on the thread for the server's checks. Raises `PoolExhausted`."""
-        self._checks.submit(task)
+        self._checks.threads.submit(task)
 
     def note(self, result: Mapping[str, Any]) -> None:
         """Check a result soon, for the log. The caller may change the result afterwards."""
         if result.get("isError") is True:
             return
         part = {"structuredContent": result["structuredContent"]} if "structuredContent" in result else {}
-        # A transport of the application may give a value that is not JSON, and numbers may be too large for this
-        # encoder.
+        # A transport of the application may give values that are not JSON, or numbers too large for this encoder.
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             self.note_bytes(orjson.dumps(part))
 
     def note_bytes(self, result: bytes) -> None:
         """The same for a result that is still JSON."""
         self._checks.add(self, result)
-
-
-logger = get_logger(__name__)
-
-_MAX_SCHEMAS = 1000
 
 
 class OutputValidation:
@@ -188,20 +182,12 @@ class OutputValidation:
         self._ready: dict[str, tuple[dict[str, Any], JsonSchema | None]] = {}
         """By the tool's name: the schema as listed, and ready for checks; None if it cannot be used."""
 
-    @property
-    def fails_calls(self) -> bool:
-        """Whether a wrong result makes the call fail; otherwise it is only logged."""
-        return self._mode == "error"
-
-    def check_of(self, tool: MCPTool | None) -> Callable[[Mapping[str, Any]], InvalidResponse | None] | None:
-        """The check for a result of `tool`; None if there is nothing to check.
-
-        The check returns the error that the call fails with, or None. It may take seconds: see `JsonSchema`.
-        """
-        if tool is None or tool.output_schema is None or self._mode == "off":
+    def check_of(self, tool: MCPTool, checks: OutputChecks) -> OutputCheck | None:
+        """The check for a result of `tool`; None if there is nothing to check."""
+        if tool.output_schema is None or self._mode == "off":
             return None
-        name, schema = tool.name, tool.output_schema
-        return lambda result: self._check(name, schema, result)
+        check = functools.partial(self._check, tool.name, tool.output_schema)
+        return OutputCheck(checks, check, fails_call=self._mode == "error")
 
     def prepare(self, tools: Iterable[MCPTool]) -> Iterator[None]:
         """Prepare the schemas of listed tools, one with each step. The first one takes a tenth of a second."""
@@ -234,10 +220,9 @@ class OutputValidation:
             return usable.problems(result["structuredContent"])
         except CheckGivenUp as error:
             logger.warning("output_unchecked", server=self._server, tool=tool, reason=str(error))
-            return []
         except SchemaUnusable as error:
             self._give_up(tool, schema, error)
-            return []
+        return []
 
     def _usable(self, tool: str, schema: dict[str, Any]) -> JsonSchema | None:
         known = self._ready.get(tool)

@@ -1,7 +1,7 @@
 """The tools of one server as last listed, after filters and pins.
 
-A definition travels on: to models, logs, tables on a terminal and hashes. Unlimited size or nesting makes each of them
-fail in another way. So each definition is measured when it arrives; the limits are far above any honest server's.
+A definition travels on to models, logs, terminals and hashes, which unlimited size or nesting would break. So each
+definition is measured when it arrives; the limits are far above any honest server's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.supervision.events import ToolsChanged
 from gaia.mcp.tools.tool import MCPTool, tool_from_listing
-from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
@@ -43,17 +42,14 @@ class SortedTools(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The names of all of them."""
         return [*self.offered, *self.denied, *self.blocked]
 
 
 class ToolCatalog:
-    """The tools of one server. Thread-safe: its content is replaced as a whole, so reading takes no lock."""
+    """The tools of one server. Reading takes no lock; `ToolCalls` sees to it that one thread at a time writes."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._lock = reentrant_lock()
-        """Owns the writing of everything below."""
         self._by_name: dict[str, MCPTool] = {}
         self.listed = False
         """Whether there is a listing, even an empty one."""
@@ -94,23 +90,21 @@ class ToolCatalog:
             {name: allowed[name] for name in blocked},
         )
 
-    def replace(self, tools: SortedTools) -> ToolsChanged | None:
-        """Take over a listing. Returns the changes, if any."""
-        with self._lock:
-            before, self._by_name = self._by_name, tools.offered
-            self.listed = True
-            self.denied = tools.denied
-            self.blocked = tools.blocked
-        return self._change(before, tools.offered)
-
-    def clear(self) -> ToolsChanged | None:
-        """Forget everything. Returns the changes, if any."""
-        with self._lock:
-            before, self._by_name = self._by_name, {}
-            self.listed = False
-            self.denied = frozenset()
-            self.blocked = {}
-        return self._change(before, {})
+    def replace(self, tools: SortedTools | None) -> ToolsChanged | None:
+        """Take over a listing, or forget everything. Returns the changes, if any."""
+        before, after = self._by_name, {} if tools is None else tools.offered
+        self._by_name = after
+        self.listed = tools is not None
+        self.denied = frozenset() if tools is None else tools.denied
+        self.blocked = {} if tools is None else tools.blocked
+        if before == after:
+            return None
+        return ToolsChanged(
+            self._server,
+            added=tuple(sorted(after.keys() - before.keys())),
+            removed=tuple(sorted(before.keys() - after.keys())),
+            changed=tuple(sorted(name for name in after.keys() & before.keys() if after[name] != before[name])),
+        )
 
     def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
         """The well-formed tools, up to the limits above."""
@@ -129,16 +123,6 @@ class ToolCatalog:
                 logger.warning("tool_ignored", server=self._server, tool=str(name)[:_SHOWN], error=error.message)
             else:
                 yield tool
-
-    def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged | None:
-        if before == after:
-            return None
-        return ToolsChanged(
-            self._server,
-            added=tuple(sorted(after.keys() - before.keys())),
-            removed=tuple(sorted(before.keys() - after.keys())),
-            changed=tuple(sorted(name for name in after.keys() & before.keys() if after[name] != before[name])),
-        )
 
 
 def size_within_limits(definition: object) -> int:

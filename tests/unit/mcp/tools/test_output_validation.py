@@ -28,9 +28,13 @@ def tool(schema: Any = SCHEMA) -> MCPTool:
 
 
 def problem(result: Json, schema: Any = SCHEMA, mode: Any = "error") -> InvalidResponse | None:
-    check = OutputValidation("fake", mode, str).check_of(tool(schema))
+    return check_of(OutputValidation("fake", mode, str), schema)(result)
+
+
+def check_of(outputs: OutputValidation, schema: Any = SCHEMA) -> Callable[[Json], InvalidResponse | None]:
+    check = outputs.check_of(tool(schema), Mock())
     assert check is not None
-    return check(result)
+    return check.problem
 
 
 class TestChecking:
@@ -60,21 +64,18 @@ class TestChecking:
 
     def test_there_is_nothing_to_check_without_a_promise(self) -> None:
         outputs = OutputValidation("fake", "error", str)
-        assert outputs.check_of(None) is outputs.check_of(tool(None)) is None
-        assert OutputValidation("fake", "off", str).check_of(tool()) is None
+        assert outputs.check_of(tool(None), Mock()) is None
+        assert OutputValidation("fake", "off", str).check_of(tool(), Mock()) is None
 
     def test_a_warning_is_logged_without_secrets_and_the_result_passes(self, caplog: pytest.LogCaptureFixture) -> None:
-        check = OutputValidation("fake", "warn", lambda text: text.replace("one", "***")).check_of(tool())
-        assert check is not None
+        check = check_of(OutputValidation("fake", "warn", lambda text: text.replace("one", "***")))
         assert check(BAD) is None
         assert "output_invalid" in caplog.text
         assert "'***' is not of type" in caplog.text
 
     def test_a_schema_that_changes_is_read_anew(self) -> None:
         outputs = OutputValidation("fake", "error", str)
-        before, after = outputs.check_of(tool()), outputs.check_of(tool({"required": ["m"]}))
-        assert before is not None
-        assert after is not None
+        before, after = check_of(outputs), check_of(outputs, {"required": ["m"]})
         assert before(GOOD) is None
         assert after(GOOD) is not None
         assert before(GOOD) is None
@@ -88,9 +89,7 @@ class TestSchemasOfNoUse:
         caplog.set_level(logging.WARNING)
         outputs = OutputValidation("fake", "error", str)
         for _ in range(3):
-            check = outputs.check_of(tool(schema))
-            assert check is not None
-            assert check(BAD) is None
+            assert check_of(outputs, schema)(BAD) is None
         assert caplog.text.count("output_schema_unusable") == 1
 
     def test_a_part_that_cannot_be_checked_is_said_once_and_the_others_are_checked(
@@ -98,8 +97,7 @@ class TestSchemasOfNoUse:
     ) -> None:
         outputs = OutputValidation("fake", "error", lambda text: text.replace("secret", "***"))
         schema = {"properties": {"n": {"pattern": "^(?!secret)"}, "m": {"type": "integer"}}}
-        check = outputs.check_of(tool(schema))
-        assert check is not None
+        check = check_of(outputs, schema)
         for _ in range(3):
             assert check(BAD) is None
             assert check({"structuredContent": {"n": "one", "m": "two"}}) is not None
@@ -113,8 +111,7 @@ class TestResultsThatTakeTooLong:
         self, late: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         outputs = OutputValidation("fake", "error", str)
-        check = outputs.check_of(tool({"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}))
-        assert check is not None
+        check = check_of(outputs, {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}})
         assert check({"structuredContent": [1, "one"]}) is not None
         value: Any = [1] * 1000
         if late == "work":

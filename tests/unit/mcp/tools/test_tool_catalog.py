@@ -63,9 +63,9 @@ class TestListings:
     def test_after_clearing_there_is_no_listing(self) -> None:
         catalog = ToolCatalog("s")
         replace(catalog, listing("a", "denied", "blocked"), lambda name: name != "denied", lambda *_: {"blocked"})
-        assert catalog.clear() == ToolsChanged("s", removed=("a",))
+        assert catalog.replace(None) == ToolsChanged("s", removed=("a",))
         assert (catalog.listed, catalog.tools, catalog.denied, catalog.blocked) == (False, (), frozenset(), {})
-        assert catalog.clear() is None
+        assert catalog.replace(None) is None
 
 
 class TestWithheld:
