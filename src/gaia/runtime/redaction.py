@@ -117,6 +117,11 @@ class Redactor:
         return "Redactor(…)"
 
 
+def repr_of_shown(value: Any) -> str:
+    """The `repr` of an object that has secrets: `__rich_repr__` gives what may be shown of it."""
+    return f"{type(value).__name__}({', '.join(f'{name}={shown!r}' for name, shown in value.__rich_repr__())})"
+
+
 def mask_strings(value: Any, redact: Callable[[str], str]) -> Any:
     """A JSON value with every string masked; keys, and numbers that are a secret, are masked too."""
     try:

@@ -1,7 +1,4 @@
-"""The part of a login that a person does in a browser, and the redirect to a port of this machine (RFC 8252).
-
-Importing this module imports the SDK.
-"""
+"""The part of a login in a browser, and the redirect to this machine (RFC 8252). Importing this imports the SDK."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ _REFUSED = "The login did not succeed. You can close this page."
 _UNEXPECTED = "This is not the answer to a login that is under way."
 
 OpenBrowser = Callable[[str], str | None]
-"""Takes the person to the login page at the given URL. Returns the URL that the browser was redirected to, or None if
-the
-redirect comes to a port of this machine. Runs in its own thread.
-"""
+"""Takes the person to a login page, in its own thread. Returns the redirect's URL; None if it comes to this machine."""
 
 
 class BrowserLogin:
@@ -46,9 +40,8 @@ class BrowserLogin:
         """Whether `serve` receives the redirect; otherwise `open_browser` has to return it."""
         self._open_browser = open_browser
         self._state = ""
-        """Only a redirect with this `state` counts, because any program on this machine can connect to `serve`."""
+        """Only a redirect with this `state` counts: any program on this machine can connect to `serve`."""
         self._redirect: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """The URL that the browser was redirected to."""
         self._connections: dict[asyncio.StreamWriter, asyncio.Task[object] | None] = {}
         """The open connections, oldest first, with the tasks that serve them."""
 

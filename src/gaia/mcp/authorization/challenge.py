@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _MAX_CHALLENGE = 8 * 1024
-"""Characters of the header that are kept: they are searched, shown, and handed to the SDK."""
+"""Characters of the header that are kept."""
 
 _REVISION = "MCP-Protocol-Version"
 _PARAMETER = r'(?:^|[\s,]){}=(?:"([^"]*)"|([^\s,"]+))'
@@ -29,10 +29,7 @@ class Challenge(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: int, www_authenticate: str | None, revision: str | None) -> Challenge | None:
-        """The challenge in a response; None if the response does not concern authorization.
-
-        `www_authenticate` is the response's header, `revision` the protocol revision of the request.
-        """
+        """The challenge in a response; None if it does not concern authorization. `revision` is that of the request."""
         wanted = (www_authenticate or "")[:_MAX_CHALLENGE]
         if status == 401 or (status == 403 and _parameter(_ERROR, wanted) == "insufficient_scope"):
             return cls(status, wanted, revision)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.runtime.redaction import basic_credentials
+from gaia.runtime.redaction import basic_credentials, repr_of_shown
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -26,27 +26,26 @@ class AuthorizationRequest(msgspec.Struct, frozen=True):
 
 
 OnAuthorization = Callable[[AuthorizationRequest], str | None]
-"""Takes a person to the authorization server.
+"""Takes a person to the authorization server, in its own thread.
 
 Returns the address that the browser was redirected to, if the application received it itself; None if the redirect
-comes to a port of this machine. Runs in its own thread, and may wait for the person.
+comes to a port of this machine.
 """
 
 
 class _Credentials(msgspec.Struct, frozen=True, tag_field="type", rename="camel"):
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(client_id={getattr(self, 'client_id', None)!r})"
+    __repr__ = repr_of_shown
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        # No secret. msgspec's own `__rich_repr__`, which rich shows in tracebacks, has all fields.
+        # msgspec's own, which rich shows in tracebacks, has all fields.
         return [("client_id", getattr(self, "client_id", None))]
 
 
 class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
     """A person logs in, in a browser (the authorization code flow with PKCE). The default if nothing is configured.
 
-    Without `client_id` this client registers itself at the authorization server: by `client_metadata_url` if the
-    server accepts that, else by dynamic registration. The `repr` shows no secret.
+    Without `client_id` this client registers itself at the authorization server: by `client_metadata_url` if the server
+    accepts that, else by dynamic registration. The `repr` shows no secret.
     """
 
     client_id: str | None = None
@@ -57,9 +56,7 @@ class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
     scopes: list[str] | None = None
     """Scopes to request instead of the server's suggestion; scopes that the server requires are added."""
     issuer: str | None = None
-    """The authorization server for the login. By default the first one that the server names. Required with
-    `client_secret`, which is sent nowhere else.
-    """
+    """The authorization server; by default the first that the server names. `client_secret` is sent to no other."""
     redirect_uri: str | None = None
     """The redirect target of the browser; by default a free port of this machine."""
 

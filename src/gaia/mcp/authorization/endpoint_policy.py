@@ -1,7 +1,6 @@
-"""Which addresses and URLs a login may use. MCP servers and authorization servers name them, and both may be hostile.
+"""Which addresses a login may use. MCP servers and authorization servers name them, and both may be hostile.
 
-A server on the internet must not lead the client to programs of this machine or its network, which may trust every
-request from there.
+A server on the internet must not lead the client to programs of this machine or its network.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ class EndpointPolicy:
             await self._check_address(_shown(url), address)
 
     def trace(self, url: str) -> Callable[[str, dict[str, Any]], Awaitable[None]]:
-        """The httpx2 extension ``trace`` for a request to `url`.
+        """The httpx2 extension ``trace`` for a request to `url`: raises `OAuthFlowError` for a forbidden address.
 
-        It raises `OAuthFlowError` for a connection to a forbidden address, before anything is sent. Only here is a name
-        that leads to a private address recognised. If a proxy makes the connection, the proxy decides.
+        Only here, before anything is sent, is a name that leads to a private address recognised. If a proxy makes the
+        connection, the proxy decides.
         """
         host = urlsplit(url).hostname or ""
         connecting_to = ""

@@ -1,8 +1,7 @@
 """Runs the SDK's flows: renewing a login, logging in with credentials, and logging in a person.
 
-The SDK writes a flow as an asynchronous generator that yields requests. Each run gets its own event loop and HTTP
-client here. Earlier answers of the server are given to the flow again, so the server is not asked twice.
-Importing this module imports the SDK.
+The SDK writes a flow as an asynchronous generator that yields requests. Earlier answers of the server are given to the
+flow again, so the server is not asked twice. Importing this module imports the SDK.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The SDK's OAuth providers, made from our configuration and from the kept login.
+"""The SDK's OAuth providers, made from our configuration and the kept login. Importing this imports the SDK.
 
-Importing this module imports the SDK, so only code that obtains a token does. It overrides two private methods of the
-SDK: `_perform_authorization` and `_select_authorization_server`. A test fails when a release changes them.
+It overrides two private methods of the SDK: `_perform_authorization` and `_select_authorization_server`. A test fails
+when a release changes them.
 """
 
 from __future__ import annotations
@@ -129,10 +129,7 @@ class _PrivateKeyJwtProvider(_Scoped, PrivateKeyJWTOAuthProvider):
 
 
 class PersonProvider(_Scoped):
-    """The authorization code flow, continued from an earlier login.
-
-    The SDK itself does not remember between processes when a token expires and where it is renewed.
-    """
+    """The authorization code flow, continued from an earlier login, of which the SDK does not remember all."""
 
     def __init__(
         self,
@@ -147,9 +144,9 @@ class PersonProvider(_Scoped):
         on_redirect: OnRedirect | None = None,
         on_callback: OnCallback | None = None,
     ) -> None:
-        """Renews a login; with `on_redirect` and `on_callback` it can also make a new one.
+        """Renews a login, whose token is `expired`; with `on_redirect` and `on_callback` it can also make a new one.
 
-        `expired`: the token of `login` is no longer valid. `scope` replaces the server's suggestion.
+        `scope` replaces the server's suggestion.
         """
         if login is not None and config.issuer is not None and not issuers_match(login.issuer or "", config.issuer):
             # Another authorization server issued this login, and must not see the configured secret.

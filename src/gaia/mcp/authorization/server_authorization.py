@@ -36,13 +36,13 @@ _FOR_TOKENS = ("mcp", "httpx2")
 """The packages that obtain a token. Using an existing token needs none of them."""
 
 _MAX_PROBLEM = 1000
-"""Characters of an error message: the SDK quotes the authorization server in full."""
+"""Characters of an error message."""
 
 _SEARCHED_CHARACTERS = 16 * 1024
 """Characters searched for secrets before the message is cut: half a secret would not be recognised."""
 
 _MAX_REPLACED = 16
-"""Secrets of earlier logins that are still masked: a late error may repeat a replaced token."""
+"""Secrets of earlier logins that are still masked: a late error may repeat them."""
 
 _PYDANTIC_INPUT = r" \[type=.*"
 """Where pydantic shows its input, which are tokens."""
@@ -64,10 +64,7 @@ class ServerAuthorization:
         on_authorization: OnAuthorization | None = None,
         login_seconds: float = LOGIN_SECONDS,
     ) -> None:
-        """`name` and `url` are the server's. `config` defaults to `OAuth()`.
-
-        Without `on_authorization` only an earlier login is used and renewed.
-        """
+        """`config` defaults to `OAuth()`. Without `on_authorization` only an earlier login is used and renewed."""
         self._name = name
         self._config = OAuth() if config is None else config
         self._on_authorization = on_authorization
@@ -78,19 +75,16 @@ class ServerAuthorization:
         client_id = getattr(self._config, "client_id", None)
         self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
         self._challenge = Challenge()
-        """The last challenge, for `log_in`. Replaced as a whole."""
+        """The last challenge, for `log_in`."""
         self._login: Login | None = None
-        """The content of the file when last read. Replaced as a whole, so that requests read it without the lock."""
+        """The content of the file when last read."""
         self._replaced: tuple[str, ...] = ()
-        """The last secrets of earlier logins. Replaced as a whole."""
+        """The last secrets of earlier logins."""
         self._asking = reentrant_lock()
         """Held while a token is requested: one request at a time."""
         self._failures = 0
         self._failure: MCPError | None = None
-        """A thread that waited while a login failed raises that failure, and does not begin another login.
-
-        Written by the holder of `_asking`.
-        """
+        """A thread that waited while a login failed raises that failure, and does not begin another login."""
         self._loaded: Stamp = None
         self._was_read = False
         self._refused: Stamp = None
@@ -123,10 +117,7 @@ class ServerAuthorization:
         return stamp is not None and stamp != self._refused
 
     def ready_login(self) -> tuple[bool, str | None]:
-        """Whether a request can be sent without waiting, and its ``Authorization`` header.
-
-        Reads the file only once: the server's refusal will reveal a login that came meanwhile.
-        """
+        """Whether a request can be sent without waiting, and its ``Authorization`` header. Reads the file only once."""
         login = self._login or (None if self._was_read else self._read())
         if login is None or self._is_readable_on_the_way:
             return True, None
@@ -149,10 +140,7 @@ class ServerAuthorization:
             token = self._new_token(challenge, token)
 
     def log_in(self, scope: str | None = None) -> None:
-        """Let a person log in, or log in with the configured credentials. Raises MCPError.
-
-        `scope` is requested in addition to the configured scopes.
-        """
+        """Let a person log in, or use the configured credentials. Raises MCPError. `scope` is requested additionally."""
         with self._one_at_a_time():
             login = self._read()
             if isinstance(self._config, OAuth):
@@ -293,10 +281,7 @@ class ServerAuthorization:
             raise ConfigError(f"server {self._name!r} requires a login, which needs {lack}")
 
     def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
-        """Run a flow in this thread, in its own event loop. Returns the new token, or None.
-
-        Raises MCPError.
-        """
+        """Run a flow in this thread, in its own event loop. Returns the new token, or None. Raises MCPError."""
         import httpx2
         from mcp.client.auth import OAuthFlowError
 

@@ -16,6 +16,7 @@ import msgspec
 from gaia.mcp.errors import ConfigError
 from gaia.runtime import json_file
 from gaia.runtime.log import get_logger
+from gaia.runtime.redaction import repr_of_shown
 
 logger = get_logger(__name__)
 
@@ -32,8 +33,7 @@ Stamp = tuple[int, ...] | None
 class Login(msgspec.Struct, frozen=True, kw_only=True):
     """A login as it is kept. The `repr` shows no secret.
 
-    `client`, `authorization_server` and `protected_resource` are the SDK's documents, as JSON. Renewing a token needs
-    them again, perhaps long after the process that fetched them has ended.
+    `client`, `authorization_server` and `protected_resource` are the SDK's documents: renewing a token needs them.
     """
 
     server: str
@@ -64,8 +64,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         client_secret = (self.client or {}).get("client_secret")
         return [secret for secret in (self.access_token, self.refresh_token, client_secret) if secret]
 
-    def __repr__(self) -> str:
-        return f"Login(server={self.server!r}, issuer={self.issuer!r})"
+    __repr__ = repr_of_shown
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("server", self.server), ("issuer", self.issuer)]

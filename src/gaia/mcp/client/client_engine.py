@@ -1,7 +1,6 @@
 """`ClientEngine`: the parts of one client, for `MCPClient` and for gaia's own modules.
 
-The supervisor's thread runs as long as the server. A strong reference from it to the engine would keep every client
-alive, so the supervisor has only `WeakHooks`. When the application drops a connected client, its server is stopped.
+The supervisor has only `WeakHooks`: a strong reference from its thread would keep every dropped client alive.
 """
 
 from __future__ import annotations
@@ -104,10 +103,7 @@ class ClientEngine:
         return self.setup.services
 
     def join(self, services: SharedServices, defaults: ClientOptions) -> None:
-        """Use a manager's services, and its `defaults` for the options left open. Called before the client connects.
-
-        All parts of the client are made anew.
-        """
+        """Use a manager's services, and its `defaults` for options left open. Makes all parts anew, before connecting."""
         transport = self.transport
         authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
@@ -117,20 +113,17 @@ class ClientEngine:
         self._assemble(transport, self.options.or_else(defaults), services)
 
     def can_follow(self, other: ClientEngine) -> bool:
-        """Whether `reconfigure` of the other client can continue with the configuration of this one.
-
-        Both need the same clock. Servers placed on a cluster are replaced in another way.
-        """
+        """Whether `reconfigure` of `other` can take this configuration: same clock, and neither is on a cluster."""
         is_placed = isinstance(self.transport, PlacedTransport) or isinstance(other.transport, PlacedTransport)
         return self._clock is other._clock and not is_placed
 
     def reconfigure(self, successor: ClientEngine) -> MCPError | None:
         """Continue with the configuration of `successor`, which has joined the manager and was never connected.
 
-        If the server is ready there is no gap, as for `MCPClient.restart`: the settings of `successor` take effect when
-        a process that was started with them takes over. If that process cannot be started, nothing changes and the
-        error is returned. A server that is not ready gets the settings at once and is started with them. None means
-        that the server is ready, was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
+        If the server is ready there is no gap, as for `MCPClient.restart`. If the new process cannot be started,
+        nothing changes and the error is returned. A server that is not ready gets the settings at once and is started
+        with them. None means that the server is ready, was stopped before, or is at rest. Backlog, subscriptions and
+        listeners stay.
         """
         other = successor.setup
         if not isinstance(other.transport, ChannelTransport):
@@ -254,14 +247,10 @@ _DROPPED = SimpleNamespace(
     adopted=lambda _: None,
     happened=lambda _: None,
 )
-"""The hooks of a client that was dropped."""
 
 
 def _stop_when_dropped(engine: ClientEngine, session: Session) -> None:
-    """Stop the server, with a ResourceWarning, if the engine is dropped without `disconnect`.
-
-    At the end of the interpreter all servers are stopped without a warning.
-    """
+    """Stop the server, with a ResourceWarning, if the engine is dropped without `disconnect` before the exit."""
     # The services themselves refer to the manager and to the client, so the finalizer must not hold them.
     pools = (engine.services.callbacks, engine.services.server_request_threads)
     weakref.finalize(engine, _dropped, engine.name, session, pools).atexit = False

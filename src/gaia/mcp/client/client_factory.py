@@ -24,10 +24,7 @@ class Origin:
     """The entry that a client was made from, with its file. Equal origins mean the same server. Immutable."""
 
     def __init__(self, name: str, entry: Mapping[str, Any], source: Path | None) -> None:
-        """`source` is the file of the entry, None for an entry in memory. Pins belong to a server in one file.
-
-        Raises ConfigError for an entry that cannot be used.
-        """
+        """`source` is the file of the entry, None for memory. Raises ConfigError for an entry that cannot be used."""
         self.entry = entry
         self.server = ServerConfig.from_dict(name, entry)
         self.source = source

@@ -117,16 +117,11 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     With "auto", a transport that has only the four methods uses the handshake era.
     """
     start_timeout: float | None = None
-    """How long each start may take: starting, the handshake and listing the tools.
-
-    None means 60 s, or the transport's `timeout` if that is longer. The first start of a package downloads it.
-    """
+    """How long each start may take. None: 60 s, or the transport's `timeout` if that is longer."""
     probe_timeout: float = 5.0
     """With "auto", how long the server has to show that it speaks the stateless era."""
     output_validation: OutputMode | None = None
     """What to do about results that do not fit their `outputSchema`: "off", "warn" (log it) or "error" (fail the call).
-
-    None means the manager's setting, or "warn".
     """
     reset_timeout_on_progress: bool = False
     """Whether each progress notification restarts a call's timeout, up to `max_timeout`."""

@@ -1,8 +1,7 @@
 """`MCPConfig`: the configured servers, from files or from the program.
 
-A file holds ``{"mcpServers": {name: {…}}}``; the older key ``servers`` is read as well. People and other programs edit
-these files too. So unknown keys are kept, a file that cannot be understood is never overwritten, and every save changes
-one entry of the file's present content.
+People and other programs edit the files too. So unknown keys are kept, a file that cannot be understood is never
+overwritten, and every save changes one entry of the file's present content.
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ from typing import Any, NamedTuple
 from gaia.mcp.config import config_files
 from gaia.mcp.config.config_files import Loaded, LoadReport, entries_of
 from gaia.mcp.config.config_variables import keep_variables, plain_secrets
-from gaia.mcp.config.server_config import (
-    ServerConfig,
-    remarks_on_keys,
-    require_servers,
-    unknown_keys,
-)
+from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, require_servers, unknown_keys
 from gaia.mcp.config.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.tools.pins import ServerPins, pins_in
@@ -35,17 +29,13 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _reported: set[tuple[Path | None, str]] = set()
-"""Files and servers whose unknown keys were logged: each is logged once per process."""
-
-_Entry = dict[str, Any]
+"""Files and servers whose unknown keys were logged."""
 
 
 class _Merged(NamedTuple):
-    """All layers merged, by server name."""
-
     entries: dict[str, Any]
     """Of all servers, as written."""
-    servers: dict[str, _Entry]
+    servers: dict[str, dict[str, Any]]
     """The entries that can be used."""
     problems: dict[str, str]
     """Why each of the other entries cannot be used."""
@@ -54,31 +44,23 @@ class _Merged(NamedTuple):
 class MCPConfig:
     """The configured servers. Thread-safe, and safe against other processes that save to the same files.
 
-    Without `config_file` two files are stacked: ``~/.gaia/mcp_servers.json`` and, over it, ``mcp_servers.json`` in the
-    current directory, or else the one beside the program's main script. If both name a server, the local entry counts.
-    Saves go to the local file if it existed when the configuration was made, else to the global one. With `config_file`
-    only that file counts. `MCPConfig.in_memory` makes a configuration without any file.
+    A file holds ``{"mcpServers": {name: {…}}}``; the older key ``servers`` is read as well. Without `config_file` two
+    files are stacked: ``~/.gaia/mcp_servers.json`` and, over it, ``mcp_servers.json`` in the current directory, or else
+    the one beside the program's main script. If both name a server, the local entry counts. Saves go to the local file
+    if it existed when the configuration was made, else to the global one. With `config_file` only that file counts.
 
-    Files that are empty or do not exist hold no servers. The constructor and each method that saves raise ConfigError,
-    naming file, line and column, if a file cannot be read or understood; the file then stays as it is. Of the two
-    stacked files, a file that other users can change is refused too, unless the user trusts its content.
-
-    An entry that cannot be used does not affect the other entries; see `problems`.
+    Files that are empty or do not exist hold no servers. The constructor and each method that saves raise ConfigError
+    if a file cannot be read or understood; the file then stays as it is. Of the two stacked files, a file that other
+    users can change is refused too, unless the user trusts its content. An entry that cannot be used does not affect
+    the others; see `problems`.
     """
 
     config_file: Path | None
     """The file that saves go to; None for a configuration in memory, which is never saved."""
-
     untrusted: ProjectFile | None
     """The local file, if it was left out because the user has not trusted it."""
-
     load_report: LoadReport
-    """The loaded files: ``{"mode": "auto" | "explicit" | "memory", "global": {"path", "exists", "servers"}, "local":
-    {…},
-    "overrides": [names]}``. ``servers`` are names; ``overrides`` are the servers of the global file that the local file
-    overrides. In the mode "explicit" the report itself has ``path``, ``exists`` and ``servers``, of the named file.
-    """
-
+    """The loaded files, see `LoadReport`."""
     warnings: list[str]
     """Probable mistakes in the loaded files, such as a misspelt key: sentences that name the place."""
 
@@ -92,16 +74,12 @@ class MCPConfig:
     ) -> None:
         """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
 
-        Use that where the current directory may come from another person, because the file says which programs are
-        started. By default the local file counts like the global one, because users mostly choose the directory of a
-        program.
-
-        With `strict`, each entry that cannot be used and each key that means nothing is an error: ConfigError names
-        them all.
+        Use that where the current directory may come from another person: the file says which programs are started.
+        With `strict`, ConfigError names each entry that cannot be used and each key that means nothing.
 
         A `config_file` that does not exist has no servers, and the first save makes it. This is logged as the warning
-        ``config_file_missing``, unless `create` is true. With `create` false it is a ConfigError instead: for paths
-        that a person types. ``~/.gaia/mcp_servers.json`` need never exist.
+        ``config_file_missing``, unless `create` is true; with `create` false it is a ConfigError.
+        ``~/.gaia/mcp_servers.json`` need never exist.
         """
         if config_file is None:
             loaded = config_files.load_stack(trust_local=trust_local)
@@ -111,10 +89,9 @@ class MCPConfig:
 
     @classmethod
     def in_memory(cls, servers: Mapping[str, Mapping[str, Any]], *, strict: bool = False) -> MCPConfig:
-        """A configuration of these servers that reads and writes no file; changes are kept in memory.
+        """A configuration of these servers, by name, that reads and writes no file; changes are kept in memory.
 
-        `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError if `servers` is
-        not a mapping of entries, or if JSON cannot hold an entry; `strict` works as in the constructor.
+        Raises ConfigError if `servers` is not a mapping of entries, or if JSON cannot hold an entry.
         """
         require_servers(servers)
         config = cls.__new__(cls)
@@ -127,28 +104,24 @@ class MCPConfig:
         self.untrusted, self.load_report, self._local = loaded.untrusted, loaded.report, loaded.local
         self._strict = strict
         self._lock = reentrant_lock()
-        """Owns changes of `_layers` and of `_merged`. Never held during I/O: each file has a lock file of its own."""
+        """Owns changes of `_layers` and `_merged`. Never held during I/O: each file has a lock file."""
         self._layers: dict[Path | None, dict[str, Any]] = {}
-        """The entries of each loaded file, the file with precedence last. The key None, above all files, holds the
-        entries that
-        are only in memory.
-        """
+        """The entries of each file, the file with precedence last, and under None, above all files, those in memory."""
         self._layers |= {file: entries_of(file, document) for file, document in loaded.documents.items()}
         self._layers[None] = in_memory
         self._merge()
-        sections = [
+        self.warnings = [
             f"{file}: {remark}"
             for file, document in loaded.documents.items()
             for remark in config_files.remarks_on_sections(document)
         ]
-        self.warnings = sections + [
-            f"{_place(file)}server {name!r}: {remark}"
-            for file, entries in self._layers.items()
-            for name, entry in entries.items()
-            for remark in remarks_on_keys(entry)
-        ]
-        for file, entries in self._layers.items():
-            _log_unknown_keys(file, entries)
+        for place, entries in self._layers.items():
+            self.warnings += [
+                f"{_place(place)}server {name!r}: {remark}"
+                for name, entry in entries.items()
+                for remark in remarks_on_keys(entry)
+            ]
+            _log_unknown_keys(place, entries)
         problems = list(self.problems.values())
         # A remark about an entry that is a problem already would repeat it.
         remarks = [one for one in self.warnings if not any(problem.startswith(one) for problem in problems)]
@@ -156,8 +129,8 @@ class MCPConfig:
             raise ConfigError("; ".join(found))
 
     @property
-    def _servers(self) -> dict[str, _Entry]:
-        """The usable entries, under the name that the specification gives them."""
+    def _servers(self) -> dict[str, dict[str, Any]]:
+        """The usable entries; the specification gives the name."""
         return self._merged.servers
 
     @property
@@ -196,18 +169,17 @@ class MCPConfig:
             self._merge()
 
     def remove_server(self, name: str, *, everywhere: bool = False) -> list[Path]:
-        """Remove a server from the file that `source_of` names, or from memory.
+        """Remove a server from the file that `source_of` names, or from memory; with `everywhere` from all of them.
 
-        If another file has an entry of this name, that entry counts from then on. With `everywhere` the server is
-        removed from all files and from memory. Returns the files that were changed. Does nothing if there is no such
-        server. Raises ConfigError if a file cannot be read or saved.
+        If another file has an entry of this name, that entry counts from then on. Returns the files that were changed.
+        Does nothing if there is no such server. Raises ConfigError if a file cannot be read or saved.
         """
         defining = [file for file, entries in self._layers.items() if name in entries]
         if not defining:
             return []
         places = list(self._layers) if everywhere else defining[-1:]
         # Read all files before the first change: if one is broken, nothing happens.
-        files = [file for file in places if file is not None and name in entries_of(file, _read(file))]
+        files = [file for file in places if file is not None and name in _entries_in(file)]
         if self._local in files:
             config_files.refuse_link_out(self._local)
         for file in files:
@@ -220,13 +192,12 @@ class MCPConfig:
         return files
 
     def set_disabled(self, name: str, disabled: bool) -> bool:
-        """Change only ``disabled`` of a server, in the file that `source_of` names or in memory.
+        """Change only ``disabled`` of a server, where `source_of` says. False if there was nothing to change.
 
-        False if there was nothing to change. Raises ConfigError if the file cannot be saved, if the entry is not an
-        object, or if there is no such server.
+        Raises ConfigError if the file cannot be saved, if the entry is not an object, or if there is no such server.
         """
 
-        def change(entry: Any) -> _Entry:
+        def change(entry: Any) -> dict[str, Any]:
             if not isinstance(entry, dict):
                 reason = "there is no such server" if entry is None else "its entry is not an object"
                 raise ConfigError(f"server {name!r}: {reason}; it cannot be {'disabled' if disabled else 'enabled'}")
@@ -237,7 +208,7 @@ class MCPConfig:
         after = change(before)
         file = self.source_of(name)
         # Another process may have changed the file meanwhile.
-        entries = [before] if file is None else [before, entries_of(file, _read(file)).get(name, before)]
+        entries = [before] if file is None else [before, _entries_in(file).get(name, before)]
         if all(isinstance(entry, dict) and entry.get("disabled", False) is disabled for entry in entries):
             return False
         if file is not None:
@@ -249,7 +220,7 @@ class MCPConfig:
         return True
 
     def get_server(self, name: str) -> dict[str, Any]:
-        """A copy of a server's entry as written, variables not expanded; empty if there is none."""
+        """A copy of a server's entry as written, with its ``${VAR}``; empty if there is none."""
         entry = self._merged.entries.get(name)
         return copy.deepcopy(entry) if isinstance(entry, dict) else {}
 
@@ -271,10 +242,7 @@ class MCPConfig:
             return next((file for file, entries in reversed(self._layers.items()) if name in entries), None)
 
     def pins_of(self, server: str, file: Path | None = None) -> ServerPins:
-        """The approved definitions of a server's tools, from `file`, by default the lock file in ``~/.gaia``.
-
-        Raises ConfigError if there is no home directory.
-        """
+        """The approved definitions of a server's tools, from `file`, by default in ``~/.gaia``. Raises ConfigError."""
         return pins_in(self.source_of(server) if self.server_exists(server) else self.config_file, server, file)
 
     def _merge(self) -> None:
@@ -293,11 +261,8 @@ class MCPConfig:
         # Replaced as a whole and never changed, so readers need no lock.
         self._merged = _Merged(entries, servers, problems)
 
-    def _save(self, file: Path, name: str, change: Callable[[Any], _Entry | None]) -> None:
-        """Set one entry of a file to the result of `change`; None removes the entry.
-
-        `change` is given the entry that the file has at this moment, or None.
-        """
+    def _save(self, file: Path, name: str, change: Callable[[Any], dict[str, Any] | None]) -> None:
+        """Replace an entry, as the file has it at this moment, by the result of `change`; None is no entry."""
         if file == self._local:
             config_files.refuse_link_out(file)
         with json_file.locked(file) as target:
@@ -326,15 +291,16 @@ class MCPConfig:
                 else:
                     self._layers[file][name] = entry
                 self._merge()
-        what = "removed" if entry is None else "replaced" if defining else "added"
+        saved = {"file": str(file), "server": name}
+        saved["change"] = "removed" if entry is None else "replaced" if defining else "added"
         if exposed := plain_secrets(entry or {}):
-            logger.warning("config_saved", file=str(file), server=name, change=what, plain_secrets=exposed)
+            logger.warning("config_saved", **saved, plain_secrets=exposed)
         elif changed:
-            logger.info("config_saved", file=str(file), server=name, change=what)
+            logger.info("config_saved", **saved)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    return json_file.read(file, config_files.EXAMPLE)
+def _entries_in(file: Path) -> dict[str, Any]:
+    return entries_of(file, json_file.read(file, config_files.EXAMPLE))
 
 
 def _place(file: Path | None) -> str:
@@ -342,8 +308,7 @@ def _place(file: Path | None) -> str:
 
 
 def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
-    """Keep a trusted file trusted after our own change to it."""
-    # If the list of trusted files cannot be used, the file is not trusted, and the user is asked again.
+    """Keep a trusted file trusted after our own change. If the list cannot be used, the user is asked again."""
     with contextlib.suppress(ConfigError):
         store = TrustStore()
         if store.trusts(file, before):
@@ -384,6 +349,5 @@ def as_config(config: MCPConfig | Mapping[str, Mapping[str, Any]]) -> MCPConfig:
     if isinstance(config, Mapping):
         return MCPConfig.in_memory(config)
     if not hasattr(config, "get_servers"):
-        # For example a path. The error says what to give instead.
         require_servers(config)
     return config

@@ -36,10 +36,7 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     """They are missing or disabled in the configuration. They have finished their calls and ended."""
     failed: Mapping[str, str] = {}
-    """Servers that could not be started, with the reason.
-
-    A server that was to be replaced goes on as it was; a new one is tried again in the background.
-    """
+    """Servers that could not be started, with the reason. A replaced one goes on; a new one is tried again."""
     pending: tuple[str, ...] = ()
     """Their change was not finished when the time was up, and goes on."""
 
@@ -49,10 +46,7 @@ class ServerChanges:
 
     def __init__(self) -> None:
         self._outcomes: dict[str, tuple[str, str | None]] = {}
-        """By server: the field of `AppliedConfig` for its change, and the reason if the change failed.
-
-        Each thread sets its own item.
-        """
+        """By server: the field of `AppliedConfig`, and the reason of a failure. Each thread sets its own item."""
         self._begun: dict[str, threading.Thread | None] = {}
         self._without_thread: list[Callable[[], None]] = []
 
@@ -63,10 +57,10 @@ class ServerChanges:
     def begin(
         self, name: str, what: str, change: Callable[[], str | None], *, after: threading.Thread | None = None
     ) -> threading.Thread | None:
-        """Run `change` on a new thread; it returns a failure reason, or None. Returns the thread.
+        """Run `change`, which returns a failure reason or None, on a new thread, after the thread `after`.
 
-        `what` is a field of `AppliedConfig`. The change waits until the thread `after` has ended. If the system starts
-        no more threads, `wait` makes the change, and None is returned.
+        `what` is a field of `AppliedConfig`. Returns the thread, or None if the system starts no more: then `wait`
+        makes the change.
         """
 
         def run() -> None:
@@ -115,12 +109,7 @@ class ServerChanges:
 
 
 class ConfiguredServers:
-    """Starts the servers of a configuration, each on its own thread, and applies another configuration. Thread-safe.
-
-    1. `load` and `apply` begin starts and changes.
-    2. `stop`, called when the manager ends everything, prevents starts that have not begun yet.
-    3. `join` waits for the threads.
-    """
+    """Starts the servers of a configuration, each on its own thread, and applies another configuration. Thread-safe."""
 
     def __init__(
         self,
@@ -129,19 +118,17 @@ class ConfiguredServers:
         factory: ClientFactory,
         adopt: Callable[[MCPConfig], None],
     ) -> None:
-        """`adopt` receives the new configuration before any server is changed."""
         self._registry = registry
         self._readiness = readiness
         self._factory = factory
         self._adopt = adopt
         self._lock = reentrant_lock()
-        """Held to set `_starters` and `_stops`."""
         self._starters: list[threading.Thread] = []
         """Threads of `load` and `apply`; some may have ended. Replaced as a whole."""
         self._applying = reentrant_lock()
-        """Held while an `apply` begins its changes, not while they are made. Also owns `_replacing`."""
+        """Held while an `apply` begins its changes, not while they are made. Owns `_replacing`."""
         self._replacing: dict[str, threading.Thread] = {}
-        """The last thread that gave each server another configuration; it may still run."""
+        """The last thread that gave each server another configuration."""
         self._stops = 0
         """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers."""
         self._departing: set[MCPClient] = set()
@@ -172,7 +159,7 @@ class ConfiguredServers:
             logger.warning("servers_still_starting", servers=list(slow), waited=timeout)
 
     def _make_configured(self, name: str, entry: Mapping[str, Any], config: MCPConfig) -> MCPClient | None:
-        """Make a client; None if another thread starts the server, or if the entry is refused (its status says why)."""
+        """Make a client; None if another thread starts the server, or if the entry is refused."""
         try:
             return self._factory.make(name, entry, config.source_of(name))
         except NameTaken:
@@ -203,10 +190,7 @@ class ConfiguredServers:
         return result
 
     def _begin_changes(self, config: MCPConfig, changes: ServerChanges, stops: int) -> list[str]:
-        """Begin to make `changes`; returns the unchanged servers. Raises ConfigError before anything is changed.
-
-        Changes of an earlier `apply` may still be running.
-        """
+        """Begin to make `changes`; returns the unchanged servers. Raises ConfigError before anything is changed."""
         disabled = [name for name in config.get_entries() if is_disabled(config, name)]
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
             raise ConfigError("; ".join(problems))
@@ -254,7 +238,7 @@ class ConfiguredServers:
         return unchanged
 
     def _start(self, name: str, client: MCPClient, stops: int | None = None, *, keep_trying: bool = True) -> str | None:
-        """Start a server of the configuration. Returns why that failed, or None."""
+        """Returns why the server could not be started, or None."""
         if stops not in (None, self._stops):
             # `disconnect_all` may have come before the name was reserved.
             self._registry.drop(name, client)
@@ -271,7 +255,7 @@ class ConfiguredServers:
         return None if error is None else error.message
 
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
-        """Replace the client by a new one, with a gap: the two have different clocks, or one is placed on a cluster."""
+        """Replace the client with a gap: the two have different clocks, or one is placed on a cluster."""
         self._take_away(name, client)
         self._depart(client)
         return self._start(name, make(), stops)
@@ -283,7 +267,6 @@ class ConfiguredServers:
         self._registry.forget_failure(name)
 
     def _depart(self, client: MCPClient) -> None:
-        """Stop a removed server after it has had its drain time to finish its calls."""
         origin = self._factory.origin_of(client)
         try:
             client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)

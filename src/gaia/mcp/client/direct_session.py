@@ -36,17 +36,14 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _FIRST_VERSION = "1.0.0"
-"""The version that transports written for earlier clients of this interface answer. MCP's versions are dates; such a
-transport is taken to speak the oldest revision.
-"""
+"""The version that transports for earlier clients of this interface answer; it means the oldest revision."""
 
 
 @dataclasses.dataclass(eq=False)
 class DirectSession:
-    """Has the methods of `SupervisedSession`, and uses only the four methods of a transport.
+    """Has the methods of `SupervisedSession`, and uses only the four methods of an application's transport.
 
-    `send_request` takes no deadline, so deadlines are the transport's own. The application owns the transport, and no
-    thread of gaia uses it. As thread-safe as the transport is.
+    `send_request` takes no deadline, so deadlines are the transport's own. As thread-safe as the transport is.
     """
 
     name: str
@@ -202,7 +199,7 @@ class DirectSession:
             self.observer.protocol_version = step.protocol.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
-        """Make an observed request of the handshake. Other requests are observed by their makers."""
+        """Make a request of the handshake, and observe it."""
         observation = self.observer.begin(send.method, send.params)
         try:
             result = self._answer(Send(send.method, observation.prepare(send.params)))
@@ -236,8 +233,6 @@ class DirectSession:
 
 
 class _DirectCall(Call):
-    """A call that the transport encodes."""
-
     def _encode(self) -> bytes:
         return b""
 

@@ -18,14 +18,13 @@ Json = dict[str, Any]
 
 
 class ServerFeatures:
-    """Resources, prompts, completions and log messages of one server; `MCPClient` documents each method.
+    """Resources, prompts, completions and log messages of one server; `MCPClient` documents each method. Thread-safe.
 
-    Thread-safe. Each method returns an exchange: `ClientRequests.run` runs it in a thread, `gaia.mcp.aio` on a loop. It
-    raises the exceptions of `gaia.mcp.errors`.
+    Each method returns an exchange: `ClientRequests.run` runs it in a thread, `gaia.mcp.aio` on a loop. It raises the
+    exceptions of `gaia.mcp.errors`.
     """
 
     def __init__(self, trips: ClientRequests, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
-        """Wanted changes and log messages are added to `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions
         self._prompt_gate = prompt_gate

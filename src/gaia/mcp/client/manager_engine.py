@@ -37,10 +37,7 @@ class ManagerEngine:
         lock_file: Path | None,
         new_client: Callable[[str, Mapping[str, Any]], MCPClient],
     ) -> None:
-        """`services` are shared by all clients; `defaults` apply where the entries of servers say nothing.
-
-        `ClientFactory` explains `lock_file` and `new_client`.
-        """
+        """`defaults` apply where entries say nothing. `ClientFactory` explains `lock_file` and `new_client`."""
         self.config = config
         self.recorders: Recorders = services.recorders
         """Records the traffic of servers, if recording is on."""
@@ -56,10 +53,7 @@ class ManagerEngine:
         self.config = config
 
     def route_of(self, name: str, timeout: float | None = None) -> Route:
-        """The route to a tool, listed or not. Raises as `MCPClientManager.submit_tool` does.
-
-        May wait some seconds for a start to begin, at most `timeout`.
-        """
+        """The route to a tool, listed or not. Raises as `submit_tool` does. May wait for a start to begin."""
         registry = self.registry
         if (listed := registry.routes.get(name)) is not None:
             return listed
@@ -118,7 +112,7 @@ class ManagerEngine:
         return absences[0].error if absences else None
 
     def _absences(self, servers: Iterable[str]) -> list[Absence]:
-        """Why servers are not ready: one entry for each of `servers` that is not."""
+        """Why those of `servers` that are not ready are not."""
         statuses = {status.name: status for status in self.registry.status()}
         config, connected = self.config, self.registry.connected
         entries = config.get_entries()
@@ -140,7 +134,7 @@ class ManagerEngine:
         self.listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
 
     def _happened(self, name: str, client: MCPClient, event: Event) -> None:
-        """Handle an event of a server. Runs on its supervisor's thread, or on a thread that connects its client."""
+        """Runs on the supervisor's thread, or on a thread that connects the client."""
         tools: tuple[MCPTool, ...] = ()
         if isinstance(event, StateChanged) and event.new is ServerState.READY:
             tools = self.registry.came_up(name, client)

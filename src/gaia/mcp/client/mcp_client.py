@@ -37,8 +37,8 @@ T = TypeVar("T")
 class MCPClient:
     """Talks to one MCP server, and keeps it alive if its transport can be supervised (`StdioTransport` can).
 
-    All methods may be called from any thread. As a context manager it connects on entering (`ServerUnavailable`, a
-    RuntimeError, if that fails) and disconnects on leaving.
+    All methods may be called from any thread. As a context manager it connects on entering, which may raise
+    `ServerUnavailable` (a RuntimeError), and disconnects on leaving.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class MCPClient:
     ) -> None:
         """Make a client without starting anything. `debug` shows gaia's log on stderr.
 
-        The features given here are declared to the server: `on_elicitation` asks a person, by forms and, if
-        `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call tools if `sampling_tools` is
-        true; `roots` are folders, or a function that returns them. The functions run on threads of their own.
+        These features are declared to the server: `on_elicitation` asks a person, by forms and, if `elicitation_modes`
+        has "url", by a URL; `on_sampling` asks a model, which may call tools if `sampling_tools` is true; `roots` are
+        folders, or a function that returns them. The functions run on threads of their own.
 
-        `settings` are the fields of `ClientOptions`, which documents them; `clock` and `rng` are for tests. Raises
-        ValueError for a setting that cannot be used.
+        `settings` are the fields of `ClientOptions`; `clock` and `rng` are for tests. Raises ValueError for a setting
+        that cannot be used.
         """
         if debug:
             enable_debug()
@@ -104,9 +104,9 @@ class MCPClient:
         """A client for one entry of ``mcpServers``; docs/configuration.md describes the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
-        `pins` are as in the constructor, and so is `on_elicitation`. `on_authorization` takes a person to the login
-        page, if a server over HTTP requires a login; without it, the person logs in beforehand with ``gaia mcp login``.
-        Raises ValueError for an entry that cannot be used, saying which key is wrong.
+        `on_authorization` takes a person to the login page of a server over HTTP; without it, the person logs in
+        beforehand with ``gaia mcp login``. Raises ValueError for an entry that cannot be used, saying which key is
+        wrong.
         """
         server = ServerConfig.from_dict(name, config)
         timeout = server.timeout if "timeout" in config else timeout
@@ -128,12 +128,9 @@ class MCPClient:
     def connect(self, *, keep_trying: bool = False) -> bool:
         """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
 
-        Harmless when it is already connected. After `disconnect` it starts the server anew.
-
-        A `connect` that returns False leaves nothing behind, and the server is not tried again. With `keep_trying` it
-        is, by its restart policy, in the background and until `disconnect`: then False says only that it is not ready
-        yet. A server that was ready once is tried again in any case. Over a transport that cannot be supervised,
-        `keep_trying` has no effect.
+        Harmless when it is connected. A `connect` that returns False leaves nothing behind. With `keep_trying` the
+        server is tried again by its restart policy, in the background and until `disconnect`; a server that was ready
+        once is tried again in any case. Over a transport that cannot be supervised, `keep_trying` has no effect.
         """
         engine = self._engine
         connected = engine.session.connect(keep_trying=keep_trying)
@@ -145,10 +142,10 @@ class MCPClient:
     def restart(self, *, keep_trying: bool = False) -> bool:
         """Give the server a fresh process. True when that is ready.
 
-        If the server is ready there is no gap: the old process goes on until the fresh one has shaken hands and listed
-        its tools. Then new calls go to the fresh one, while the old one finishes the calls that it has, for
-        `drain_timeout` seconds at most; after that, a call ends as in a crash. If the fresh one cannot be started, or
-        takes longer than the `timeout` of the transport, the old one goes on, `last_error` says why, and this is False.
+        If the server is ready there is no gap: new calls go to the fresh process once it has shaken hands and listed
+        its tools, while the old one finishes the calls that it has, for `drain_timeout` seconds at most; after that, a
+        call ends as in a crash. If the fresh one cannot be started, or takes longer than the `timeout` of the
+        transport, the old one goes on, `last_error` says why, and this is False.
 
         A server that is not ready, or cannot be supervised, is disconnected and connected, with `keep_trying` as for
         `connect`. Calls under way end as cancelled then.
@@ -163,8 +160,8 @@ class MCPClient:
     def disconnect(self, *, drain: float = 0.0) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
 
-        With `drain`, a server that is ready has so many seconds to finish the calls that it has; new calls are refused
-        meanwhile. Raises ValueError for a `drain` that is no duration.
+        A ready server has `drain` seconds to finish its calls; new ones are refused meanwhile. Raises ValueError for a
+        `drain` that is no duration.
         """
         self._engine.disconnect(drain)
 
@@ -189,8 +186,7 @@ class MCPClient:
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders from now on; a connected server of the handshake era is notified.
 
-        Raises ValueError for something that is not a root, and RuntimeError if the client was made without any `roots`:
-        its server was told that there are none.
+        Raises ValueError for something that is not a root, and RuntimeError if the client was made without any `roots`.
         """
         offered = self._engine.options.features.roots
         if offered is None:
@@ -207,9 +203,8 @@ class MCPClient:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Pass every `Event` of this server to `listener`, one at a time and in order, on a callback thread.
 
-        If the listener is so slow that more than 10,000 events or 4 MiB wait, the oldest are dropped, and it receives
-        an `EventsDropped`. Returns a function that ends the subscription. Events of a manager's clients also go to the
-        manager's listeners.
+        If more than 10,000 events or 4 MiB wait, the oldest are dropped, and the listener receives an `EventsDropped`.
+        Returns a function that ends the subscription. Events of a manager's clients also go to the manager's listeners.
         """
         return self._engine.listeners.subscribe(listener, self._engine.services.callbacks)
 
@@ -253,10 +248,10 @@ class MCPClient:
 
     @property
     def instructions(self) -> str | None:
-        """The server's hints for a model. They are only as trustworthy as the server.
+        """The server's hints for a model, at most 64 Ki characters. They are only as trustworthy as the server.
 
-        At most 64 Ki characters. With pinned tools, the instructions are pinned too, when they are first read here.
-        Under ``block`` the value is None if the instructions are not the approved ones. That check reads a file.
+        With pinned tools, the instructions are pinned too, when they are first read here. Under ``block`` the value is
+        None if they are not the approved ones. That check reads a file.
         """
         return self._engine.instructions
 
@@ -270,7 +265,7 @@ class MCPClient:
     def list_tools(self, refresh: bool = False) -> list[MCPTool]:
         """The tools on offer, filtered; from the cache unless `refresh`. Empty if the server cannot list them.
 
-        The cache follows the server: it is filled by each handshake and by `notifications/tools/list_changed`.
+        Each handshake and each `notifications/tools/list_changed` fills the cache.
         """
         return list(self._engine.tool_calls.offered(refresh=refresh))
 
@@ -286,7 +281,7 @@ class MCPClient:
 
     @property
     def _tools(self) -> list[MCPTool] | None:
-        """The cached tools, under the name that the specification gives them; None before the first listing."""
+        """The cached tools, None before the first listing; the specification gives the name."""
         catalog = self._engine.tool_calls.catalog
         return list(catalog.tools) if catalog.listed else None
 
@@ -308,13 +303,12 @@ class MCPClient:
 
         Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), with the text as
         ``error`` if the tool reports one; or ``{"error": …, "error_type": …, "delivery": …}`` if the call failed.
-        `timeout` is in seconds and covers waiting, writing and the answer.
-        ``on_progress(progress, total, message)`` runs in this thread. With `reset_timeout_on_progress` the call has its
-        whole timeout again with each progress, up to `max_timeout`; the client's own settings count where they are
-        None.
+        `timeout` is in seconds and covers waiting, writing and the answer. ``on_progress(progress, total, message)``
+        runs in this thread. With `reset_timeout_on_progress` the call has its whole timeout again with each progress,
+        up to `max_timeout`; None means the client's own setting.
 
-        Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
-        are not a dict of JSON values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
+        Raises RuntimeError when the client is not connected, and ValueError for arguments that are not a dict of JSON
+        values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self._engine.tool_calls.call(tool_name, arguments, options)
@@ -331,10 +325,10 @@ class MCPClient:
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
-        The future completes with the call, whether or not callbacks still run. Callbacks and `on_progress` run on a
-        callback thread, one after the other, for up to 32 futures of a server at the same time. They may wait for other
-        calls, but not for the callbacks of those. `cancel()` also cancels the request at the server. A call that is not
-        allowed, or a client that is not connected, raises at once.
+        Callbacks of the future and `on_progress` run on a callback thread, one after the other, for up to 32 futures of
+        a server at the same time. They may wait for other calls, but not for the callbacks of those. `cancel()` also
+        cancels the request at the server. A call that is not allowed, or a client that is not connected, raises at
+        once.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self._engine.tool_calls.submit(tool_name, arguments, options)
@@ -379,10 +373,7 @@ class MCPClient:
         return self._run(self._engine.features.list_resources())
 
     def list_resource_templates(self) -> list[dict[str, Any]]:
-        """``{"uriTemplate": …, "name": …}`` each, with title, description and mimeType if the server adds them.
-
-        Empty for a server that does not know the method; many servers with resources do not.
-        """
+        """``{"uriTemplate": …, "name": …}`` each; empty for a server that does not know the method."""
         return self._run(self._engine.features.list_resource_templates())
 
     def read_resource(self, uri: str) -> dict[str, Any]:
@@ -421,7 +412,7 @@ class MCPClient:
     def set_logging_level(self, level: str) -> None:
         """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
 
-        `level` is one of debug, info, notice, warning, error, critical, alert, emergency; anything else is a
-        ValueError. Raises NotOffered if the server does not send log messages.
+        Raises ValueError for a `level` that is not one of `LOG_LEVELS`, and NotOffered if the server does not send log
+        messages.
         """
         self._run(self._engine.features.set_logging_level(level))

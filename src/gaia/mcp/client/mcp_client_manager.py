@@ -39,11 +39,10 @@ logger = get_logger(__name__)
 
 
 class MCPClientManager:
-    """Starts servers, lists the tools of all of them, and routes calls.
+    """Starts servers, lists the tools of all of them, and routes calls. All methods may be called from any thread.
 
-    All methods may be called from any thread. As a context manager it connects the servers of a configuration in memory
-    on entering, and disconnects from everything on leaving. Entering waits for the servers, but not longer than
-    `start_timeout`.
+    As a context manager it connects the servers of a configuration in memory on entering, waiting for them at most
+    `start_timeout`, and disconnects from everything on leaving.
     """
 
     def __init__(
@@ -68,23 +67,20 @@ class MCPClientManager:
         """Make a manager without starting anything.
 
         `config` names the servers. A mapping, such as ``{"time": {"command": "uvx", …}}``, is a configuration in memory
-        (`MCPConfig.in_memory`), for which no file is read or written. Without `config`, the user's and the project's
-        configuration files count (`MCPConfig`); `trust_local` is for that `MCPConfig`.
+        (`MCPConfig.in_memory`). Without `config`, the user's and the project's configuration files count (`MCPConfig`);
+        `trust_local` is for that `MCPConfig`.
 
         `restart_policy`, `pin_tools` and `output_validation` apply to servers whose entries do not set them.
-
-        `pin_tools` says what to do about tools whose definitions differ from the approved ones. The approved ones are
-        kept in `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
+        `pin_tools` says what to do about tools whose definitions differ from the approved ones, which are kept in
+        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
 
         `on_authorization` takes a person to the login page of a server that requires a login; `add_server` waits for
         the person, five minutes at most. Without it, servers without a login fail to connect, and the error says what
         to run.
 
         `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for slow servers;
-        None sets no limit. (How long a start itself may take is the ``startTimeout`` of the server's entry.) Raises
-        ValueError for a `start_timeout` that is not a duration.
-
-        The other parameters answer requests of servers; see `MCPClient`. Each request names its server.
+        None sets no limit. Raises ValueError if it is not a duration. The other parameters answer requests of servers;
+        see `MCPClient`.
         """
         require_wait(start_timeout, "start_timeout")
         if debug:
@@ -124,7 +120,7 @@ class MCPClientManager:
 
     @property
     def _clients(self) -> dict[str, MCPClient]:
-        """The connected clients, under the name that the specification gives them."""
+        """The connected clients; the specification gives the name."""
         return self._engine.registry.connected
 
     def __enter__(self) -> MCPClientManager:
@@ -146,13 +142,12 @@ class MCPClientManager:
         """Connect to a server, and add it to the configuration if that succeeds.
 
         With `save` true the configuration is saved to the file, with false it is kept in memory only; by default it is
-        saved if `config` of this manager has a file. It is saved as given: ``${VAR}`` stays as it is.
+        saved if `config` of this manager has a file. ``${VAR}`` stays as it is. The new server takes the place of one
+        that `load_from_config` could not connect.
 
         Raises ValueError if there is already a server of this name, the configuration is not usable, or there is no
-        file to save it to. Raises RuntimeError with the reason if the connection fails. Such a server is not tried
-        again:
-        only `status` shows it, until it is removed or added again. The new server takes the place of one that
-        `load_from_config` could not connect.
+        file to save it to. Raises RuntimeError with the reason if the connection fails; then the server is not tried
+        again, and only `status` shows it.
         """
         if save and self.config.config_file is None:
             raise ValueError(f"server {name!r} cannot be saved: the configuration of this manager has no file")
@@ -206,14 +201,13 @@ class MCPClientManager:
     def restart(self, name: str) -> bool:
         """Give a server a fresh process, or start it; also one that failed, was stopped, or was never started.
 
-        If it is ready there is no gap: new calls go to the fresh process once that is ready, while the old process
-        finishes its calls, for its `drainTimeout` at most; see `MCPClient.restart`. If two processes of the server
-        cannot run side by side, because both need the same port or lock, call `stop_server` first.
+        If it is ready there is no gap; see `MCPClient.restart`. If two processes of the server cannot run side by side,
+        because both need the same port or lock, call `stop_server` first. Returns True when the fresh process is ready,
+        and False if it failed; `status` says why. A server that was ready then goes on in its old process; any other is
+        tried again as after `load_from_config`.
 
-        Returns True when the fresh process is ready. Returns False if it failed, after its own `timeout` at the latest;
-        `status` says why. A server that was ready then goes on in its old process; any other is tried again as after
-        `load_from_config`. Raises ValueError for a name that is not configured, for a server that is disabled or being
-        started, and for a configuration that cannot be used.
+        Raises ValueError for a name that is not configured, for a server that is disabled or being started, and for a
+        configuration that cannot be used.
         """
         if name in self._engine.registry and name not in self._clients:
             raise ValueError(f"server {name!r} is being started already")
@@ -258,15 +252,13 @@ class MCPClientManager:
         """Connect to all configured servers at once, except disabled and already connected ones.
 
         Returns when each has succeeded or failed, or after `timeout` seconds, by default the `start_timeout` of the
-        manager. With a `timeout` of 0 it does not wait. Slower servers go on in the background and join when they are
-        ready; the log names them (``servers_still_starting``), and `status` shows them as starting. Never raises for a
-        single server: failures are logged, and `status` shows them. Raises ValueError for a `timeout` that is negative,
-        more than a year, or not a number.
+        manager; with 0 it does not wait. Slower servers go on in the background and join when they are ready; the log
+        names them (``servers_still_starting``). Never raises for a single server: failures are logged, and `status`
+        shows them. Raises ValueError for a `timeout` that is negative, more than a year, or not a number.
 
         A server that failed is tried again in the background, by its restart policy, until it is removed or
-        `disconnect_all` is called; it joins the others when it is ready. Until then its state is ``failed``, and
-        ``starting`` during an attempt. Calling this again tries it at once. A server whose configuration cannot be
-        used, or that requires a login, is not tried again. With `keep_trying` False no server is.
+        `disconnect_all` is called. Calling this again tries it at once. A server whose configuration cannot be used, or
+        that requires a login, is not tried again. With `keep_trying` False no server is.
         """
         require_wait(timeout)
         seconds = self.start_timeout if timeout is None else timeout
@@ -278,18 +270,15 @@ class MCPClientManager:
         """Run with another configuration from now on; servers that are the same in both go on untouched.
 
         A server is the same if its entry means the same, with the same names of variables. A changed server is replaced
-        without a gap: new calls go to the new process when that is ready, and calls under way finish in the old one,
-        for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too. A server
-        on a cluster is replaced with a gap: the old one finishes its calls before the new one is placed. A server that
-        is missing or disabled in `config` leaves this manager; its calls under way have its `drainTimeout` to finish.
-        New servers are started, as `load_from_config` does.
+        without a gap: new calls, and calls that wait, go to the new process when that is ready, and calls under way
+        finish in the old one, for its `drainTimeout` at most. A server on a cluster is replaced with a gap. A server
+        that is missing or disabled in `config` leaves this manager; its calls have its `drainTimeout` to finish. New
+        servers are started, as `load_from_config` does.
 
         Returns when all of this is done or has failed, or after `timeout` seconds (None: no limit); the rest then goes
         on in the background. Never raises for a single server: if a changed one cannot be started, the old process goes
-        on, and ``failed`` says why. Applying the same configuration again tries it again.
-
-        Raises ConfigError (a ValueError), and changes nothing, for a configuration with an entry that cannot be used,
-        even if that entry was unusable before.
+        on, and ``failed`` says why. Applying the same configuration again tries it again. Raises ConfigError (a
+        ValueError), and changes nothing, for a configuration with an entry that cannot be used.
         """
         require_wait(timeout)
         return self._engine.configured.apply(as_config(config), timeout)
@@ -320,9 +309,8 @@ class MCPClientManager:
 
         True when they are. False after `timeout`, and at once when a server cannot become ready by itself: its
         configuration is unusable, it requires a login, its restart policy is ``never``, or it was disconnected. A
-        server that has exited by itself counts as ready, because the next call starts it. Does not start servers:
-        call `load_from_config` first. Before that, and if no server was added either, it is False at once unless the
-        configuration has no servers to start. Raises ValueError for a `timeout` that is no duration.
+        server that has exited by itself counts as ready, because the next call starts it. Does not start servers: call
+        `load_from_config` first. Raises ValueError for a `timeout` that is no duration.
         """
         require_wait(timeout)
         goal = self._engine.all_ready()
@@ -332,10 +320,10 @@ class MCPClientManager:
     def require(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until the servers `names` are ready, by default all that are configured and not disabled.
 
-        Returns when they are. Otherwise raises `ServerUnavailable` (a RuntimeError) that names each server that is not
-        ready, with the cause: after `timeout` seconds (None: no limit), or as soon as each server is ready or cannot
-        become ready by itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises
-        ValueError for a `timeout` that is not a duration.
+        Otherwise raises `ServerUnavailable` (a RuntimeError), which names each server that is not ready, with the
+        cause: after `timeout` seconds (None: no limit), or as soon as none can become ready by itself; see
+        `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a `timeout` that is
+        not a duration.
         """
         require_wait(timeout)
         goal = self._engine.presence_of(names)
@@ -358,10 +346,9 @@ class MCPClientManager:
     # Tools.
 
     def list_tools(self) -> list[MCPTool]:
-        """The tools of all servers, filtered. ``namespaced_name`` is the name for `call_tool`.
+        """The tools of all servers, filtered, in the order of `list_servers`. Each has its ``namespaced_name``.
 
-        They are in the order of `list_servers`, and the tools of one server in its own order. A server that fails keeps
-        its last listed tools.
+        A server that fails keeps its last listed tools.
         """
         return [route.tool for route in self._engine.registry.routes.values()]
 
@@ -377,9 +364,9 @@ class MCPClientManager:
     ) -> ToolResult:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
-        If no server offers the name, the result is an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
-        ``not_approved``. If the tool's server is down or is being removed, it is ``server_unavailable``, with the cause
-        and the seconds until the server is tried again. A call waits for a server that is being started.
+        If no server offers the name, the ``error_type`` is ``unknown_tool``, ``denied`` or ``not_approved``. If the
+        tool's server is down or is being removed, it is ``server_unavailable``, with the cause and the seconds until
+        the server is tried again. A call waits for a server that is being started.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
@@ -405,7 +392,7 @@ class MCPClientManager:
         """Like `call_tool`, without waiting: a future of the result; see `MCPClient.submit_tool`.
 
         A call that cannot be made raises at once: UnknownTool, ToolDenied or ToolNotApproved for a name that no server
-        offers, and ServerUnavailable for the tool of a server that is down. The future raises every later failure.
+        offers, and ServerUnavailable for the tool of a server that is down.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         route = self._engine.route_of(name, timeout)
@@ -428,12 +415,7 @@ class MCPClientManager:
         return self._engine.registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Pass every `Event` of every server to `listener`, one at a time, on a callback thread.
-
-        The events of each server come in order. If the listener is so slow that more than 10,000 events or 4 MiB of one
-        server wait, the oldest of that server are dropped, and the listener receives an `EventsDropped`. Returns a
-        function that ends the subscription.
-        """
+        """Pass every `Event` of every server to `listener`, those of one server in order; see `MCPClient.subscribe`."""
         return self._engine.listeners.subscribe(listener, self._engine.factory.services.callbacks)
 
 

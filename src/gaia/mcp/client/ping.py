@@ -29,7 +29,7 @@ def ping(client: MCPClient, timeout: float | None = None) -> None:
 
 
 class PingMonitor:
-    """Measures the servers of a manager while it is entered, each on its own thread, so that none waits for another.
+    """Measures the ready servers of a manager while it is entered, each on its own thread.
 
     It asks only servers that are ready: a request would start a server that has exited by itself.
     """
@@ -64,10 +64,7 @@ class PingMonitor:
             return list(self._readings.get(name, ()))
 
     def wait(self, names: list[str], timeout: float) -> bool:
-        """Wait until each of these servers was asked once; False if that takes longer than `timeout` seconds.
-
-        Raises ValueError for a `timeout` that is not above 0 and at most a year.
-        """
+        """Wait until each of these servers was asked once; False if that takes longer than `timeout` seconds."""
         require_seconds("timeout", timeout)
         with self._changed:
             return self._changed.wait_for(lambda: all(name in self._readings for name in names), timeout)

@@ -44,10 +44,7 @@ class Absence(NamedTuple):
 def absence_of(
     name: str, status: ServerStatus | None, *, is_configured: bool, is_disabled: bool, joined: bool
 ) -> Absence | None:
-    """Why the server `name` is not ready; None if it is.
-
-    `status` is None for a server that was not started. `joined` says that its tools can be called.
-    """
+    """Why the server `name` is not ready; None if it is. Without a `status` it was not started."""
     if status is None:
         if not is_configured:
             reason = "there is no server of this name, neither in the configuration nor added"
@@ -70,8 +67,7 @@ class Goal(NamedTuple, Generic[T]):
     is_over: Callable[[], bool]
     """Whether the wait can end."""
     outcome: Callable[[], T]
-    """Returns the outcome of the wait, or raises the reason of its failure. May be called at any time, also after a
-    timeout."""
+    """Returns the outcome of the wait, or raises the reason of its failure; at any time, also after a timeout."""
 
 
 class Readiness:
@@ -79,8 +75,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._waiting: set[Callable[[], object]] = set()
-        """Wakes each waiting thread or task. The waiter adds and removes its own function; other threads copy the set.
-        """
+        """Wakes each waiting thread or task, which adds and removes its own function; other threads copy the set."""
 
     def changed(self) -> None:
         """Wake all waiters: the condition of a server may have changed."""

@@ -44,10 +44,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def identity_of(server: ServerConfig, source: Path | None) -> str:
-    """The name of a server's file. Another command or URL gives another name.
-
-    So does another `source`, the file of its entry: in another project the same command may mean another program.
-    """
+    """The name of a server's file. Another command, URL, or file of its entry (`source`) gives another name."""
     decides = [getattr(server, key) for key in _WHAT_DECIDES]
     place = "" if source is None else os.path.abspath(source)
     text = json.dumps([server.name, decides, sorted(server.env or {}), place])
@@ -62,7 +59,6 @@ class ServerMemory:
         self._identity = identity
         self._last = last
         self._was_read = False
-        """Whether the file was read; so an unusable file is reported once."""
 
     def recall(self) -> KnownServer | None:
         """The last known start; None if there is none. The first call reads the file."""

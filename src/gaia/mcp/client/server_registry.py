@@ -1,7 +1,4 @@
-"""The servers of a manager: which are starting, connected, tried again or failed, and the routes to their tools.
-
-Starts, removals and new tool lists come from many threads, in any order. One lock serializes them here.
-"""
+"""The servers of a manager: which are starting, connected, tried again or failed, and the routes to their tools."""
 
 from __future__ import annotations
 
@@ -51,14 +48,13 @@ class _Start:
 class ServerRegistry:
     """Clients by the names of their servers. A name is reserved, then its client is connected, and later dropped.
 
-    Thread-safe.
+    Thread-safe: starts, removals and new tool lists come from many threads, in any order.
     """
 
     def __init__(self, readiness: Readiness, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
-        """``on_joined(name, tools)`` is called for each server whose tools can be called from now on.
+        """``on_joined(name, tools)`` is called, without the lock, when the tools of a server can be called from now on.
 
-        The thread that connected the server calls it, without the lock. `readiness` is notified of the end of each
-        attempt to connect.
+        `readiness` is notified of the end of each attempt to connect.
         """
         self._readiness = readiness
         self._on_joined = on_joined
@@ -78,17 +74,12 @@ class ServerRegistry:
         self._changes = 0
         """Counts the changes that affect the routes."""
         self._routed_changes = 0
-        """The value of `_changes` that the routes reflect. Servers that join at once have their routes built together.
-        """
+        """The value of `_changes` that the routes reflect."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
-        """The filtered tools of each server."""
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
         self._known: dict[str, None] = {}
-        """All servers that were not dropped, in listing order: the order of the configuration, then added servers. A
-        tool name
-        that belongs to one of them never leads to another server.
-        """
+        """All servers that were not dropped, in listing order. Each owns the tool names that begin with its name."""
 
     # Starting.
 
@@ -125,10 +116,7 @@ class ServerRegistry:
         return [*(name for name in known if name in names), *(name for name in names if name not in known)]
 
     def connect(self, name: str, client: MCPClient, *, keep_trying: bool = False) -> bool:
-        """Connect a client whose name is reserved. True if it belongs to the connected ones now.
-
-        With `keep_trying` it joins them later if it cannot be connected now.
-        """
+        """Connect a client whose name is reserved. True if it has joined; with `keep_trying` it may join later."""
         start = _Start()
         try:
             with self._lock:
@@ -184,10 +172,7 @@ class ServerRegistry:
         return connected
 
     def came_up(self, name: str, client: MCPClient) -> tuple[MCPTool, ...]:
-        """Called on the supervisor's thread whenever a server becomes ready.
-
-        Returns the tools that can be called from now on, if this makes the server join the connected ones.
-        """
+        """Called on the supervisor's thread whenever a server is ready. Returns its tools if it joins now."""
         with self._lock:
             if client in self._connecting:
                 # The thread that connects it also makes it join.
@@ -269,8 +254,7 @@ class ServerRegistry:
     def route_to_absent(self, tool_name: str) -> Route | None:
         """A route to a server that has not listed its tools; None if it has listed them, or there is no such server.
 
-        Its client refuses the call with the reason, or makes it wait for a start under way. A server that has joined
-        since the caller looked has a route by now.
+        Its client refuses the call with the reason, or makes it wait for a start under way.
         """
         server = self.owner_of(tool_name)
         client = None if server is None else self.client_of(server)

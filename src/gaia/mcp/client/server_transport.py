@@ -1,7 +1,4 @@
-"""Makes the transport of a configured server, and computes the values for its start.
-
-Variables are expanded whenever the server is started. Their values are secrets.
-"""
+"""Makes the transport of a configured server. Variables are expanded whenever the server is started."""
 
 from __future__ import annotations
 
@@ -28,16 +25,13 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _warned: set[tuple[str, str]] = set()
-"""Pairs of a server and a subject, such as a variable, whose warning was logged: each is logged once per process."""
+"""Pairs of a server and a subject whose warning was logged."""
 
 
 def transport_for(
     server: ServerConfig, timeout: float, debug: bool, on_authorization: OnAuthorization | None = None
 ) -> ChannelTransport | PlacedTransport:
-    """A transport that is not open yet; `timeout` in seconds. Variables are expanded whenever it is opened.
-
-    `on_authorization` takes a person to the login page. Raises ValueError for a command that cannot be used.
-    """
+    """A transport that is not open yet; `timeout` in seconds. Raises ValueError for a command that cannot be used."""
     if server.in_process is not None:
         return server.in_process.transport(timeout)
     if server.placement is not None:

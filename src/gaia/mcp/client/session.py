@@ -77,10 +77,7 @@ class SupervisedSession(Caller[ServerControl]):
         self._context = context
         self._new_supervisor = new_supervisor
         self._lifecycle = reentrant_lock()
-        """Serializes connecting and disconnecting. Held while a thread waits for the server, so no call takes it.
-
-        Owns `supervisor` and the next two attributes.
-        """
+        """Held while a thread connects or disconnects; no call takes it. Owns `supervisor` and what follows."""
         self._changing_in: int | None = None
         """The thread that connects or disconnects now. Any thread reads it."""
         self._cut_short = False
@@ -155,10 +152,7 @@ class SupervisedSession(Caller[ServerControl]):
         return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
-        """Go on with another configuration, and wait for the process that is started with it.
-
-        Returns the error if that failed. A server that is not supervised by this process cannot be reconfigured.
-        """
+        """Go on with another configuration, and wait for the process that is started with it. Returns why that failed."""
         if not isinstance(self._context, SupervisionContext):
             return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
@@ -228,8 +222,7 @@ class SupervisedSession(Caller[ServerControl]):
     def abandon(self, release: Callable[[], object]) -> bool:
         """Stop the server of a dropped client, then call `release`, on a thread of the supervisor.
 
-        A finalizer may call this, so it takes no lock. False if there is nothing to stop, or a stop was requested
-        already.
+        A finalizer may call this, so it takes no lock. False if the server was stopped already.
         """
         return self.supervisor.abandon(release)
 
@@ -289,10 +282,7 @@ Session: TypeAlias = SupervisedSession | DirectSession
 
 
 def new_session(setup: ClientSetup) -> Session:
-    """A supervised session if the transport has channels, otherwise one in the threads of the callers.
-
-    Raises ValueError for an invalid `timeout` of the transport (`require_seconds`).
-    """
+    """Makes the session that suits the transport. Raises ValueError for an invalid `timeout` of it (`require_seconds`)."""
     transport, clock = setup.transport, setup.services.clock
     if isinstance(transport, PlacedTransport):
         # Imported here: programs that place no server do not need them.

@@ -48,12 +48,8 @@ class ToolCalls:
         self._cache = cache
         self._callbacks = setup.callbacks
         self._listings = itertools.count(1)
-        """Numbers the requests for the tools."""
         self._taking_effect = reentrant_lock()
-        """Owns `_newest` and the catalog, and is held while the manager and listeners are told, so they hear in order.
-
-        Reentrant, because a signal handler may disconnect meanwhile.
-        """
+        """Owns `_newest` and the catalog. Held while a listing is told, so that all hear of listings in order."""
         self._newest = 0
         """The number of the request whose answer is in the catalog, or of the last `forget`."""
 
@@ -123,10 +119,7 @@ class ToolCalls:
         return True
 
     def assume(self, tools: Iterable[MCPTool] | None) -> None:
-        """Assume that the server has these tools, until it is asked the next time; with None, ask it then.
-
-        Filters apply to them; pins are not compared.
-        """
+        """Assume these tools, filtered and without pins, until the server is asked the next time."""
         assumed = None
         if tools is not None:
             by_name = {tool.name: tool for tool in tools}
@@ -156,7 +149,7 @@ class ToolCalls:
         return tool is not None and tool.safe_to_repeat
 
     def _denial(self, tool_name: str) -> str | None:
-        """Which filter denies a tool, and where that filter is; None if no filter does."""
+        """Which filter denies a tool, and where that filter is."""
         own, shared = self._options.tool_filter, self._services.tool_filter
         if (denied := own.denial(self._name, tool_name)) is None:
             denied = shared.denial(self._name, tool_name)
@@ -195,8 +188,8 @@ class ToolCalls:
     ) -> RequestExchange:
         """A `tools/call` request, if the tool is allowed; else ToolDenied. Every tool call passes here.
 
-        A gateway passes all `params` as they are to be sent. The `arguments` are then only for traces, and may be JSON
-        already (`orjson.Fragment`).
+        A gateway passes all `params`; the `arguments` are then only for traces, and may be JSON already
+        (`orjson.Fragment`).
         """
         require_tool_name(tool_name)
         if arguments is None:
@@ -232,7 +225,7 @@ class ToolCalls:
         return self.catalog.get(tool_name)
 
     def _max_timeout(self, options: CallOptions) -> float | None:
-        """The limit in seconds up to which progress extends a call; None if progress does not extend it."""
+        """Seconds up to which progress extends a call; None if it does not."""
         resets = options.reset_timeout_on_progress
         if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None

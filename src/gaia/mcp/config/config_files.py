@@ -51,12 +51,14 @@ LoadReport = TypedDict(
         "servers": NotRequired[list[str]],
     },
 )
-"""The loaded files; see `MCPConfig.load_report`."""
+"""The files that an `MCPConfig` has loaded.
+
+``overrides`` are the servers of the global file that the local file overrides. In the mode "explicit" the report itself
+has ``path``, ``exists`` and ``servers``, of the named file.
+"""
 
 
 class Loaded(NamedTuple):
-    """The result of reading the files."""
-
     documents: dict[Path, dict[str, Any]]
     """The JSON object of each file, the file with precedence last."""
     report: LoadReport
@@ -66,14 +68,18 @@ class Loaded(NamedTuple):
     """The project's file, if it was left out because the user has not trusted it."""
 
 
-def load_nothing() -> Loaded:
-    """The result for a configuration in memory."""
-    return Loaded({}, {"mode": "memory", "global": _report(None), "local": _report(None), "overrides": []})
+def load_nothing(mode: Literal["memory", "explicit"] = "memory") -> Loaded:
+    """The result without the two stacked files."""
+    return Loaded({}, {"mode": mode, "global": _report(None), "local": _report(None), "overrides": []})
 
 
 def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
     """Load the file `path`; for `create` see `MCPConfig`."""
-    file = _absolute(path)
+    # A program that changes its directory later must save to the file that it read.
+    try:
+        file = Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(f"{os.fspath(path)}: there is no such home directory; set HOME or write the path") from error
     data = json_file.read_bytes(file)
     if not data and not create and not os.path.exists(file) and not _is_user_file(file):
         if create is False:
@@ -84,11 +90,8 @@ def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
         hint = "correct the path; for a file that the first save is to make, give MCPConfig(path, create=True)"
         logger.warning("config_file_missing", file=str(file), hint=hint)
     document = _decode(file, data)
-    report = _report(file, entries_of(file, document))
-    return Loaded(
-        {file: document},
-        {"mode": "explicit", "global": _report(None), "local": _report(None), "overrides": [], **report},
-    )
+    report: LoadReport = {**load_nothing("explicit").report, **_report(file, entries_of(file, document))}
+    return Loaded({file: document}, report)
 
 
 def load_stack(*, trust_local: bool) -> Loaded:
@@ -110,14 +113,18 @@ def load_stack(*, trust_local: bool) -> Loaded:
         untrusted = project_of(local, contents.pop(local))
         logger.warning("local_config_untrusted", file=str(local), trust_it_with="gaia mcp trust")
     for file, data in contents.items():
-        _refuse_what_others_write(file, data)
+        if (others := json_file.who_else_writes(file)) is not None and not TrustStore().trusts(file, data):
+            raise ConfigError(
+                f"{file}: {others} (or look at the file, and run: gaia mcp trust {shlex.quote(str(file))}); it says "
+                "which programs are started"
+            )
     documents = {file: _decode(file, data) for file, data in contents.items()}
     servers = {file: entries_of(file, document) for file, document in documents.items()}
     below, above = servers[user_file], servers.get(local, {}) if local else {}
     report: LoadReport = {
         "mode": "auto",
         "global": _report(user_file, below),
-        "local": _report(local or _expected_local_file(), above),
+        "local": _report(local or _here(), above),
         "overrides": [name for name in below if name in above],
     }
     return Loaded(documents, report, local if untrusted is None else None, untrusted)
@@ -171,7 +178,7 @@ def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
 
 
 def read_project(file: Path) -> ProjectFile:
-    """A project's configuration file, in the form that is shown before the user trusts it. Raises ConfigError."""
+    """A project's configuration file, as it is shown before the user trusts it. Raises ConfigError."""
     _refuse_devices(file)
     return project_of(file, json_file.read_bytes(file))
 
@@ -215,42 +222,32 @@ def _user_file() -> Path:
 
 
 def _is_user_file(file: Path) -> bool:
-    try:
+    with contextlib.suppress(ConfigError):
         return file == _user_file()
-    except ConfigError:
-        return False
+    return False
 
 
 def _local_file(user_file: Path) -> Path | None:
-    """The file in the working directory, or else the one beside the main script; None without one.
-
-    The folders of installed programs and packages are not projects: ``gunicorn``, ``pytest``, or a module run there by
-    ``python -m`` is not the user's script.
-    """
-    # The working directory may have been deleted.
-    with contextlib.suppress(OSError):
-        file = Path.cwd() / _FILE_NAME
-        if file.exists():
-            return None if _is_same(file, user_file) else file
+    """The file in the working directory, or else the one beside the main script, unless that was installed."""
+    if (file := _here()) is not None and os.path.exists(file):
+        return None if _is_same(file, user_file) else file
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     # An interactive interpreter or a notebook has none.
     if isinstance(script, str):
         # Python also imports from the folder of the script itself, not from the folder of a link to it.
-        file = Path(os.path.realpath(script)).with_name(_FILE_NAME)
-        if os.path.exists(file) and not _is_same(file, user_file) and not _is_of_installation(file.parent):
-            return file
+        beside = Path(os.path.realpath(script)).with_name(_FILE_NAME)
+        if os.path.exists(beside) and not _is_same(beside, user_file) and not _is_of_installation(beside.parent):
+            return beside
     return None
 
 
 def _is_same(file: Path, other: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         return file.samefile(other)
-    except OSError:
-        return False
+    return False
 
 
 def _is_of_installation(folder: Path) -> bool:
-    """Whether a folder holds installed packages, or commands beside the interpreter."""
     import sysconfig
 
     commands = {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}
@@ -260,29 +257,12 @@ def _is_of_installation(folder: Path) -> bool:
     )
 
 
-def _expected_local_file() -> Path | None:
+def _here() -> Path | None:
     try:
         return Path.cwd() / _FILE_NAME
     except OSError:
         return None
 
 
-def _absolute(file: str | os.PathLike[str]) -> Path:
-    # A program that changes its directory later must save to the file that it read.
-    try:
-        return Path(file).expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigError(f"{os.fspath(file)}: there is no such home directory; set HOME or write the path") from error
-
-
 def _decode(file: Path, data: bytes) -> dict[str, Any]:
     return json_file.decode(file, data, EXAMPLE)
-
-
-def _refuse_what_others_write(file: Path, data: bytes) -> None:
-    """Raise ConfigError if other users can change the file, unless this user trusts its content `data`."""
-    if (others := json_file.who_else_writes(file)) is not None and not TrustStore().trusts(file, data):
-        raise ConfigError(
-            f"{file}: {others} (or look at the file, and run: gaia mcp trust {shlex.quote(str(file))}); it says which "
-            "programs are started"
-        )

@@ -34,8 +34,8 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 
     Variables are expanded in the values of `env`, `headers` and `auth`, in `url`, in `args` and in the paths of
     `sandbox`, nowhere else. As in a shell, the default, which is taken literally, counts for variables that are unset
-    or empty. Any other ``$`` stays as it is, and the value of a variable is not expanded again. Raises ConfigError
-    naming server, key and variable if a variable is unset and has no default.
+    or empty. Any other ``$`` stays, and the value of a variable is not expanded again. Raises ConfigError for a
+    variable that is unset and has no default.
     """
 
     def text(where: str, value: str) -> str:
@@ -98,8 +98,7 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _replace_variables(text: str, replacement: Callable[[re.Match[str]], str]) -> str:
-    # No variable ends after the last brace. Without this cut, each unclosed ``${`` would be searched to the end of the
-    # text.
+    # No variable ends after the last brace. Without this cut, each unclosed ``${`` would be searched to the end.
     beginning, brace, rest = text.rpartition("}")
     return _VARIABLE.sub(replacement, beginning + brace) + rest
 
@@ -110,11 +109,7 @@ def variables_in(text: str) -> list[str]:
 
 
 def secrets(config: ServerConfig) -> list[str]:
-    """The values of an expanded configuration that must not be shown, each once.
-
-    `secret_values`, `secret_headers` and `secret_url_parts` of `gaia.runtime.redaction` decide. From `auth` it is the
-    secret, unless it is very short: masking short values would only make messages unreadable.
-    """
+    """The values of an expanded configuration that must not be shown, each once; very short ones in `auth` may be."""
     found = secret_values(config.env or {}) + secret_headers(config.headers or {}) + secret_url_parts(config.url or "")
     found += [value for value in auth_secrets(config.auth) if len(value) >= _MIN_SECRET_LENGTH]
     return list(dict.fromkeys(found))

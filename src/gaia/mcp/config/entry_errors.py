@@ -11,8 +11,7 @@ import msgspec
 _LIMITING_KEYS = frozenset(
     ("enabledTools", "disabledTools", "pinTools", "sandbox", "disabled", "captureContent", "captureContentTools")
 )
-"""Keys that limit a server. Ignoring a misspelt one would permit what it forbids, so it is an error, unlike other keys.
-"""
+"""Keys that limit a server. A misspelt one is an error: ignoring it would permit what it forbids."""
 
 _DENY = r"(deny|denied|disallow(ed)?|excluded?|block(ed)?|forbid(den)?|disabled?)"
 _ALLOW = r"(allow(ed)?|included?|permit(ted)?|enabled?)"
@@ -48,10 +47,7 @@ def similar_key(key: str, known: Collection[str]) -> str | None:
 
 
 def limits(key: str, similar: str | None, value: object) -> bool:
-    """Whether an unknown key of a server, with this value, was probably meant to limit the server.
-
-    `similar` is the result of `similar_key`.
-    """
+    """Whether an unknown key, with its `similar_key` and its value, was probably meant to limit the server."""
     if similar in _LIMITING_KEYS:
         return not (value is True and re.fullmatch(_SWITCHES_ON, _letters(key)))
     # No known key resembles it: an entry cannot say whether its server is trusted.
@@ -97,7 +93,7 @@ def explained(
 ) -> str:
     """The message for an error that msgspec found in the entry `mapping`.
 
-    `choices_of` maps a place to its permitted words, `strict` to the object type in which unknown keys are errors.
+    `choices_of` maps places to their words, `strict` to the object types in which unknown keys are errors.
     """
     place = re.search(_PLACE, str(error))
     problem = re.sub(_PLACE, "", str(error))
@@ -121,9 +117,8 @@ def explained(
         problem = remark(match[1], similar) + ("" if similar else f"; expected some of {', '.join(known)}")
     elif match := re.fullmatch(_MISSING_FIELD, problem):
         where = f"{where}.{match[1]}".removeprefix(".")
-        problem = (
-            f"missing; expected one of {', '.join(choices)}" if (choices := _choices(where, choices_of)) else "missing"
-        )
+        choices = _choices(where, choices_of)
+        problem = f"missing; expected one of {', '.join(choices)}" if choices else "missing"
     else:
         problem = problem[:1].lower() + problem[1:]
     return f"{where}: {problem}" if where else problem

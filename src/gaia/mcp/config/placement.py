@@ -56,7 +56,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """The cluster's address, if the program has not joined a cluster and ``RAY_ADDRESS`` is not set."""
     max_pending: int = 64
     """Calls that one replica may have under way; further ones wait in the driver."""
-
     lease: float = 30.0
     """Seconds without a message from this program after which a server is stopped: by then it may run elsewhere."""
 

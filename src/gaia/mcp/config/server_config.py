@@ -17,16 +17,14 @@ from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.transports.base import InProcessServer
 from gaia.mcp.transports.sandbox import Sandbox, memory_bytes
 from gaia.runtime.clock import require_seconds
+from gaia.runtime.redaction import repr_of_shown
 from gaia.telemetry.content import MODES, CaptureMode
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 """The words that other programs' files use too; ``streamable-http`` is a synonym of ``http``."""
 
 PinMode = Literal["off", "warn", "block"]
-"""What to do about a tool whose definition is not the approved one. ``off``: nothing is compared. ``warn``: it is
-reported.
-``block``: it is reported, and the tool is neither offered nor called.
-"""
+"""What to do about a tool whose definition is not the approved one: nothing, report it, or also withhold the tool."""
 
 OutputMode = Literal["off", "warn", "error"]
 """What to do about results that do not fit the tool's output schema: nothing, log it, or fail the call."""
@@ -34,6 +32,10 @@ OutputMode = Literal["off", "warn", "error"]
 Instances = Literal["shared", "per-session", "per-client"]
 """Which clients of a gateway share a process of a server."""
 
+_DURATIONS = (
+    *("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"),
+    *("idle_stop", "start_timeout"),
+)
 _IDLE_STOP_SECONDS = 300.0
 
 _STRICT: Mapping[str, type[msgspec.Struct]] = {
@@ -60,10 +62,10 @@ _CHOICES = {
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The configuration of one server. Durations are in seconds.
+    """The configuration of one server, as `from_dict` makes it from JSON. Durations are in seconds.
 
-    `ServerConfig.from_dict` makes one from JSON. The constructor raises ValueError for unusable values. The `repr`
-    shows no value that could be a secret.
+    The constructor raises ValueError for unusable values. The `repr` shows no value that could be a secret.
+    `ClientOptions` explains the settings that both have.
     """
 
     name: str = ""
@@ -83,59 +85,42 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timeout: float = 30.0
     """How long one call may take, waiting included."""
     start_timeout: float | None = None
-    """How long a start may take; None means 60 s, or `timeout` if that is longer."""
     disabled: bool = False
     enabled_tools: list[str] | None = None
     """Globs of the tools that may be used; None for all."""
     disabled_tools: list[str] = msgspec.field(default_factory=list)
     """Globs of the tools that may not be used; wins over `enabled_tools`."""
     pin_tools: PinMode | None = None
-    """None means the manager's setting."""
     restart: RestartPolicy = RestartPolicy()
     max_lifetime: float | None = None
-    """How long one process of the server is used before a fresh one replaces it; None means for ever."""
     max_calls: int | None = None
-    """How many calls one process gets before a fresh one replaces it."""
     max_memory: str | int | None = None
-    """How much memory a process and its children may use before a fresh process replaces it: bytes, or a text such as
-    ``512M`` (K, M and G are powers of 1024).
-    """
+    """Bytes, or a text such as ``512M``. `RecyclingLimits` explains this and the previous two."""
     drain_timeout: float = 30.0
-    """How long a process that was replaced may take to finish its calls."""
     standby: bool = False
-    """Whether a second process waits, with its handshake done, while the server is ready, and takes over from it."""
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
     sandbox: bool | Sandbox = False
     """The sandbox of a server with a `command`: none, the default one, or one with these settings."""
     health_interval: float = 30.0
-    """How long the server may be idle before the client checks whether it is alive."""
     health_timeout: float = 10.0
     placement: Placement | None = None
     """Where in a cluster the server runs; None is this machine."""
     max_pending: int = 1024
-    """Calls that may wait at once; further calls are refused."""
     max_message_bytes: int = 256 * 1024 * 1024
     capture_content: CaptureMode | None = None
     """How much of arguments and results is traced; None leaves it to the environment, see `gaia.telemetry`."""
     capture_content_tools: dict[str, CaptureMode] = msgspec.field(default_factory=dict)
     """The same by globs of the names of tools and prompts; the first match counts."""
     output_validation: OutputMode | None = None
-    """What to do about results that do not fit their output schema; None means the manager's setting."""
     reset_timeout_on_progress: bool = False
-    """Whether each progress notification restarts a call's timeout."""
     max_timeout: float = 3600.0
-    """The longest time of a call whose timeout is restarted by progress."""
     protocol: str = "auto"
     """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`, or an alias."""
     probe_timeout: float = 5.0
-    """How long a server may take to show that it speaks the stateless era, before `initialize` is sent."""
     lazy: bool = False
-    """Whether the first use starts the server, if its tools are known from an earlier start."""
     idle_stop: float | None = None
-    """How long the server may be without a call before it is stopped; the next call starts it. None: for ever, or 300
-    seconds if the server is lazy or has several instances.
-    """
+    """None means for ever, or 300 seconds if the server is lazy or has several instances; see `idle_seconds`."""
     instances: Instances = "shared"
     """Whether all clients of a gateway share one process, or each session or each client has its own."""
     max_instances: int = 100
@@ -143,10 +128,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def from_dict(cls, name: str, mapping: object) -> ServerConfig:
-        """Check the JSON object of the server `name`. Unknown keys are ignored, see `unknown_keys`.
+        """Check the JSON object of the server `name`. Raises ConfigError naming the server, the key and the problem.
 
-        Raises ConfigError naming the server, the key and the problem. An unknown key that was probably meant to limit
-        the server is also an error, because ignoring it would limit nothing.
+        Unknown keys are ignored, see `unknown_keys`, but one that was probably meant to limit the server is an error.
         """
         if not name:
             raise ConfigError(f"server {name!r}: it has no name; give it one that is not empty")
@@ -180,18 +164,15 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.transport in ("http", "sse"):
             self._check_without_process("this one has a url")
         self._check_when_it_runs()
-        for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
-            require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes", "max_instances"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
         self.recycling_limits()
-
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 
     def _check_when_it_runs(self) -> None:
-        for name in ("idle_stop", "start_timeout"):
+        for name in _DURATIONS:
             if (seconds := getattr(self, name)) is not None:
                 require_seconds(name, seconds)
         if self.standby and self.idle_seconds is not None:
@@ -239,8 +220,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return self.sandbox
         return Sandbox() if self.sandbox else None
 
-    def __repr__(self) -> str:
-        return f"ServerConfig({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
+    __repr__ = repr_of_shown
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         # Arguments and URLs are left out because they carry secrets once variables are expanded.
@@ -251,8 +231,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def unknown_keys(mapping: object) -> dict[str, str | None]:
     """The unknown keys of a server's JSON object, each with the known key that it resembles, or None.
 
-    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``. Empty if `mapping` is not an
-    object.
+    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``.
     """
     if not isinstance(mapping, Mapping):
         return {}

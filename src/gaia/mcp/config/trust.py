@@ -1,23 +1,24 @@
 """The list of projects' ``mcp_servers.json`` that the user trusts. Such a file names commands, so it could do harm.
 
-A file is trusted by its path and its content, so a changed file has to be trusted again. The list is the user's own,
-``~/.gaia/mcp_trusted.json``:
-``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
+A file is trusted by its path and its content. The list is the user's own, ``~/.gaia/mcp_trusted.json``: ``{"version":
+1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gaia.runtime import json_file
-from gaia.runtime.redaction import MASK, sounds_secret
+from gaia.runtime.redaction import MASK, repr_of_shown, sounds_secret
 from gaia.runtime.untrusted_text import escaped, escaped_line
 from gaia.telemetry.masking import is_confidential
 
@@ -35,8 +36,7 @@ GIT_CONFIG_KEY_0, whose value may be core.sshCommand. Ansible runs the program i
 """
 
 _CODE = r"(?:^|\s)(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[`|;&]|[$<>]\("
-"""The path of a program, or text that a shell acts upon, in a variable of any name. (A passphrase may have blanks too.)
-"""
+"""The path of a program, or text that a shell acts upon, in a variable of any name."""
 
 _URL_PASSWORD = r"(?<=://)([^\s/@:]*):([\w.~%+=-]+)(?=@)"  # noqa: S105 - no password
 _URL_FIELD = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"
@@ -51,7 +51,6 @@ class ProjectFile(msgspec.Struct, frozen=True):
     """A project's configuration file as it was read."""
 
     path: Path
-    """The file."""
     sha256: str
     """The hash of its content, in hexadecimal digits."""
     servers: dict[str, str]
@@ -61,8 +60,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
     key: str = ""
     """The key with which masked values in `servers` were hashed."""
 
-    def __repr__(self) -> str:
-        return f"ProjectFile(path={self.path!r}, sha256={self.sha256!r}, problem={self.problem!r})"
+    __repr__ = repr_of_shown
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("path", self.path), ("sha256", self.sha256), ("problem", self.problem)]
@@ -75,7 +73,7 @@ class _Trusted(msgspec.Struct, frozen=True):
 
 
 class TrustStore:
-    """The list of trusted files. Every method reads it anew, so other processes may use it too. Thread-safe.
+    """The list of trusted files. Every method reads it anew. Thread-safe.
 
     All methods raise ConfigError if the list cannot be read, understood or saved; it is left as it is.
     """
@@ -85,19 +83,19 @@ class TrustStore:
 
     def trusts(self, path: Path, data: bytes) -> bool:
         """Whether the user trusted `data` as the content of the file `path`."""
-        known = self._files(self._document()).get(str(path))
+        known = self._known(path)
         return known is not None and known.sha256 == digest(data)
 
     def trusted_servers(self, path: Path) -> dict[str, str] | None:
         """The commands of the file's servers when it was trusted; None if it never was."""
-        known = self._files(self._document()).get(str(path))
+        known = self._known(path)
         return None if known is None else known.servers
 
     def key_of(self, path: Path) -> str:
         """The key for `describe`: the one used when the file was trusted, or else a new one."""
         import secrets
 
-        known = self._files(self._document()).get(str(path))
+        known = self._known(path)
         return (known and known.key) or secrets.token_hex(16)
 
     def trusted_files(self) -> dict[Path, str]:
@@ -114,13 +112,16 @@ class TrustStore:
 
     def revoke(self, path: Path) -> bool:
         """False if the file was not trusted."""
-        if str(path) not in self._files(self._document()):
+        if self._known(path) is None:
             return False
         with json_file.locked(self.file) as target:
             document = self._document()
             document.get("files", {}).pop(str(path), None)
             json_file.write(target, document)
             return True
+
+    def _known(self, path: Path) -> _Trusted | None:
+        return self._files(self._document()).get(str(path))
 
     def _document(self) -> dict[str, Any]:
         return json_file.read_version(self.file, _EXAMPLE, _VERSION)
@@ -133,8 +134,6 @@ class TrustStore:
 
 
 def digest(data: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(data).hexdigest()
 
 
@@ -150,8 +149,9 @@ def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
     lines = []
     if command is not None:
         args = rest.pop("args", None)
+        words = [command, *(args if isinstance(args, list) else [args])]
         # A command without args is already a command line.
-        lines.append(f"runs: {command if args is None else shlex.join([_text(command), *map(_text, _list(args))])}")
+        lines.append(f"runs: {command if args is None else shlex.join(map(_text, words))}")
     if url is not None:
         lines.append(f"connects to: {_url(str(url), key)}")
     if cwd := rest.pop("cwd", None):
@@ -171,7 +171,7 @@ def _text(value: object) -> str:
 
 def _variable(name: str, value: str, key: str | None) -> str:
     if re.search(_DECIDES_EXECUTION, name):
-        shown = re.sub(_URL_PASSWORD, lambda match: f"{match[1]}:{_mask(match[2], key)}", value)
+        shown = _without_password(value, key)
         return re.sub(_HEADER_CREDENTIALS, lambda match: f"{match[1] or ''}{_mask(match[2], key)}", shown)
     return value if re.search(_CODE, value) and not is_confidential(value) else _named(name, value, key)
 
@@ -187,13 +187,14 @@ def _named(name: str, value: str, key: str | None) -> str:
 def _url(value: str, key: str | None) -> str:
     """A text in which the secrets of a URL are masked."""
 
-    def password(match: re.Match[str]) -> str:
-        return f"{match[1]}:{_mask(match[2], key)}"
-
     def field(match: re.Match[str]) -> str:
         return f"{match[1]}={_mask(match[2], key)}" if sounds_secret(match[1]) else match[0]
 
-    return re.sub(_URL_FIELD, field, re.sub(_URL_PASSWORD, password, value)) if "://" in value else value
+    return re.sub(_URL_FIELD, field, _without_password(value, key)) if "://" in value else value
+
+
+def _without_password(value: str, key: str | None) -> str:
+    return re.sub(_URL_PASSWORD, lambda match: f"{match[1]}:{_mask(match[2], key)}", value)
 
 
 def _nested(value: Any, key: str | None) -> Any:
@@ -209,14 +210,8 @@ def _nested(value: Any, key: str | None) -> Any:
 def _mask(value: str, key: str | None) -> str:
     if key is None:
         return MASK
-    import hmac
-
     found = hmac.digest(key.encode(), value.encode("utf-8", "surrogatepass"), "sha256")
     return f"{MASK} (#{found.hex()[:_DIGEST_LENGTH]})"
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 _CONTEXT = 3
@@ -228,30 +223,23 @@ def difference(approved: Mapping[str, Any] | None, now: Mapping[str, Any] | None
     Lines begin with ``@``, ``-``, ``+`` or a blank, as in any diff. Nothing in them is invisible: control and
     formatting characters are shown as ``\u{…}``.
     """
-    return text_difference(_texts(approved or {}), _texts(now or {}))
+
+    def text(value: object) -> str:
+        return value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+    before, after = ({key: escaped(text(value)) for key, value in (one or {}).items()} for one in (approved, now))
+    return text_difference(before, after)
 
 
 def text_difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """A unified diff of texts that are already safe to show; their keys are escaped here."""
+    import difflib
+
     lines: list[str] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = ([] if key not in texts else texts[key].split("\n") for texts in (before, after))
+        # The first three lines name files and line numbers, which do not exist here.
+        found = list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[3:]
         if old != new:
-            lines += [f"@ {escaped_line(key)}", *_unified(old, new)]
+            lines += [f"@ {escaped_line(key)}", *("  …" if line.startswith("@@") else line for line in found)]
     return lines
-
-
-def _unified(old: list[str], new: list[str]) -> Iterator[str]:
-    import difflib
-
-    # The first three lines name files and line numbers, which do not exist here.
-    for line in list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[3:]:
-        yield "  …" if line.startswith("@@") else line
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {key: escaped(value if isinstance(value, str) else _json(value)) for key, value in values.items()}
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

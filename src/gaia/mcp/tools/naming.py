@@ -1,8 +1,7 @@
 """The names of tools of several servers in one list: ``mcp_<server>_<tool>``.
 
 APIs of language models accept names of at most 64 letters, digits, ``_`` and ``-``. Any other name, and a name that two
-tools compete for, gets a safe form that ends in a hash of the originals. It is the same on every machine and in every
-order of servers.
+tools compete for, gets a safe form that ends in a hash of the originals. It is the same on every machine.
 
 A plain name belongs to the known server with the longest name that it begins with, even while that server is not
 connected: ``mcp_files_archive_read`` is a tool of ``files_archive``, and never becomes the `archive_read` of ``files``.
@@ -60,8 +59,8 @@ def owner_of(name: str, servers: Iterable[str]) -> str | None:
 def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> dict[str, tuple[str, str]]:
     """Give every (server, tool) a unique name; returns name → (server, tool), in the order of `pairs`.
 
-    All tools that compete for one plain name take their hashed form, so the order does not matter. So do tools whose
-    plain name belongs to another one of `servers`. A pair that is named twice counts once.
+    All tools that compete for one plain name take their hashed form, whatever their order. So do tools whose plain name
+    belongs to another one of `servers`.
     """
     others = folded(servers)
     # The number of blocks of hash digits in each pair's name; 0 is the plain name.

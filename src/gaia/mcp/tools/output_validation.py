@@ -1,8 +1,7 @@
-"""Checks results of tools: ``structuredContent`` against ``outputSchema``.
+"""Checks results of tools: ``structuredContent`` against ``outputSchema`` ("Tools", "Output Schema").
 
-The specification wants clients to check this ("Tools", "Output Schema"). Results that report an error are not checked.
-A check may take seconds, so each server's results are checked on the server's own thread. A call waits for its
-check only if a wrong result makes the call fail.
+A check may take seconds, so each server's results are checked on the server's own thread. A call waits for its check
+only if a wrong result makes the call fail.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _JOIN_SECONDS = 2.0
 
 
 class OutputChecks:
-    """The checks of one server. Its thread runs while there is something to do. Thread-safe.
+    """The checks of one server, and their thread, which runs while there is something to do. Thread-safe.
 
     Results that are only logged are checked one at a time; what arrives faster than that is skipped.
     """
@@ -170,10 +169,7 @@ class OutputCheck:
 
 
 class OutputValidation:
-    """The output schemas of one server's tools, made ready for checks.
-
-    Thread-safe: if two threads prepare a schema at once, it is prepared twice, which does no harm.
-    """
+    """The output schemas of one server's tools, made ready for checks. Thread-safe."""
 
     def __init__(self, server: str, mode: OutputMode, redact: Callable[[str], str]) -> None:
         self._server = server

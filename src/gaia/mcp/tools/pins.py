@@ -1,9 +1,8 @@
 """Pins: the approved definitions of tools and prompts, and the approved instructions of servers.
 
 The lock file holds them: ``{"version": 1, "servers": {server: {tool: {"sha256": …, "definition": {…}}}}}``, with
-``prompts`` and ``instructions`` beside ``servers`` in the same form. It belongs to the user and lies in ``~/.gaia``,
-never in a project's folder: a project must not be able to approve its own servers' tools. `PinGate` compares a server's
-listing with the pins.
+``prompts`` and ``instructions`` in the same form. It lies in ``~/.gaia``, never in a project's folder: a project must
+not be able to approve its own servers' tools.
 """
 
 from __future__ import annotations
@@ -83,9 +82,9 @@ def _pin(definition: dict[str, Any]) -> Pin:
 
 
 class ServerPins:
-    """The approved definitions of one server. Every method reads the file anew, so other processes may use it too.
+    """The approved definitions of one server. Every method reads the file anew. Thread-safe.
 
-    Thread-safe. All methods raise ConfigError for a file that cannot be read, understood or saved; it is left as it is.
+    All methods raise ConfigError for a file that cannot be read, understood or saved; it is left as it is.
     """
 
     def __init__(self, file: Path, key: str, kind: PinKind = "tools") -> None:
@@ -103,10 +102,7 @@ class ServerPins:
         return self._find(self._document())
 
     def read_or_pin(self, pins: Mapping[str, Pin], seconds: float | None = None) -> dict[str, Pin]:
-        """Return `read()`, or pin `pins` first if the server was never pinned (trust on first use).
-
-        If the file has to be changed, it waits up to `seconds` for other processes that hold it.
-        """
+        """Return `read()`, or pin `pins` first if the server was never pinned; waits `seconds` for the file's lock."""
         found = self.read()
         if found is not None:
             return found
@@ -165,10 +161,9 @@ def default_pins(server: str) -> ServerPins:
 
 
 def pins_in(source: Path | None, server: str, file: Path | None = None) -> ServerPins:
-    """The pins of a server that is configured in the file `source`, or in memory.
+    """The pins of a server that is configured in the file `source`, or in memory. Raises ConfigError without a home.
 
-    The user's configuration file in ``~/.gaia`` uses the server's name alone. Servers of other files, and those in
-    memory, are kept apart by their source. Raises ConfigError without a home directory.
+    The user's configuration file uses the server's name alone. Servers of other files, and in memory, are kept apart.
     """
     file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
     own = source == file.with_name(_CONFIG_NAME)
@@ -204,8 +199,8 @@ def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collec
 class PinGate:
     """Compares the tools, prompts or instructions of one server with its pins. Thread-safe.
 
-    The first listing of a server that is not in the lock file is approved as it is. An unusable lock file is
-    reported; with ``block`` nothing is then approved.
+    The first listing of a server is approved as it is. An unusable lock file is reported; with ``block`` nothing is
+    then approved.
     """
 
     def __init__(
@@ -225,8 +220,7 @@ class PinGate:
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
-        """The last reported review, so that a restart does not repeat the report. Unlocked: a race only reports twice.
-        """
+        """The last reported review, so that a restart does not repeat it. Unlocked: a race only reports twice."""
         self._problem: str | None = None
 
     def review(
@@ -240,10 +234,9 @@ class PinGate:
     def review_pins(
         self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None = None
     ) -> frozenset[str]:
-        """Compare `pins` with the approved ones, and report new differences.
+        """Report new differences between `pins` and the approved ones. Returns the names that must not be used.
 
-        Returns the names that must not be used. At the first use of a server it may wait up to `seconds` for the lock
-        file.
+        At the first use of a server it may wait up to `seconds` for the lock file.
         """
         try:
             review = self._compare(pins, listed, seconds)

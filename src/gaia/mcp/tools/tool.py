@@ -29,10 +29,7 @@ from gaia.mcp.tools.naming import namespaced
 
 _MAX_DEPTH = 32
 _MAX_STEPS = 20_000
-"""The limit of subschemas visited to find a tool's properties, and again for their types.
-
-Depth alone does not bound the work: references can fan out.
-"""
+"""Subschemas visited for a tool's properties, and again for their types. Depth is no bound: references fan out."""
 
 _ANY = "any"
 _TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
@@ -40,14 +37,13 @@ _KEYWORDS = {
     "object": ("properties", "additionalProperties", "patternProperties"),
     "array": ("items", "prefixItems"),
 }
-"""Keywords that imply a type."""
 
 
 def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
     """The parameters of a tool with this ``inputSchema``: ``{name: {"type", "required", "description"}}``.
 
     Properties come from the schema itself, from its ``$ref`` and ``allOf`` parts, and, never required, from its
-    ``anyOf`` and ``oneOf`` branches. A property whose schema is ``false`` may not be passed and is left out.
+    ``anyOf`` and ``oneOf`` branches. A property whose schema is ``false`` is left out.
     """
     reader = _Reader(schema)
     found: dict[str, dict[str, Any]] = {}
@@ -146,10 +142,7 @@ class _Reader:
         return self._steps < 0 or depth > _MAX_DEPTH
 
     def _target(self, reference: object) -> object:
-        """The target of a JSON pointer (RFC 6901) in a fragment; None for any other reference, or without a target.
-
-        Other documents are never fetched: a schema must not make its reader open files or connections.
-        """
+        """The target of a JSON pointer (RFC 6901) into the same schema, or None. Other documents are never fetched."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             return None
         here: Any = self._root
@@ -207,10 +200,7 @@ class MCPTool:
         return says_safe_to_repeat(self.annotations)
 
     def to_gaia_format(self, server_name: str) -> dict[str, Any]:
-        """The entry for an agent's ``_TOOL_REGISTRY``, without its function.
-
-        ``_mcp_server`` and ``_mcp_tool_name`` keep the original names, even where the registry's name differs.
-        """
+        """The entry for an agent's ``_TOOL_REGISTRY``, without its function; it keeps the original names, too."""
         return {
             "name": namespaced(server_name, self.name),
             "description": f"[MCP:{server_name}] {self.description}",
@@ -222,10 +212,7 @@ class MCPTool:
 
 
 def tool_from_listing(mapping: object) -> MCPTool:
-    """The tool that one entry of a ``tools/list`` answer describes.
-
-    Only a name is required. Raises InvalidResponse without one.
-    """
+    """The tool that an entry of a ``tools/list`` answer describes. Raises InvalidResponse if it has no name."""
     if not isinstance(mapping, Mapping) or not isinstance(name := mapping.get("name"), str) or not name:
         raise InvalidResponse(
             f"tools/list: expected a tool with a name, got {reprlib.repr(mapping)}; the server has to give every "

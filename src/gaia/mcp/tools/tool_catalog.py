@@ -1,7 +1,7 @@
 """The tools of one server as last listed, after filters and pins.
 
-A definition travels on to models, logs, terminals and hashes, which unlimited size or nesting would break. So each
-definition is measured when it arrives; the limits are far above any honest server's.
+Each definition is measured when it arrives, because unlimited size or nesting would break what it travels on to:
+models, logs, terminals, hashes. The limits are far above any honest server's.
 """
 
 from __future__ import annotations
@@ -126,10 +126,7 @@ class ToolCatalog:
 
 
 def size_within_limits(definition: object) -> int:
-    """The size of a definition in characters, roughly.
-
-    Raises InvalidResponse if it is too long, nested too deep, or has a number that JSON cannot hold.
-    """
+    """The size of a definition in characters, roughly. Raises InvalidResponse if it breaks a limit or JSON's numbers."""
     size = 0
     level = [definition]
     # Level by level: recursion could exhaust the stack.

@@ -16,13 +16,12 @@ _MAX_REMEMBERED = 256
 
 @dataclass(frozen=True)
 class ToolFilter:
-    """Which tools may be listed and called. Immutable; thread-safe.
+    """Which tools may be listed and called. Immutable; thread-safe. Raises ConfigError for lists that hold no strings.
 
-    Patterns are case-sensitive shell globs (``*``, ``?``, ``[abc]``). One is tested against the tool's own name and
-    against the names it has among other servers' tools: ``mcp_<server>_<tool>`` and, where that needs one, its safe
-    form, so that a name copied from a listing works. With `short_names`, it is also tested against these names without
-    ``mcp_``, as a gateway lists them. `deny` wins. `allow` of None allows every tool, an empty `allow` none. Raises
-    ConfigError if a list is not a list of strings.
+    Patterns are case-sensitive shell globs (``*``, ``?``, ``[abc]``), tested against the tool's own name and against
+    its names among other servers' tools: ``mcp_<server>_<tool>`` and, where that needs one, its safe form. With
+    `short_names`, also against these names without ``mcp_``, as a gateway lists them. `deny` wins. `allow` of None
+    allows every tool, an empty `allow` none.
     """
 
     allow: Sequence[str] | None = None

@@ -41,11 +41,7 @@ class AudioContent(TypedDict):
 
 
 class ResourceLink(TypedDict):
-    """The address of a resource that `MCPClient.read_resource` may read.
-
-    ``{"type": "resource_link", "uri": …, "name": …}``, and perhaps ``title``, ``description``, ``mimeType``, ``size``
-    in bytes, and ``annotations``.
-    """
+    """The address of a resource, for `MCPClient.read_resource`: ``{"type": "resource_link", "uri": …, "name": …}``."""
 
     type: Literal["resource_link"]
     uri: str
@@ -69,10 +65,7 @@ class ResourceContents(TypedDict):
 
 
 class EmbeddedResource(TypedDict):
-    """A resource with its contents: ``{"type": "resource", "resource": …}``, and perhaps ``annotations``.
-
-    ``resource`` is a `ResourceContents`.
-    """
+    """A resource with its contents: ``{"type": "resource", "resource": …}``."""
 
     type: Literal["resource"]
     resource: ResourceContents
@@ -99,9 +92,8 @@ class ToolResult(dict[str, Any]):
       answer with a JSON-RPC error also has its ``code``, and ``data`` if there is any.
 
     ``content``, a list of blocks, and ``isError``, a bool, are always present. A missing ``content`` is added as an
-    empty list, or as a block with the text of the error. A missing ``isError`` says whether there is an ``error``. `==`
-    ignores the added members, including the ``error`` of a tool, so a result still equals the dict that the server
-    sent.
+    empty list, or as a block with the text of the error. `==` ignores added members, so a result still equals the dict
+    that the server sent.
     """
 
     __slots__ = ("_added",)
@@ -117,11 +109,7 @@ class ToolResult(dict[str, Any]):
 
     @classmethod
     def from_server(cls, answer: dict[str, Any]) -> ToolResult:
-        """The result for an answer of a server.
-
-        ``error_type`` and ``delivery`` are dropped: only the client knows whether a call was delivered, so the server
-        must not be able to claim it.
-        """
+        """The result for an answer of a server, which cannot claim an ``error_type`` or a ``delivery``."""
         if "error_type" in answer or "delivery" in answer:
             answer = {name: value for name, value in answer.items() if name not in _OF_THE_CLIENT}
         if answer.get("isError") is False and "content" in answer:
