@@ -140,7 +140,7 @@ class ServerAuthorization:
             token = self._new_token(challenge, token)
 
     def log_in(self, scope: str | None = None) -> None:
-        """Let a person log in, or use the configured credentials. Raises MCPError. `scope` is requested additionally."""
+        """Let a person log in, who grants `scope` too, or use the configured credentials. Raises MCPError."""
         with self._one_at_a_time():
             login = self._read()
             if isinstance(self._config, OAuth):

@@ -103,7 +103,7 @@ class ClientEngine:
         return self.setup.services
 
     def join(self, services: SharedServices, defaults: ClientOptions) -> None:
-        """Use a manager's services, and its `defaults` for options left open. Makes all parts anew, before connecting."""
+        """Use a manager's services, and its `defaults` for options left open. Called before the client connects."""
         transport = self.transport
         authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):

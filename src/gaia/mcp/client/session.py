@@ -152,7 +152,7 @@ class SupervisedSession(Caller[ServerControl]):
         return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
-        """Go on with another configuration, and wait for the process that is started with it. Returns why that failed."""
+        """Go on with another configuration, and wait for the process that has it. Returns why that failed."""
         if not isinstance(self._context, SupervisionContext):
             return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
@@ -282,7 +282,7 @@ Session: TypeAlias = SupervisedSession | DirectSession
 
 
 def new_session(setup: ClientSetup) -> Session:
-    """Makes the session that suits the transport. Raises ValueError for an invalid `timeout` of it (`require_seconds`)."""
+    """Makes the session that suits the transport. Raises ValueError for an invalid `timeout` of it."""
     transport, clock = setup.transport, setup.services.clock
     if isinstance(transport, PlacedTransport):
         # Imported here: programs that place no server do not need them.

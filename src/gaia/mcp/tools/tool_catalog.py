@@ -126,7 +126,7 @@ class ToolCatalog:
 
 
 def size_within_limits(definition: object) -> int:
-    """The size of a definition in characters, roughly. Raises InvalidResponse if it breaks a limit or JSON's numbers."""
+    """The size of a definition in characters, roughly. Raises InvalidResponse for a definition that is no use."""
     size = 0
     level = [definition]
     # Level by level: recursion could exhaust the stack.
