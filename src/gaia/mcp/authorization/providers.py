@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+import msgspec
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
@@ -83,19 +84,22 @@ class LoginStorage:
         assert self.provider is not None, "set before the flow begins"
         context = self.provider.context
         metadata = context.oauth_metadata
-        return Login(
+        login = Login(
             server=context.server_url,
             issuer=None if metadata is None else str(metadata.issuer),
-            access_token=None if tokens is None else tokens.access_token,
-            refresh_token=None if tokens is None else tokens.refresh_token,
-            scope=None if tokens is None else tokens.scope,
-            expires_at=None
-            if tokens is None or tokens.expires_in is None
-            else time.time() + min(tokens.expires_in, _MAX_SECONDS),
             client=_json(client_info or context.client_info),
             redirect_uri=next((str(uri) for uri in context.client_metadata.redirect_uris or ()), None),
             authorization_server=_json(metadata),
             protected_resource=_json(context.protected_resource_metadata),
+        )
+        if tokens is None:
+            return login
+        return msgspec.structs.replace(
+            login,
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token,
+            scope=tokens.scope,
+            expires_at=None if tokens.expires_in is None else time.time() + min(tokens.expires_in, _MAX_SECONDS),
         )
 
 

@@ -7,6 +7,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Coroutine, Generator, Iterator
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -209,9 +210,7 @@ class ServerAuthorization:
         if login is None or login.refresh_token is None:
             return None
         assert isinstance(self._config, OAuth), "other logins are made anew, not renewed"
-        self._require_sdk()
-        from gaia.mcp.authorization import flows
-
+        flows = self._flows()
         with self._file.locked():
             current = self._read()
             if current is None or current.access_token != login.access_token:
@@ -240,9 +239,7 @@ class ServerAuthorization:
         if on_authorization is None:
             raise self._needs("needs authorization", challenge)
         assert isinstance(self._config, OAuth), "the other configurations need no person"
-        self._require_sdk()
-        from gaia.mcp.authorization import flows
-
+        flows = self._flows()
         chosen = self._config.scopes
         if chosen is not None or scope is not None:
             before = login.scope if login is not None and challenge.wants_more else None
@@ -267,18 +264,19 @@ class ServerAuthorization:
     def _use_credentials(self, challenge: Challenge) -> str:
         if isinstance(self._config, (OAuth, NoLogin)):
             raise ConfigError(f"server {self._name!r}: auth: its configuration says not to log in there")
-        self._require_sdk()
-        from gaia.mcp.authorization import flows
-
+        flows = self._flows()
         token = self._run(flows.use_credentials(self._config, challenge, self._file))
         if token is None:
             raise self._needs("needs authorization, and the configured credentials gave no token", challenge)
         return token
 
-    def _require_sdk(self) -> None:
-        """Raise ConfigError with an install command if the packages that obtain tokens are missing."""
+    def _flows(self) -> ModuleType:
+        """The SDK's flows. Raises ConfigError with an install command if packages are missing."""
         if (lack := missing("oauth", *_FOR_TOKENS)) is not None:
             raise ConfigError(f"server {self._name!r} requires a login, which needs {lack}")
+        from gaia.mcp.authorization import flows
+
+        return flows
 
     def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
         """Run a flow in this thread, in its own event loop. Returns the new token, or None. Raises MCPError."""
@@ -298,18 +296,16 @@ class ServerAuthorization:
             login = asyncio.run(run())
         except asyncio.CancelledError as error:
             raise CallCancelled(f"the login at server {self._name!r} was given up") from error
-        except OAuthFlowError as error:
-            # The masked message contains the authorization server's text. The unmasked cause must not follow.
+        except MCPError:
+            raise
+        except (OAuthFlowError, ValueError, OSError) as error:
+            # Also malformed documents, or a port that is taken. The masked message contains the authorization server's
+            # text. The unmasked cause must not follow.
             raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         except httpx2.RequestError as error:
             raise ServerUnavailable(
                 f"the authorization server of {self._name!r} cannot be reached: {str(error) or type(error).__name__}"
             ) from error
-        except MCPError:
-            raise
-        except (ValueError, OSError) as error:
-            # Malformed documents, or a port that is taken.
-            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         finally:
             flow.close()
             with self._run_lock:

@@ -66,30 +66,23 @@ class ClientSettings(TypedDict, total=False):
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
     """The settings in a server's configuration, with `pins`. `own_restart`: the entry has a restart policy."""
-    sse = server.transport == "sse" and server.protocol == "auto"
-    return {
-        "tool_filter": ToolFilter(
-            allow=server.enabled_tools, deny=server.disabled_tools, keys=("enabledTools", "disabledTools")
-        ),
-        "pin_tools": server.pin_tools,
+    # What has the same name in both means the same.
+    settings: Any = {
+        name: getattr(server, name)
+        for name in ServerConfig.__struct_fields__
+        if name in ClientOptions.__struct_fields__
+    }
+    if server.transport == "sse" and server.protocol == "auto":
+        settings["protocol"] = "handshake"
+    own: ClientSettings = {
+        "tool_filter": ToolFilter(server.enabled_tools, server.disabled_tools, keys=("enabledTools", "disabledTools")),
         "pins": pins,
         "restart_policy": server.restart if own_restart else None,
-        "standby": server.standby,
-        "health_interval": server.health_interval,
-        "health_timeout": server.health_timeout,
-        "max_pending": server.max_pending,
-        "protocol": "handshake" if sse else server.protocol,
-        "start_timeout": server.start_timeout,
-        "probe_timeout": server.probe_timeout,
-        "output_validation": server.output_validation,
-        "reset_timeout_on_progress": server.reset_timeout_on_progress,
-        "max_timeout": server.max_timeout,
         "capture_content": ContentPolicy(server.capture_content, server.capture_content_tools),
         "recycling": server.recycling_limits(),
-        "drain_timeout": server.drain_timeout,
-        "lazy": server.lazy,
         "idle_stop": server.idle_seconds,
     }
+    return {**settings, **own}
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ class ServerFeatures:
             return []
 
     def read_resource(self, uri: str) -> Exchange[Json]:
-        return (yield from _result_of(Send("resources/read", {"uri": uri})))
+        return _result_of(Send("resources/read", {"uri": uri}))
 
     def subscribe_resource(self, uri: str) -> Exchange[None]:
         if self._lacks("resources", "subscribe"):
@@ -79,13 +79,13 @@ class ServerFeatures:
         return [pin.definition for name, pin in pins.items() if name not in withheld]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None) -> Exchange[Json]:
-        return (yield from self.request_prompt({"name": name, "arguments": arguments or {}}, None))
+        return self.request_prompt({"name": name, "arguments": arguments or {}}, None)
 
     def request(self, method: str, params: Json | None, timeout: float | None) -> Exchange[Json]:
         """Any request except a tool call. `timeout` is in seconds."""
         if method == "prompts/get":
-            return (yield from self.request_prompt(params or {}, timeout))
-        return (yield from _result_of(Send(method, params, timeout)))
+            return self.request_prompt(params or {}, timeout)
+        return _result_of(Send(method, params, timeout))
 
     def request_prompt(self, params: Json, timeout: float | None) -> Exchange[Json]:
         """Request a prompt, unless it is not approved. Every request for a prompt passes here."""
@@ -100,7 +100,7 @@ class ServerFeatures:
         params: Json = {"ref": ref, "argument": argument}
         if context is not None:
             params["context"] = {"arguments": context}
-        return (yield from _result_of(Send("completion/complete", params)))
+        return _result_of(Send("completion/complete", params))
 
     def set_logging_level(self, level: str) -> Exchange[None]:
         if level not in LOG_LEVELS:
@@ -115,11 +115,9 @@ class ServerFeatures:
     def _lacks(self, capability: str, member: str | None = None) -> bool:
         """Whether the server is known and has not declared a capability, or a member of it."""
         profile = self._trips.session.profile
-        if profile is None:
-            return False
+        if profile is None or member is None:
+            return profile is not None and capability not in profile.capabilities
         declared = profile.capabilities.get(capability)
-        if member is None:
-            return capability not in profile.capabilities
         return not (isinstance(declared, dict) and declared.get(member))
 
 

@@ -11,7 +11,7 @@ from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.configured_servers import ConfiguredServers
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of, enabled_servers, is_disabled
+from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of, enabled_servers
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.tool_calls import require_tool_name
 from gaia.mcp.errors import MCPError, ServerUnavailable, UnknownTool
@@ -59,8 +59,7 @@ class ManagerEngine:
             return listed
         require_tool_name(name)
         if registry.is_about_to_start(name):
-            # A thread of `load_from_config` is about to start the server. The call then waits for the server in its
-            # queue.
+            # A thread of `load_from_config` is about to start the server, in whose queue the call then waits.
             seconds = _TO_BEGIN_SECONDS if timeout is None else min(timeout, _TO_BEGIN_SECONDS)
             self.readiness.wait(lambda: not registry.is_about_to_start(name), seconds)
         if (absent := registry.route_to_absent(name)) is not None:
@@ -114,18 +113,8 @@ class ManagerEngine:
     def _absences(self, servers: Iterable[str]) -> list[Absence]:
         """Why those of `servers` that are not ready are not."""
         statuses = {status.name: status for status in self.registry.status()}
-        config, connected = self.config, self.registry.connected
-        entries = config.get_entries()
-        found = (
-            absence_of(
-                name,
-                statuses.get(name),
-                is_configured=name in entries,
-                is_disabled=is_disabled(config, name),
-                joined=name in connected,
-            )
-            for name in servers
-        )
+        connected = self.registry.connected
+        found = (absence_of(name, statuses.get(name), self.config, joined=name in connected) for name in servers)
         return [absence for absence in found if absence is not None]
 
     # Events of the registry and of the clients.
@@ -139,8 +128,7 @@ class ManagerEngine:
         if isinstance(event, StateChanged) and event.new is ServerState.READY:
             tools = self.registry.came_up(name, client)
         elif isinstance(event, ToolsChanged) and self.registry.is_starting(name):
-            # The tools cannot be called yet, and a listener would ask for them. `_joined` tells it when the server has
-            # joined.
+            # A listener would ask for tools that cannot be called yet. `_joined` tells it when the server has joined.
             return
         self.listeners.publish(event)
         if tools:

@@ -41,14 +41,12 @@ class Absence(NamedTuple):
     """Whether it lasts until the application or a person does something."""
 
 
-def absence_of(
-    name: str, status: ServerStatus | None, *, is_configured: bool, is_disabled: bool, joined: bool
-) -> Absence | None:
+def absence_of(name: str, status: ServerStatus | None, config: MCPConfig, *, joined: bool) -> Absence | None:
     """Why the server `name` is not ready; None if it is. Without a `status` it was not started."""
     if status is None:
-        if not is_configured:
+        if not config.server_exists(name):
             reason = "there is no server of this name, neither in the configuration nor added"
-        elif is_disabled:
+        elif is_disabled(config, name):
             reason = "it is disabled in the configuration"
         else:
             reason = "it was not started; call load_from_config()"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-_warned: set[tuple[str, str]] = set()
-"""Pairs of a server and a subject whose warning was logged."""
+_warned: set[tuple[str, ...]] = set()
+"""The warnings that were logged: each is logged once per process."""
 
 
 def transport_for(
@@ -92,35 +92,29 @@ def _warn_of_plain_http(values: ServerConfig) -> None:
     try:
         parts = urlsplit(values.url or "")
     except ValueError:
-        # Opening the server reports it.
-        return
+        return  # Opening the server reports it.
     sent = [name for name in values.headers or () if sounds_secret(name)]
     sent += ["the password in url"] if parts.password else []
     if parts.scheme != "http" or not sent or is_loopback(parts.hostname or ""):
         return
+    hint = "every machine on the way can read them; give the server's https address"
     for what in sent:
-        if (values.name, what) not in _warned:
-            _warned.add((values.name, what))
-            logger.warning(
-                "credentials_over_http",
-                server=values.name,
-                sent=what,
-                hint="every machine on the way can read them; give the server's https address",
-            )
+        _warn_once("credentials_over_http", values.name, sent=what, hint=hint)
+
+
+def _warn_once(event: str, server: str, **facts: str) -> None:
+    warning = (event, server, *facts.values())
+    if warning not in _warned:
+        _warned.add(warning)
+        logger.warning(event, server=server, **facts)
 
 
 def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None, list[str]]:
     """The arguments, the environment and the secrets of a start. Raises ConfigError."""
     values = expand(server, os.environ)
+    hint = "every user of this machine can read the arguments of a process; pass it in env"
     for variable in secret_in_arguments(server):
-        if (server.name, variable) not in _warned:
-            _warned.add((server.name, variable))
-            logger.warning(
-                "secret_in_arguments",
-                server=server.name,
-                variable=variable,
-                hint="every user of this machine can read the arguments of a process; pass it in env",
-            )
+        _warn_once("secret_in_arguments", server.name, variable=variable, hint=hint)
     return values.args, values.env, _secrets(server, values)
 
 

@@ -123,15 +123,9 @@ class ToolResult(dict[str, Any]):
     @classmethod
     def from_error(cls, error: errors.MCPError) -> ToolResult:
         """The result of a call that failed with `error`."""
-        members: dict[str, Any] = {
-            "error": error.message,
-            "error_type": error.error_type,
-            "delivery": error.delivery,
-        }
+        members: dict[str, Any] = {"error": error.message, "error_type": error.error_type, "delivery": error.delivery}
         if isinstance(error, errors.JsonRpcError):
-            members["code"] = error.code
-            if error.data is not None:
-                members["data"] = error.data
+            members |= {"code": error.code} if error.data is None else {"code": error.code, "data": error.data}
         return cls(members)
 
     @property
@@ -172,24 +166,18 @@ class ToolResult(dict[str, Any]):
         If the call failed, raises the exception of `gaia.mcp.errors` for ``error_type``, with the same ``delivery`` and
         ``code``. If the tool reports an error, raises `ToolFailed`.
         """
-        error = self._exception()
-        if error is not None:
-            raise error
-        return self
-
-    def _exception(self) -> errors.MCPError | None:
         message = self.error
         if message is None:
-            return None
+            return self
         error_type = self.get("error_type")
         if not isinstance(error_type, str):
-            return errors.ToolFailed(message, self)
+            raise errors.ToolFailed(message, self)
         if isinstance(code := self.get("code"), int):
             error: errors.MCPError = errors.answered_error(code, message, self.get("data"))
         else:
             error = errors.error_of(error_type, message)
         error.delivery = "not_sent" if self.get("delivery") == "not_sent" else "unknown"
-        return error
+        raise error
 
     def without_defaults(self) -> dict[str, Any]:
         """A plain dict of the members, without added ones that were not changed."""

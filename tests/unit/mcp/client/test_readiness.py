@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -16,7 +17,7 @@ from tests.waiting import PATIENCE
 
 def absent(state: ServerState, *, joined: bool = True, **fields: Any) -> Absence | None:
     status = ServerStatus(name="time", state=state, **fields)
-    return absence_of("time", status, is_configured=True, is_disabled=False, joined=joined)
+    return absence_of("time", status, MCPConfig.in_memory({"time": {"command": "x"}}), joined=joined)
 
 
 class TestAbsence:
@@ -60,17 +61,17 @@ class TestAbsence:
         assert absence.error.retry_in == 4.2
 
     @pytest.mark.parametrize(
-        ("is_configured", "is_disabled", "reason"),
+        ("entries", "reason"),
         [
-            (False, False, "there is no server of this name"),
-            (True, True, "it is disabled"),
-            (True, False, r"call load_from_config\(\)"),
+            ({}, "there is no server of this name"),
+            ({"time": {"command": "x", "disabled": True}}, "it is disabled"),
+            ({"time": {"command": "x"}}, r"call load_from_config\(\)"),
         ],
     )
     def test_a_server_that_was_not_started_is_told_from_one_that_is_unknown(
-        self, is_configured: bool, is_disabled: bool, reason: str
+        self, entries: dict[str, Any], reason: str
     ) -> None:
-        absence = absence_of("time", None, is_configured=is_configured, is_disabled=is_disabled, joined=False)
+        absence = absence_of("time", None, MCPConfig.in_memory(entries), joined=False)
         assert absence is not None
         assert absence.is_final
         with pytest.raises(RuntimeError, match=reason):
