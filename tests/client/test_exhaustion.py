@@ -21,7 +21,6 @@ from gaia.mcp.errors import ConfigError, InvalidResponse
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy, RestartTracker, Retry
 from gaia.mcp.transports.fork_server import fork_server
-from gaia.runtime import log
 from gaia.runtime.log import get_logger
 from tests.servers.answers import text
 from tests.servers.processes import wait_for_end
@@ -107,7 +106,6 @@ class TestDescriptors:
     def test_an_event_is_logged_all_the_same(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        log._structured_logger.cache_clear()
         monkeypatch.setitem(sys.modules, "structlog", None)
         with caplog.at_level(logging.ERROR, "gaia"):
             get_logger("gaia.test").error("server_lost", server="fault")

@@ -43,7 +43,7 @@ class EventLogger:
     def __init__(self, name: str) -> None:
         self._stdlib = logging.getLogger(name)
         self.is_enabled_for = self._stdlib.isEnabledFor
-        """Whether events of a level are emitted. It is the logger's own bound method, because each call asks."""
+        """The logger's own bound method, because each call asks."""
 
     def debug(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.DEBUG):
@@ -68,7 +68,7 @@ class EventLogger:
             # The record has no arguments, so logging does not interpolate percent signs.
             record = stdlib.makeRecord(stdlib.name, level, file, line, event, (), None, function)
             owners = [owner for known in _owners if (owner := known()) is not None]
-            handle = functools.partial(_handle, record, event, owners, fields)
+            handle = functools.partial(_handle, record, owners, fields)
             if on_engine_thread():
                 context = contextvars.copy_context()
                 size = sum(len(value) for value in fields.values() if isinstance(value, str))
@@ -79,55 +79,40 @@ class EventLogger:
             _report(error)
 
 
-def _handle(record: logging.LogRecord, event: str, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
+def _handle(record: logging.LogRecord, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
     """Complete the record of an event, and pass it to the handlers."""
-    try:
-        structured = _structured_logger()
-    except (OSError, ImportError, RuntimeError):
-        # No descriptor is left for the import, or the program ends. The event is logged without structlog's fields.
-        _render(None, "", {"event": event, "_record": record, **_masked(fields, owners)})
-        _Handlers().handle(record)
-    else:
-        structured.handle(event, _record=record, _owners=owners, **fields)
-
-
-class _Handlers:
-    """The standard library's handlers, in the form that structlog calls."""
-
-    def handle(self, record: logging.LogRecord) -> None:
-        logging.getLogger(record.name).handle(record)
-
-
-@functools.cache
-def _structured_logger() -> Any:
-    import structlog
-    from opentelemetry import trace
-
-    def add_trace_ids(_logger: object, _method: str, event: Any) -> Any:
-        context = trace.get_current_span().get_span_context()
-        if context.is_valid:
-            event["trace_id"] = trace.format_trace_id(context.trace_id)
-            event["span_id"] = trace.format_span_id(context.span_id)
-        return event
-
-    processors = [structlog.contextvars.merge_contextvars, _mask_secrets, add_trace_ids, _render]
-    return structlog.wrap_logger(_Handlers(), processors=processors, wrapper_class=structlog.BoundLogger)
-
-
-def _mask_secrets(_logger: object, _method: str, event: Any) -> Any:
-    """Mask secrets a second time, also in the application's bound fields; callers mask their own texts first."""
-    owners, record = event.pop("_owners"), event.pop("_record")
-    return {**(_masked(event, owners) if owners else event), "_record": record}
-
-
-def _render(_logger: object, _method: str, event: Any) -> Any:
-    """Put readable text into the record's message, and all fields onto the record for formatters."""
-    record = event.pop("_record")
+    event = {**_bound_fields(), "event": record.msg, **fields}
+    if owners:
+        # A second time, also in the application's bound fields; callers mask their own texts first.
+        event = _masked(event, owners)
+    event |= _trace_ids()
     # Formatters print a traceback below the text.
     parts = [f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exception")]
     record.msg = " ".join([str(event["event"]), *parts])
+    # For formatters.
     record.event_fields, record.exc_text = event, event.get("exception")
-    return (record,), {}
+    logging.getLogger(record.name).handle(record)
+
+
+def _bound_fields() -> dict[str, Any]:
+    """The fields that the application has bound with structlog."""
+    try:
+        import structlog
+    except (OSError, ImportError, RuntimeError):
+        # No descriptor is left for the import, or the program ends.
+        return {}
+    return structlog.contextvars.get_contextvars()
+
+
+def _trace_ids() -> dict[str, str]:
+    try:
+        from opentelemetry import trace
+    except (OSError, ImportError, RuntimeError):
+        return {}
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 
 
 def flush(seconds: float = 2.0) -> bool:

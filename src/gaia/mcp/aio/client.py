@@ -6,7 +6,7 @@ import asyncio
 import functools
 import random
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from gaia.mcp.aio.calls import call_tool, request, run
 from gaia.mcp.aio.event_stream import EventStream
@@ -16,6 +16,7 @@ from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientSettings
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
@@ -27,6 +28,8 @@ from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.base import MCPTransport
 from gaia.runtime.clock import Clock
+
+T = TypeVar("T")
 
 _STOPPED = (ServerState.CREATED, ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION, ServerState.CLOSED)
 """The states in which `connect` starts the server."""
@@ -74,8 +77,6 @@ class AsyncMCPClient:
             **settings,
         )
 
-    # Other constructors.
-
     @classmethod
     def over(cls, client: MCPClient | AsyncMCPClient) -> AsyncMCPClient:
         """The asynchronous form of an existing client; its owner disconnects it."""
@@ -115,18 +116,13 @@ class AsyncMCPClient:
         """A client for a command line; see `MCPClient.from_command`."""
         return cls.over(MCPClient.from_command(name, command, timeout, debug))
 
-    # Connecting and disconnecting.
-
     async def connect(self, *, keep_trying: bool = False) -> bool:
-        """Start the server and do the handshake. True when it is ready; False if not, and `last_error` says why.
-
-        See `MCPClient.connect`. If the task is cancelled meanwhile, the server is stopped before the cancellation.
-        """
+        """See `MCPClient.connect`. If the task is cancelled meanwhile, the server is stopped first."""
         starts = self.sync.state in _STOPPED
         try:
             return await until_done(
                 functools.partial(self.sync.connect, keep_trying=keep_trying),
-                self.sync._engine.request_disconnect if starts else _nothing,
+                self.sync._engine.request_disconnect if starts else lambda: None,
             )
         except asyncio.CancelledError:
             if starts:
@@ -134,15 +130,11 @@ class AsyncMCPClient:
             raise
 
     async def restart(self, *, keep_trying: bool = False) -> bool:
-        """Replace the server's process by a fresh one; see `MCPClient.restart`. Goes on if the task is cancelled."""
+        """See `MCPClient.restart`. Goes on if the task is cancelled."""
         return await in_thread(self.sync.restart, keep_trying=keep_trying)
 
     async def disconnect(self, *, drain: float = 0.0) -> None:
-        """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
-
-        With `drain`, a ready server has that many seconds to finish its calls; see `MCPClient`. The stop is always
-        completed; a cancellation of the task takes effect after it.
-        """
+        """See `MCPClient.disconnect`. Always completed; a cancellation of the task takes effect after it."""
         await stopping(lambda: self.sync.disconnect(drain=drain))
 
     async def __aenter__(self) -> AsyncMCPClient:
@@ -171,8 +163,6 @@ class AsyncMCPClient:
         """Tell the server that the roots changed, if its protocol has a notification for that."""
         self.sync.announce_roots()
 
-    # Events.
-
     def events(self) -> EventStream:
         """The events of this server from now on, for ``async for``, until it is disconnected. Needs a running loop."""
         return EventStream(self.sync._engine.listeners)
@@ -180,8 +170,6 @@ class AsyncMCPClient:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` for every `Event`, on a callback thread; see `MCPClient.subscribe`. `events` needs none."""
         return self.sync.subscribe(listener)
-
-    # What is known about the server.
 
     @property
     def name(self) -> str:
@@ -228,15 +216,13 @@ class AsyncMCPClient:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """The features that the server declared in its handshake, by name; empty before the first one."""
+        """See `MCPClient.capabilities`."""
         return self.sync.capabilities
 
     @property
     def instructions(self) -> str | None:
         """The server's hints for a model; see `MCPClient.instructions`. With pinned tools, this reads a file."""
         return self.sync.instructions
-
-    # Tools.
 
     @property
     def tool_filter(self) -> ToolFilter:
@@ -269,10 +255,9 @@ class AsyncMCPClient:
         reset_timeout_on_progress: bool | None = None,
         max_timeout: float | None = None,
     ) -> ToolResult:
-        """Call a tool by the server's own name for it; see `MCPClient.call_tool`.
+        """See `MCPClient.call_tool`. `on_progress` may be a coroutine function.
 
-        ``on_progress(progress, total, message)`` may be a coroutine function. It runs in this task, one report after
-        the other, and all have ended when this returns. A task that is cancelled cancels the call.
+        It runs in this task, one report after the other, and all have ended when this returns.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return await call_tool(self.sync._engine.tool_calls, tool_name, arguments, options)
@@ -301,36 +286,39 @@ class AsyncMCPClient:
         if pinned_prompt or self.sync._engine.session.waits_in_caller:
             return await in_thread(self.sync.request, method, params, timeout=timeout)
         if method == "tools/call":
-            params = params or {}
-            tool_calls, name, arguments = self.sync._engine.tool_calls, params.get("name"), params.get("arguments")
-            return await request(tool_calls.trips, tool_calls.new_request(name, arguments, CallOptions(timeout)))
-        return await run(self.sync._engine.trips, self.sync._engine.features.request(method, params, timeout))
+            tool_calls, params = self.sync._engine.tool_calls, params or {}
+            called = tool_calls.new_request(params.get("name"), params.get("arguments"), CallOptions(timeout))
+            return await request(tool_calls.trips, called)
+        return await self._run(self.sync._engine.features.request(method, params, timeout))
+
+    async def _run(self, exchange: Exchange[T]) -> T:
+        return await run(self.sync._engine.trips, exchange)
 
     async def list_resources(self) -> list[dict[str, Any]]:
         """``{"uri": …, "name": …}`` each, with the server's title, description, mimeType and size, if it has them."""
-        return await run(self.sync._engine.trips, self.sync._engine.features.list_resources())
+        return await self._run(self.sync._engine.features.list_resources())
 
     async def list_resource_templates(self) -> list[dict[str, Any]]:
         """``{"uriTemplate": …, "name": …}`` each; see `MCPClient.list_resource_templates`."""
-        return await run(self.sync._engine.trips, self.sync._engine.features.list_resource_templates())
+        return await self._run(self.sync._engine.features.list_resource_templates())
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """``{"contents": [{"uri": …, "mimeType": …, "text": … or "blob": …}]}``; a blob is in Base64."""
-        return await run(self.sync._engine.trips, self.sync._engine.features.read_resource(uri))
+        return await self._run(self.sync._engine.features.read_resource(uri))
 
     async def subscribe_resource(self, uri: str) -> None:
         """Receive a `ResourceUpdated` event for each change of a resource; see `MCPClient.subscribe_resource`."""
-        await run(self.sync._engine.trips, self.sync._engine.features.subscribe_resource(uri))
+        await self._run(self.sync._engine.features.subscribe_resource(uri))
 
     async def unsubscribe_resource(self, uri: str) -> None:
         """End `subscribe_resource`; does nothing if the resource was not subscribed."""
-        await run(self.sync._engine.trips, self.sync._engine.features.unsubscribe_resource(uri))
+        await self._run(self.sync._engine.features.unsubscribe_resource(uri))
 
     async def list_prompts(self) -> list[dict[str, Any]]:
         """``{"name": …, "title": …, "description": …, "arguments": [{"name": …, "required": …}]}`` each."""
         if self.sync._engine.features.prompts_are_pinned:
             return await in_thread(self.sync.list_prompts)
-        return await run(self.sync._engine.trips, self.sync._engine.features.list_prompts())
+        return await self._run(self.sync._engine.features.list_prompts())
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
@@ -340,15 +328,8 @@ class AsyncMCPClient:
         self, ref: dict[str, Any], argument: dict[str, str], *, context: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """``{"completion": {"values": […], "total": …, "hasMore": …}}``; see `MCPClient.complete`."""
-        return await run(self.sync._engine.trips, self.sync._engine.features.complete(ref, argument, context))
+        return await self._run(self.sync._engine.features.complete(ref, argument, context))
 
     async def set_logging_level(self, level: str) -> None:
-        """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
-
-        See `MCPClient.set_logging_level` for the words.
-        """
-        await run(self.sync._engine.trips, self.sync._engine.features.set_logging_level(level))
-
-
-def _nothing() -> None:
-    pass
+        """See `MCPClient.set_logging_level`."""
+        await self._run(self.sync._engine.features.set_logging_level(level))

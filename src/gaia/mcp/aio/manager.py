@@ -125,13 +125,8 @@ class AsyncMCPClientManager:
         """Whether gaia's log is shown on stderr."""
         return self.sync.debug
 
-    # Servers.
-
     async def add_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> AsyncMCPClient:
-        """Connect to a server, and store its configuration if that succeeds; see `MCPClientManager.add_server`.
-
-        If the task is cancelled meanwhile, the server is removed again when it has come up.
-        """
+        """See `MCPClientManager.add_server`. If the task is cancelled meanwhile, the server is removed again."""
 
         def add() -> AsyncMCPClient:
             client = self.sync.add_server(name, config, save=save)
@@ -143,21 +138,15 @@ class AsyncMCPClientManager:
         return await in_thread(add)
 
     async def remove_server(self, name: str) -> None:
-        """Disconnect from a server and delete its configuration. An unknown name is only logged."""
+        """See `MCPClientManager.remove_server`."""
         await stopping(lambda: self.sync.remove_server(name))
 
     async def stop_server(self, name: str) -> None:
-        """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
-
-        Calls in flight end as cancelled. Raises ValueError if no server of this name was started.
-        """
+        """See `MCPClientManager.stop_server`."""
         await stopping(lambda: self.sync.stop_server(name))
 
     async def restart(self, name: str) -> bool:
-        """Replace a server's process by a fresh one, or start the server; see `MCPClientManager.restart`.
-
-        Goes on if the task is cancelled.
-        """
+        """See `MCPClientManager.restart`. Goes on if the task is cancelled."""
         return await in_thread(self.sync.restart, name)
 
     async def restart_server(self, name: str) -> bool:
@@ -174,26 +163,17 @@ class AsyncMCPClientManager:
         return self.sync.list_servers()
 
     async def load_from_config(self, timeout: float | None = None, *, keep_trying: bool = True) -> None:
-        """Connect to all configured servers at once; see `MCPClientManager.load_from_config`.
-
-        Goes on in the background after `timeout`, or if the task is cancelled.
-        """
+        """See `MCPClientManager.load_from_config`. Goes on in the background if the task is cancelled."""
         await in_thread(self.sync.load_from_config, timeout, keep_trying=keep_trying)
 
     async def apply(
         self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
     ) -> AppliedConfig:
-        """Run with another configuration from now on; see `MCPClientManager.apply`.
-
-        Goes on in the background after `timeout`, or if the task is cancelled.
-        """
+        """See `MCPClientManager.apply`. Goes on in the background if the task is cancelled."""
         return await in_thread(self.sync.apply, config, timeout=timeout)
 
     async def disconnect_all(self) -> None:
-        """Disconnect from all servers at once, including those still starting. Errors are logged.
-
-        This is always completed; a cancellation of the task takes effect after it.
-        """
+        """See `MCPClientManager.disconnect_all`. Always completed; a cancellation of the task takes effect after it."""
         await stopping(self.sync.disconnect_all)
 
     async def wait_ready(self, timeout: float | None = None) -> bool:
@@ -222,8 +202,6 @@ class AsyncMCPClientManager:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
         self.sync.set_roots(roots)
 
-    # Tools.
-
     async def list_tools(self) -> list[MCPTool]:
         """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes. Asks no server."""
         return self.sync.list_tools()
@@ -238,10 +216,9 @@ class AsyncMCPClientManager:
         reset_timeout_on_progress: bool | None = None,
         max_timeout: float | None = None,
     ) -> ToolResult:
-        """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClientManager.call_tool`.
+        """See `MCPClientManager.call_tool`. `on_progress` may be a coroutine function.
 
-        ``on_progress(progress, total, message)`` may be a coroutine function. It runs in this task, one report after
-        the other, and all have ended when this returns. A task that is cancelled cancels the call.
+        It runs in this task, one report after the other, and all have ended when this returns.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
@@ -257,8 +234,6 @@ class AsyncMCPClientManager:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
-    # Condition.
-
     def __repr__(self) -> str:
         return repr(self.sync).replace(type(self.sync).__name__, type(self).__name__, 1)
 
@@ -271,8 +246,5 @@ class AsyncMCPClientManager:
         return EventStream(self.sync._engine.listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for every `Event`, on a callback thread; see `MCPClientManager.subscribe`.
-
-        `events` needs no thread.
-        """
+        """See `MCPClientManager.subscribe`: `listener` runs on a callback thread. `events` needs no thread."""
         return self.sync.subscribe(listener)
