@@ -12,8 +12,7 @@ class ConstructionHook:
     """Tells an object when its outermost ``__init__`` returns or fails, whatever the order of its bases.
 
     Each subclass's own ``__init__`` is wrapped by one that counts its depth. Constructors of other classes are not
-    counted:
-    if only such constructors enclose it, the innermost subclass's is the outermost.
+    counted: if only such constructors enclose it, the innermost subclass's is the outermost.
     """
 
     _construction_depth = 0

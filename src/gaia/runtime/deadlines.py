@@ -5,11 +5,11 @@ Supervisors start processes and wait for files, so they would be late. This thre
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
 import operator
-import os
 import queue
 import threading
 import weakref
@@ -26,9 +26,7 @@ logger = get_logger(__name__)
 
 _MIN_TIDY = 256
 _MAX_ARRIVED = 256
-"""The number of arrived handles at which the thread takes them over. By then most of their calls have ended, and these
-handles are dropped.
-"""
+"""Arrived handles at which the thread takes them over. By then most of their calls have ended, and it drops these."""
 
 _MOMENT_SECONDS = 0.1
 """Seconds until the next attempt after the clock has raised."""
@@ -36,7 +34,7 @@ _MOMENT_SECONDS = 0.1
 _JOIN_SECONDS = 1.0
 
 
-class Waiting(Protocol):
+class Expiring(Protocol):
     """A call or a question that ends at its deadline at the latest."""
 
     watched: DeadlineHandle | None
@@ -55,8 +53,8 @@ class DeadlineHandle:
 
     __slots__ = ("due", "expire", "waiting")
 
-    def __init__(self, waiting: Waiting, expire: Callable[[Any], object]) -> None:
-        self.waiting: Waiting | None = waiting
+    def __init__(self, waiting: Expiring, expire: Callable[[Any], object]) -> None:
+        self.waiting: Expiring | None = waiting
         self.expire = expire
         self.due = math.inf
         """When the thread looks at it next. Only the thread changes it."""
@@ -112,7 +110,7 @@ class Deadlines:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_SECONDS)
 
-    def watch(self, waiting: Waiting, expire: Callable[[Any], object] = operator.methodcaller("expire")) -> None:
+    def watch(self, waiting: Expiring, expire: Callable[[Any], object] = operator.methodcaller("expire")) -> None:
         """Call ``expire(waiting)`` at its deadline, unless it has ended. Call this again if the deadline comes nearer.
 
         `expire` runs on the deadlines' thread: it must be quick and run no code of the application.
@@ -123,15 +121,13 @@ class Deadlines:
         handle = waiting.watched
         if handle is None:
             handle = waiting.watched = DeadlineHandle(waiting, expire)
-        # The thread that ends the call first marks it ended and then looks at the handle. We set the handle and then
-        # look whether
-        # the call has ended. So at least one of the two sees the other.
+        # The thread that ends the call marks it ended and then looks at the handle. This thread sets the handle and
+        # then looks whether the call has ended. So at least one of the two sees the other.
         if waiting.ended:
             handle.release()
             return
-        # In the same way, the deadlines' thread sets `_wakes_at` and then looks at `_arrived`, while we append and then
-        # look at
-        # `_wakes_at`. Most calls end long before their deadlines, so one thread switch for each would be a waste.
+        # In the same way, the deadlines' thread sets `_wakes_at` and then looks at `_arrived`, while this thread
+        # appends and then looks at `_wakes_at`. Most calls end before their deadlines, so most need no thread switch.
         self._arrived.append(handle)
         if deadline < self._wakes_at or len(self._arrived) >= _MAX_ARRIVED:
             self._wake.put(None)
@@ -142,15 +138,14 @@ class Deadlines:
     def _start(self) -> None:
         """Start the thread if there is none. The caller holds the lock."""
         if self._thread is None:
-            thread = EngineThread(self._run, "mcp-deadlines", self._failed)
-            self._thread = thread
+            self._thread = EngineThread(self._run, "mcp-deadlines", self._no_thread)
             try:
-                thread.start()
+                self._thread.start()
             except RuntimeError:
-                self._thread = None
+                self._no_thread()
                 raise
 
-    def _failed(self) -> None:
+    def _no_thread(self) -> None:
         self._thread = None
 
     # The thread.
@@ -169,10 +164,8 @@ class Deadlines:
                 self._pause()
 
     def _pause(self) -> None:
-        try:
+        with contextlib.suppress(queue.Empty):
             get_within(self._wake, _MOMENT_SECONDS)
-        except queue.Empty:
-            return
 
     def _take_arrived(self) -> None:
         while self._arrived:
@@ -224,9 +217,8 @@ class Deadlines:
         try:
             self._wakes_at = math.inf if deadline is None else deadline
             if not self._arrived:
-                self._clock.get(self._wake, deadline)
-        except queue.Empty:
-            return
+                with contextlib.suppress(queue.Empty):
+                    self._clock.get(self._wake, deadline)
         finally:
             self._wakes_at = -math.inf
 
@@ -246,7 +238,7 @@ class Deadlines:
         logger.error("deadline_failed", error=exception_text(error), exception=traceback_text(error))
 
 
-_all: WeakObjects[Deadlines] = WeakObjects()
+_all = WeakObjects(Deadlines._begin)
 
 _of_system = Deadlines(SystemClock())
 _of_clocks: weakref.WeakValueDictionary[int, Deadlines] = weakref.WeakValueDictionary()
@@ -261,12 +253,3 @@ def deadlines_of(clock: Clock) -> Deadlines:
     if found is None:
         found = _of_clocks[id(clock)] = Deadlines(clock)
     return found
-
-
-def _after_fork() -> None:
-    for deadlines in _all.present():
-        deadlines._begin()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,6 @@ It runs the code in order and within bounds.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -51,8 +50,7 @@ class Handover:
     ) -> None:
         """`on_error` receives the exception of a task; `on_dropped` receives the number of dropped tasks.
 
-        `on_dropped` runs once no task waits any more. Both run on the thread called `name`. Their exceptions are
-        ignored.
+        `on_dropped` runs once no task waits any more. Both run on the thread `name`; their exceptions are ignored.
         """
         self._name = name
         self._on_error = on_error
@@ -62,8 +60,7 @@ class Handover:
 
     def after_fork(self) -> None:
         self._lock = reentrant_lock()
-        """Owns everything below. Reentrant, because a finalizer or a signal handler that interrupts the holder may log
-        too."""
+        """Owns everything below. Reentrant: a finalizer or signal handler that interrupts the holder may log too."""
         self._tasks: TimedQueue[_Entry] = TimedQueue()
         self._thread: threading.Thread | None = None
         self._waiting = 0
@@ -152,7 +149,7 @@ class Handover:
             pass
 
     def _run_next(self) -> bool:
-        """Run the next task. False if the thread has to end."""
+        """Run the next task. False if the thread has to end; a later task then starts another one."""
         try:
             entry = get_within(self._tasks, _IDLE_SECONDS)
         except queue.Empty:
@@ -163,15 +160,13 @@ class Handover:
             self._waiting -= 1
             self._size -= entry.size
             self._done += 1
-            is_idle = self._waiting == 0
-            if is_idle:
+            if not self._waiting:
                 dropped, self._dropped = self._dropped, 0
         if dropped:
             self._report(lambda: self._on_dropped(dropped))
-        return not (is_idle and entry.may_end and self._ends())
+        return not (entry.may_end and self._ends())
 
     def _ends(self) -> bool:
-        """Whether the thread ends; a later task then starts another one."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
@@ -186,7 +181,7 @@ class Handover:
 
     @staticmethod
     def _report(report: Task) -> None:
-        # The report may run code of the application as well.
+        # It may run code of the application.
         with contextlib.suppress(BaseException):
             report()
 
@@ -198,13 +193,4 @@ class _Entry(NamedTuple):
     """Whether the thread ends after this task, if no other task waits."""
 
 
-_all: WeakObjects[Handover] = WeakObjects()
-
-
-def _after_fork() -> None:
-    for handover in _all.present():
-        handover.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_all = WeakObjects(Handover.after_fork)

@@ -14,6 +14,7 @@ import queue
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,9 +23,12 @@ T = TypeVar("T")
 class WeakObjects(Generic[T]):
     """A set of weak references. Unlike `weakref.WeakSet`, a thread may iterate over it while others change it."""
 
-    def __init__(self) -> None:
+    def __init__(self, after_fork: Callable[[T], object] | None = None) -> None:
+        """A forked child calls `after_fork` with each object."""
         self._objects: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
         """By identity. Each operation below is a single operation of a dict, so no lock is needed."""
+        if after_fork is not None and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: [after_fork(one) for one in self.present()])
 
     def add(self, one: T) -> None:
         self._objects[id(one)] = one
@@ -40,7 +44,16 @@ class WeakObjects(Generic[T]):
         return [one for reference in self._objects.valuerefs() if (one := reference()) is not None]
 
 
-_reentrant: WeakObjects[Any] = WeakObjects()
+def _free(lock: Any) -> None:
+    # A lock that this thread held when it forked stays held: this thread releases it.
+    if lock.acquire(False):
+        lock.release()
+    else:
+        lock._at_fork_reinit()
+
+
+_reentrant: WeakObjects[Any] = WeakObjects(_free)
+"""Registered first: what other modules do after a fork comes later, and may use these locks."""
 
 
 def reentrant_lock() -> threading.RLock:
@@ -92,8 +105,8 @@ def import_apart(*modules: str) -> None:
 class Latch:
     """Closed until `open` is called, then open for ever. Thread-safe.
 
-    A `threading.Event` has a lock that an interrupted thread may hold in `set` or `wait`. Then neither the interrupting
-    code nor any other thread can use the event. A latch is one lock, which is free when the latch is open.
+    A `threading.Event` has a lock that an interrupted thread may hold in `set` or `wait`, and then no code can use it.
+    A latch is one lock, which is free when the latch is open.
     """
 
     __slots__ = ("_gate", "is_open")
@@ -163,17 +176,3 @@ def get_within(source: TimedQueue[T], seconds: float) -> T:
                 break
             remaining = deadline - time.monotonic()
     return source.get_nowait()
-
-
-def _after_fork() -> None:
-    for lock in _reentrant.present():
-        # A lock that this thread held when it forked stays held: this thread releases it.
-        if lock.acquire(False):
-            lock.release()
-        else:
-            lock._at_fork_reinit()
-
-
-if hasattr(os, "register_at_fork"):
-    # Registered first: the handlers of other modules run later in the child and may use these locks.
-    os.register_at_fork(after_in_child=_after_fork)

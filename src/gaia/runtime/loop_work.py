@@ -47,9 +47,7 @@ class LoopWork:
         self._tasks: deque[Task] = deque()
         self._woken = False
         """Whether the loop is going to run the tasks. The loop's thread resets it and then looks at the tasks; other
-        threads add a
-        task and then look at it. So at least one of the two sees the other.
-        """
+        threads add a task and then look at it. So at least one of the two sees the other."""
         self._slices: deque[Task] = deque()
         """Each slice runs in its own turn. Only the loop's thread uses them."""
 

@@ -9,8 +9,7 @@ import os
 
 VARIABLE = "GAIA_PRIVATE_FILES"
 """The variable that names further private files, such as the file from which systemd read the environment. They are
-separated like the folders of ``PATH``.
-"""
+separated like the folders of ``PATH``."""
 
 _files: dict[str, None] = {}
 

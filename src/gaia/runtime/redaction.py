@@ -28,8 +28,8 @@ _MIN_ANY = 8
 def secret_values(environment: Mapping[str, str]) -> list[str]:
     """The values in a server's configured `env` that must not be shown.
 
-    A value counts as a secret when its name sounds like one and it has at least 4 characters, or when it has at least
-    8 characters under any name: masking a harmless path costs less than showing a password.
+    A value counts as a secret when its name sounds like one and it has at least 4 characters, or when it has at least 8
+    characters under any name: masking a harmless path costs less than showing a password.
     """
     return [
         value for name, value in environment.items() if len(value) >= (_MIN_NAMED if sounds_secret(name) else _MIN_ANY)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import queue
 import threading
 import time
@@ -285,13 +284,4 @@ def _join(threads: list[_PoolThread], timeout: float) -> bool:
     return not any(thread.is_alive() for thread in others)
 
 
-_pools: WeakObjects[DaemonPool] = WeakObjects()
-
-
-def _after_fork_in_child() -> None:
-    for pool in _pools.present():
-        pool._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_pools = WeakObjects(DaemonPool._after_fork)

@@ -9,6 +9,6 @@
 - `gateway_answers`: answers that pass through a gateway as bytes, and how it reports a lost call.
 - `json_schema`: checks of values by schemas from servers.
 
-Invariants: no module here blocks, except that a schema check uses up to two seconds of processor time. No input
-from a server makes decoding recurse, grow or run without a limit.
+Invariants: no module here blocks, except that a schema check uses up to two seconds of processor time. No input from a
+server makes decoding recurse, grow or run without a limit.
 """

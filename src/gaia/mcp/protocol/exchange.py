@@ -55,8 +55,7 @@ _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
 _MAX_BYTES = 64 * 1024 * 1024
 """Limits of pages, items, and bytes in memory (`value_size`), above any well-behaved server's. A list that never ends
-must neither keep the client for ever nor fill its memory.
-"""
+must neither keep the client for ever nor fill its memory."""
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -24,9 +24,7 @@ _MAX_PATTERN = 4000
 _CLASS = re.compile(r"\\[dDsSwW]")
 _MAX_CLASSES = 100
 """Limit for character classes such as digits, words and blanks. Compiling takes time in proportion to the square of
-their
-number, and no other thread runs meanwhile: 4,900 classes took 15 s per attempt.
-"""
+their number, and no other thread runs meanwhile: 4,900 classes took 15 s per attempt."""
 _PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
 """Bytes of a compiled pattern: the worst time of a search for each character is proportional to this."""
 
@@ -67,8 +65,7 @@ _MAX_WORK = 6_000_000
 """Units of work in one check; a unit takes about 0.2 µs."""
 _MAX_SECONDS = 2.0
 """Processor time of one check, in seconds: once to prepare a schema, and once for each value. Only the time of the
-checking thread counts.
-"""
+checking thread counts."""
 _UNITS_BETWEEN_LOOKS = 2_000
 """Reading a thread's clock takes longer than a unit of work."""
 _STEP = 10
@@ -220,8 +217,7 @@ class _Check:
 
 
 # Values are copied into types that know their size and quote themselves briefly: jsonschema quotes the wrong value in
-# each
-# of its problems, including all alternatives of an `anyOf`.
+# each of its problems, including all alternatives of an `anyOf`.
 
 
 class _Array(list[Any]):

@@ -326,8 +326,7 @@ def value_size(value: Any) -> int:
 
 # Long strings are mostly pictures and files in Base64. A JSON decoder searches each byte of a string for escapes, which
 # takes several times as long as making text of it. So long strings without any escape are cut out of a line and put
-# back
-# into the decoded rest. For 1 MiB that takes a third of the time.
+# back into the decoded rest. For 1 MiB that takes a third of the time.
 
 LONG = 64 * 1024
 """Bytes from which cutting a string out is faster."""

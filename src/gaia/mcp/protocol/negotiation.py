@@ -126,8 +126,7 @@ class Negotiation:
                 raise
         except (InvalidResponse, HttpError, AnswerLost):
             # Any answer that is not stateless means the other era. Over HTTP it may be any refusal, or a broken
-            # connection
-            # ("Streamable HTTP": "Backward Compatibility").
+            # connection ("Streamable HTTP": "Backward Compatibility").
             pass
         self._probing = False
         try:

@@ -1,7 +1,7 @@
 """The HTTP headers of a request, for proxies that do not read bodies (2026-07-28, "Streamable HTTP").
 
-"Request Metadata": the method, and the request's subject. "Custom Headers": a tool marks properties of its input
-schema with ``x-mcp-header``; their values are then sent as ``Mcp-Param-<mark>``. A tool with invalid marks must not be
+"Request Metadata": the method, and the request's subject. "Custom Headers": a tool marks properties of its input schema
+with ``x-mcp-header``; their values are then sent as ``Mcp-Param-<mark>``. A tool with invalid marks must not be
 offered, because no client can call it as it demands.
 """
 

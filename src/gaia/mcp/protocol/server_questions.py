@@ -187,9 +187,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None
     """In mode "url", the page for the person: an https URL, or an http URL on this machine; others are refused. Its
-    host is in
-    ASCII.
-    """
+    host is in ASCII."""
     elicitation_id: str | None = None
     """In mode "url", the id of the `ElicitationCompleted` event that belongs to it."""
 

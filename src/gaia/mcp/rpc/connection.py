@@ -207,8 +207,8 @@ class Connection:
             self._relays = True
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either `close` finds this call in the table, or this
-        # thread sees the state. The same holds for the supervisor, which drains a connection and then looks whether
-        # its table is empty.
+        # thread sees the state. The same holds for the supervisor, which drains a connection and then looks whether its
+        # table is empty.
         if self.state is not _READY and self._takes_no(call):
             return in_flight.pop(call.id, None) is None
         if not channel.send(call):
@@ -351,8 +351,8 @@ class Connection:
     def owners_of(self, call_id: int | None) -> list[RequestOwner]:
         """The owners of the calls that a message may belong to.
 
-        A message on the stream of a call belongs to that call; any other may belong to all calls in flight. A client
-        of a gateway may own several calls, and then appears several times.
+        A message on the stream of a call belongs to that call; any other may belong to all calls in flight. A client of
+        a gateway may own several calls, and then appears several times.
         """
         if call_id is not None:
             call = self._in_flight.get(call_id)
@@ -479,8 +479,8 @@ class Connection:
     def _relay_log(self, message: Notification) -> None:
         """Pass a log message on to the clients whose calls it may belong to and that want log messages."""
         owners = [owner for owner in self.owners_of(message.call_id) if owner.log_level is not None]
-        # A server of the stateless era logs for one request, the one that asked for logs. A server of the handshake
-        # era logs for all clients that see it.
+        # A server of the stateless era logs for one request, the one that asked for logs. A server of the handshake era
+        # logs for all clients that see it.
         if len(owners) > 1 and not self.negotiated.server_may_ask:
             return
         if owners:

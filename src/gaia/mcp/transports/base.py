@@ -7,7 +7,6 @@ server in this program with its own transport.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -135,17 +134,8 @@ class ChannelTransport(MCPTransport):
         """`channel` is the open channel that gets the calls from now on."""
 
 
-open_channels: WeakObjects[Channel] = WeakObjects()
+open_channels: WeakObjects[Channel] = WeakObjects(lambda channel: channel.after_fork())
 """Each channel adds itself, and removes itself when it is closed."""
-
-
-def _after_fork() -> None:
-    for channel in open_channels.present():
-        channel.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class InProcessServer(Mapping[str, Any]):
