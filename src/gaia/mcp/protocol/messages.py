@@ -7,7 +7,7 @@ import json
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import orjson
@@ -40,8 +40,6 @@ _MAX_METHOD = 1024
 """Characters. Names of spans and fields of log events contain the method."""
 
 RequestId = int | str
-
-T = TypeVar("T")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -109,23 +107,6 @@ class Refusal(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-
-
-def required(params: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """A member of the params. Raises `Refusal` if it is missing or of another type."""
-    value = optional(params, key, kind)
-    if value is None:
-        raise Refusal(INVALID_PARAMS, f"{key}: missing")
-    return value
-
-
-def optional(params: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
-    """A member of the params, None if it is missing. Raises `Refusal` if it is of another type."""
-    value = params.get(key)
-    # In Python True is an int; in JSON it is not.
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
-        raise Refusal(INVALID_PARAMS, f"{key}: of the wrong type")
-    return value
 
 
 def decode(line: bytes) -> Message | list[Message]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from gaia.mcp.errors import web_page
 from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
-from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal, optional, required
+from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
+
+T = TypeVar("T")
 
 Root = str | Path | dict[str, Any]
 """A folder or file: a path, a ``file://`` URI, or ``{"uri": …, "name": …}`` to give it a name for people."""
@@ -47,11 +49,20 @@ def _file_uri(uri: str) -> str:
     return uri
 
 
+def _read(kind: type[T], server: str, params: Mapping[str, Any]) -> T:
+    """Raises `Refusal` for params that are missing or of another type; null is as good as missing."""
+    given = {key: value for key, value in params.items() if value is not None}
+    try:
+        return msgspec.convert({**given, "server": server}, kind)
+    except msgspec.ValidationError as error:
+        raise Refusal(INVALID_PARAMS, str(error)) from None
+
+
 REJECTED = -1
 """The error code for a sampling request that the user rejected."""
 
 
-class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A server's request to a model. Show it to a person before it is sent: the server wrote every word of it.
 
     Names in brackets are the specification's. Everything except `messages` and `max_tokens` may be missing.
@@ -93,24 +104,9 @@ def sampling_request(server: str, params: Mapping[str, Any], *, tools: bool) -> 
     """
     if not tools and (params.get("tools") is not None or params.get("toolChoice") is not None):
         raise Refusal(INVALID_PARAMS, "tools: the client does not offer sampling with tools")
-    messages = required(params, "messages", list)
-    _check_tool_results(messages)
-    temperature = params.get("temperature")
-    if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
-        raise Refusal(INVALID_PARAMS, "temperature: of the wrong type")
-    return SamplingRequest(
-        server=server,
-        messages=messages,
-        max_tokens=required(params, "maxTokens", int),
-        system_prompt=optional(params, "systemPrompt", str),
-        model_preferences=optional(params, "modelPreferences", dict) or {},
-        temperature=temperature,
-        stop_sequences=optional(params, "stopSequences", list) or [],
-        include_context=optional(params, "includeContext", str),
-        metadata=optional(params, "metadata", dict) or {},
-        tools=optional(params, "tools", list) or [],
-        tool_choice=optional(params, "toolChoice", dict),
-    )
+    request = _read(SamplingRequest, server, params)
+    _check_tool_results(request.messages)
+    return request
 
 
 def sampling_result(answer: object) -> dict[str, Any]:
@@ -132,7 +128,7 @@ def _check_tool_results(messages: list[Any]) -> None:
     """Check that a result follows every use of a tool, and that a message with results holds nothing else."""
     open_uses: set[Any] = set()
     for message in messages:
-        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
+        if message.get("role") not in ("user", "assistant"):
             raise Refusal(INVALID_PARAMS, "messages: each needs a role, user or assistant")
         blocks = _blocks(message.get("content"))
         results = {_text(block.get("toolUseId")) for block in blocks if block.get("type") == "tool_result"}
@@ -170,7 +166,7 @@ class ElicitationAnswer(msgspec.Struct, frozen=True):
     """The fields of an accepted form; None for a URL."""
 
 
-class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A server's question to a person.
 
     Say which server asks, and offer the choice to decline. In mode "url" show the whole URL, and open it only with the
@@ -186,8 +182,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
     requested_schema: dict[str, Any] = {}
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None
-    """In mode "url", the page for the person: an https URL, or an http URL on this machine; others are refused. Its
-    host is in ASCII."""
+    """In mode "url", the page for the person, with its host in ASCII: https, or http on this machine."""
     elicitation_id: str | None = None
     """In mode "url", the id of the `ElicitationCompleted` event that belongs to it."""
 
@@ -223,21 +218,21 @@ def elicitation_request(
     server: str, params: Mapping[str, Any], modes: tuple[ElicitationMode, ...]
 ) -> ElicitationRequest:
     """Read the params of an ``elicitation/create``. Raises `Refusal`, also for a mode that is not offered."""
-    mode = optional(params, "mode", str) or "form"
+    mode = params.get("mode") or "form"
     if mode not in modes:
-        raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {mode[:20]!r}")
-    message = required(params, "message", str)
+        raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {str(mode)[:20]!r}")
+    request = _read(ElicitationRequest, server, params)
     if mode == "url":
-        url, identifier = required(params, "url", str), optional(params, "elicitationId", str)
-        if (page := web_page(url)) is None:
+        if (page := web_page(request.url or "")) is None:
             raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
-        return ElicitationRequest(server=server, message=message, mode="url", url=page, elicitation_id=identifier)
-    schema = required(params, "requestedSchema", dict)
+        return msgspec.structs.replace(request, url=page, requested_schema={})
+    if params.get("requestedSchema") is None:
+        raise Refusal(INVALID_PARAMS, "requestedSchema: missing")
     try:
-        JsonSchema(schema)
+        JsonSchema(request.requested_schema)
     except SchemaUnusable as error:
         raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
-    return ElicitationRequest(server=server, message=message, requested_schema=schema)
+    return msgspec.structs.replace(request, url=None, elicitation_id=None)
 
 
 def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:

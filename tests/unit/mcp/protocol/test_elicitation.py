@@ -44,12 +44,12 @@ class TestReading:
     @pytest.mark.parametrize(
         ("params", "complaint"),
         [
-            ({"requestedSchema": FORM}, "message: missing"),
-            ({"message": 5, "requestedSchema": FORM}, "message: of the wrong type"),
+            ({"requestedSchema": FORM}, "missing required field `message`"),
+            ({"message": 5, "requestedSchema": FORM}, r"`int` - at `\$\.message`"),
             ({"message": "Who?"}, "requestedSchema: missing"),
             ({"message": "Who?", "requestedSchema": {"type": "nonsense"}}, "requestedSchema: it is no valid schema"),
-            ({"message": "Pay", "mode": "url"}, "url: missing"),
-            ({"message": "Pay", "mode": 7}, "mode: of the wrong type"),
+            ({"message": "Pay", "mode": "url"}, "url: only https"),
+            ({"message": "Pay", "mode": 7}, "mode: the client offers"),
         ],
     )
     def test_a_malformed_question_is_refused(self, params: Any, complaint: str) -> None:
