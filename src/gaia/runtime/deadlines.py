@@ -60,7 +60,6 @@ class DeadlineHandle:
         """When the thread looks at it next. Only the thread changes it."""
 
     def release(self) -> None:
-        """Forget the call, which has ended."""
         self.waiting = None
 
 
@@ -246,7 +245,6 @@ _of_clocks: weakref.WeakValueDictionary[int, Deadlines] = weakref.WeakValueDicti
 
 
 def deadlines_of(clock: Clock) -> Deadlines:
-    """The deadlines of this clock. All system clocks share one."""
     if type(clock) is SystemClock:
         return _of_system
     found = _of_clocks.get(id(clock))

@@ -36,7 +36,6 @@ class Timer(enum.Enum):
     """Admit all calls to a server that has run for long enough after the circuit was open."""
 
     HEALTH = enum.auto()
-    """Check an idle server."""
 
     LISTING = enum.auto()
     """List the tools of a server that announces changes faster than they are listed."""
@@ -48,10 +47,8 @@ class Timer(enum.Enum):
     """Check whether the server is used."""
 
     STANDBY = enum.auto()
-    """Start the stand-by."""
 
     STANDBY_HEALTH = enum.auto()
-    """Check the stand-by."""
 
     DRAINING = enum.auto()
     """Check whether replaced servers have answered their calls."""
@@ -81,7 +78,6 @@ class Timers:
         return min((deadline for deadline, _ in self._named.values()), default=None)
 
     def due(self, now: float) -> list[Task]:
-        """Take the tasks that are due."""
         timers = [timer for timer, (deadline, _) in self._named.items() if deadline <= now]
         return [self._named.pop(timer)[1] for timer in timers]
 
@@ -121,7 +117,6 @@ class EventLoop:
             return None
 
     def drain(self) -> Iterator[Task]:
-        """Take tasks without waiting, until none is left."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self._tasks.get_nowait()

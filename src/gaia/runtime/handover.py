@@ -20,7 +20,6 @@ T = TypeVar("T")
 Task = Callable[[], object]
 
 _IDLE_SECONDS = 0.25
-"""Seconds without a task after which the thread ends."""
 
 _MAX_TASKS = 10_000
 _MAX_SIZE = 16 * 1024 * 1024

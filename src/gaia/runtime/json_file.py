@@ -51,7 +51,6 @@ def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
 
 
 def read_bytes(file: Path) -> bytes:
-    """The content of the file; empty if there is none. Raises ConfigError."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -110,7 +109,6 @@ def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
 def broken(
     file: Path, problem: str, line: int | None = None, column: int | None = None, *, cause: Exception | None = None
 ) -> NoReturn:
-    """Raise the ConfigError for a malformed file."""
     place = "" if line is None else f"line {line}, column {column}: "
     raise ConfigError(f"{file}: {place}{problem} (the file was not changed)") from cause
 

@@ -24,7 +24,6 @@ class WeakObjects(Generic[T]):
     """A set of weak references. Unlike `weakref.WeakSet`, a thread may iterate over it while others change it."""
 
     def __init__(self, after_fork: Callable[[T], object] | None = None) -> None:
-        """A forked child calls `after_fork` with each object."""
         self._objects: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
         """By identity. Each operation below is a single operation of a dict, so no lock is needed."""
         if after_fork is not None and hasattr(os, "register_at_fork"):
@@ -40,7 +39,6 @@ class WeakObjects(Generic[T]):
         self._objects = weakref.WeakValueDictionary()
 
     def present(self) -> list[T]:
-        """The objects that exist now."""
         return [one for reference in self._objects.valuerefs() if (one := reference()) is not None]
 
 

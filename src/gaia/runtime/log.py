@@ -80,7 +80,6 @@ class EventLogger:
 
 
 def _handle(record: logging.LogRecord, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
-    """Complete the record of an event, and pass it to the handlers."""
     event = {**_bound_fields(), "event": record.msg, **fields}
     if owners:
         # A second time, also in the application's bound fields; callers mask their own texts first.
@@ -131,8 +130,6 @@ def _report(error: BaseException) -> None:
 
 
 class KnowsSecrets(Protocol):
-    """An object with secrets that must not be logged."""
-
     def redact(self, text: str) -> str:
         """`text` with the secrets masked."""
 
@@ -190,7 +187,6 @@ def traceback_text(error: BaseException) -> str:
 
 
 def get_logger(name: str) -> EventLogger:
-    """The event logger for a module; call it with ``__name__``."""
     return EventLogger(name)
 
 

@@ -23,7 +23,6 @@ SLICE_SECONDS = 0.0005
 _IDLE_SECONDS = 0.25
 
 _MAX_TASKS = 32
-"""Tasks that run in one turn of the loop."""
 
 _woken: set[LoopWork] = set()
 """The work of loops that were woken up and have not run their tasks yet. Some may have been closed since."""

@@ -128,14 +128,9 @@ class HandshakeEra(Era):
     def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
         """Open the connection, up to the point where calls may be sent. The client offers `revision`."""
         yield SetProtocolVersion(NOT_NEGOTIATED)
-        result = yield Send(
-            "initialize",
-            {
-                "protocolVersion": revision,
-                "capabilities": dict(identity.capabilities),
-                "clientInfo": identity.info,
-            },
-        )
+        capabilities = dict(identity.capabilities)
+        params = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": identity.info}
+        result = yield Send("initialize", params)
         profile = self._profile(result)
         yield SetProtocolVersion(NegotiatedProtocol(profile.protocol_version))
         yield Notify("notifications/initialized")
@@ -153,13 +148,9 @@ class HandshakeEra(Era):
                 f"{', '.join(HANDSHAKE_REVISIONS)} after a handshake",
                 delivery="unknown",
             )
-        return ServerProfile(
-            protocol_version=version,
-            server_info=object_member(result, "serverInfo", "initialize"),
-            capabilities=object_member(result, "capabilities", "initialize"),
-            era=self,
-            instructions=instructions_of(result),
-        )
+        info = object_member(result, "serverInfo", "initialize")
+        capabilities = object_member(result, "capabilities", "initialize")
+        return ServerProfile(version, info, capabilities, self, instructions_of(result))
 
 
 def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
@@ -213,10 +204,7 @@ class StatelessEra(Era):
     _ping = Send("server/discover", {})
 
     def open(
-        self,
-        identity: ClientIdentity,
-        revision: str = STATELESS_REVISIONS[0],
-        timeout: float | None = None,
+        self, identity: ClientIdentity, revision: str = STATELESS_REVISIONS[0], timeout: float | None = None
     ) -> Exchange[ServerProfile]:
         """Ask the server for its capabilities.
 
@@ -226,7 +214,7 @@ class StatelessEra(Era):
         meta = {
             f"{META}protocolVersion": revision,
             f"{META}clientInfo": identity.info,
-            f"{META}clientCapabilities": _capabilities(identity),
+            f"{META}clientCapabilities": stateless_capabilities(identity.capabilities),
         }
         yield SetProtocolVersion(NegotiatedProtocol(revision, meta, server_may_ask=False))
         try:
@@ -253,13 +241,9 @@ class StatelessEra(Era):
         if revision not in supported:
             raise OtherRevisions(supported)
         meta = object_member(result, "_meta", "server/discover")
-        return ServerProfile(
-            protocol_version=revision,
-            server_info=object_member(meta, f"{META}serverInfo", "server/discover"),
-            capabilities=object_member(result, "capabilities", "server/discover"),
-            era=self,
-            instructions=instructions_of(result),
-        )
+        info = object_member(meta, f"{META}serverInfo", "server/discover")
+        capabilities = object_member(result, "capabilities", "server/discover")
+        return ServerProfile(revision, info, capabilities, self, instructions_of(result))
 
 
 def _listen(wanted: dict[str, Any]) -> Exchange[None]:
@@ -267,9 +251,9 @@ def _listen(wanted: dict[str, Any]) -> Exchange[None]:
     yield Send("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
 
 
-def _capabilities(identity: ClientIdentity) -> dict[str, Any]:
-    """The client's capabilities without ``roots.listChanged``: this era has no such notification."""
-    return {name: {} if name == "roots" else details for name, details in identity.capabilities.items()}
+def stateless_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's capabilities without ``roots.listChanged``: this era has no such notification."""
+    return {name: {} if name == "roots" else details for name, details in capabilities.items()}
 
 
 def _strings(value: Any) -> list[str]:

@@ -80,7 +80,6 @@ def facts_of(result: bytes) -> ResultFacts:
 
 def result_bytes(result: dict[str, Any]) -> bytes:
     """Encode a result that was decoded because its line had to be repaired. A number that JSON lacks becomes null."""
-    # Requests use another encoder, which refuses such a number.
     return msgspec.json.encode(result)
 
 

@@ -30,8 +30,6 @@ _PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
 
 
 class LinearPattern(NamedTuple):
-    """A compiled pattern. Thread-safe."""
-
     matcher: Any
     size: int
     """The size limit in bytes under which it was compiled."""
@@ -99,8 +97,6 @@ class CheckGivenUp(SchemaUnusable):
 
 
 class JsonSchema:
-    """A schema that was checked and prepared. Thread-safe."""
-
     def __init__(
         self, schema: Any, *, trusted: bool = False, on_skipped: Callable[[str], object] | None = None
     ) -> None:

@@ -56,7 +56,6 @@ class Notification(msgspec.Struct, frozen=True):
     method: str
     params: dict[str, Any]
     call_id: int | None = None
-    """As in `Request`."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -97,7 +96,6 @@ class NestedTooDeep(NotAMessage):
     def __init__(self, identifier: RequestId | None) -> None:
         super().__init__(f"nested deeper than {MAX_DEPTH} levels")
         self.identifier = identifier
-        """The id of the answered request, if the message is an answer."""
 
 
 class Refusal(Exception):
@@ -241,18 +239,12 @@ def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | 
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         message["params"] = params
-    # Inlined `_encode`, because each call passes here.
-    try:
-        return orjson.dumps(message, option=_END_LINE)
-    except TypeError:
-        return _encode_leniently(message)
+    return _encode(message)
 
 
 def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
-    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-    if params is not None:
-        message["params"] = params
-    return _encode(message)
+    given = {} if params is None else {"params": params}
+    return _encode({"jsonrpc": "2.0", "method": method, **given})
 
 
 def encode_result(identifier: RequestId, result: dict[str, Any]) -> bytes:
@@ -267,11 +259,8 @@ def _encode(message: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(message, option=_END_LINE)
     except TypeError:
-        return _encode_leniently(message)
-
-
-def _encode_leniently(message: dict[str, Any]) -> bytes:
-    """Encode what JSON allows and orjson refuses: integers over 64 bits, lone surrogates, keys that are not strings."""
+        # JSON allows what orjson refuses: integers over 64 bits, lone surrogates, keys that are not strings.
+        pass
     try:
         return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -360,7 +349,6 @@ def _long_strings(line: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _put_back(texts: dict[Any, str], value: Any) -> int:
-    """Put the strings back; returns how many placeholders were found."""
     filled, pending = 0, [value]
     while pending:
         container = pending.pop()

@@ -47,8 +47,7 @@ Path = tuple[str, ...]
 """The names of the properties from the outermost to the marked one."""
 
 
-class InvalidMark(ValueError):
-    """A tool's schema marks something that cannot be a header."""
+class InvalidMark(ValueError): ...
 
 
 class RequestHeaders:
@@ -58,7 +57,6 @@ class RequestHeaders:
         """`on_excluded` receives the name of each listed tool that must not be offered, and the reason."""
         self._on_excluded = on_excluded
         self._marks: dict[str, dict[Path, str]] = {}
-        """The marks of each tool that has any."""
         self._listing: dict[str, dict[Path, str]] = {}
         """The marks found by the current listing. Both dicts, and each value in them, are replaced as a whole."""
 
@@ -72,7 +70,11 @@ class RequestHeaders:
             headers["Mcp-Name"] = encode_value(about)
         if method == "tools/call" and params is not None:
             for path, mark in self._marks.get(str(about), {}).items():
-                text = parameter_text(_decoded(params.get("arguments")), path)
+                arguments = params.get("arguments")
+                if isinstance(arguments, orjson.Fragment):
+                    # A gateway passes arguments on as JSON.
+                    arguments = orjson.loads(orjson.dumps(arguments))
+                text = parameter_text(arguments, path)
                 if text is not None:
                     headers[f"Mcp-Param-{mark}"] = encode_value(text)
         return headers
@@ -127,15 +129,18 @@ class RequestHeaders:
 
     def update(self, method: str | None) -> Exchange[None] | None:
         """An exchange that learns the marks again after `HEADER_MISMATCH`; None for methods other than a tool call."""
-        return self._list_tools() if method == "tools/call" else None
 
-    def _list_tools(self) -> Exchange[None]:
-        self.learn_tools((yield from paginate("tools/list", "tools")))
+        def list_tools() -> Exchange[None]:
+            self.learn_tools((yield from paginate("tools/list", "tools")))
+
+        return list_tools() if method == "tools/call" else None
 
 
 def parameter_text(arguments: Any, path: Path) -> str | None:
     """The argument at `path` as text for a header; None if it is missing, null, or has no such text."""
-    value = _value_at(arguments, path)
+    value = arguments
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return _text_of(value) if isinstance(value, (str, int)) else None
@@ -192,14 +197,3 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
                     waiting += [(None if below is None else (*below, name), item) for name, item in value.items()]
                 elif keyword not in _DATA and keyword != _MARK:
                     waiting.append((None, value))
-
-
-def _decoded(arguments: Any) -> Any:
-    """Decode arguments that a gateway passes on as JSON."""
-    return orjson.loads(orjson.dumps(arguments)) if isinstance(arguments, orjson.Fragment) else arguments
-
-
-def _value_at(arguments: Any, path: Path) -> Any:
-    for name in path:
-        arguments = arguments.get(name) if isinstance(arguments, dict) else None
-    return arguments

@@ -32,8 +32,6 @@ class InputRequest(msgspec.Struct, frozen=True):
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """The input that a server needs before it can give a result."""
-
     requests: dict[str, InputRequest] | None
     """By the server's own keys; None if the server only wants the request to be sent again."""
     state: Any

@@ -206,7 +206,6 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True, rename="came
         return ElicitationAnswer("accept", complete)
 
     def decline(self) -> ElicitationAnswer:
-        """The person said no."""
         return ElicitationAnswer("decline")
 
     def cancel(self) -> ElicitationAnswer:

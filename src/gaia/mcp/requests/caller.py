@@ -16,8 +16,6 @@ from gaia.runtime.clock import Clock
 
 
 class CallEntry(CallRoute, Protocol):
-    """The call queue to which calls are submitted."""
-
     @property
     def ready(self) -> Connection | None:
         """The connection that calls go to; None if there is none in this process."""

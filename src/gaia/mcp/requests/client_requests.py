@@ -100,7 +100,6 @@ class ClientRequests(RequestContext):
         return call, functools.partial(_report_until_done, call, lane, arrived, self.clock)
 
     def _ask(self, exchange: RequestExchange) -> Step:
-        """Ask the application for the inputs that the server requires, and wait for them."""
         done = Latch()
         inputs = InputRequests(self.server_requests, exchange.questions, lambda _: done.open())
         scope = current_scope()

@@ -173,15 +173,12 @@ class RequestExchange(msgspec.Struct, eq=False):
     """For the next round."""
     options: CallOptions = CallOptions()
     tool: str | None = None
-    """The server's own name of the tool, if this is a tool call."""
     repeatable: bool = False
-    """Whether it is harmless if the server gets the request twice."""
     max_timeout: float | None = None
     """Seconds. Progress extends a round up to this (from the options or the client's settings); None: not at all."""
     observation: Observation | None = None
     """Records the request; None if the process records nothing, and after `end`."""
     check: ResultCheck | None = None
-    """The check of the result; None if there is nothing to check."""
     owner: RequestOwner | None = None
     """The client of a gateway that made the request. Its result stays undecoded, in `raw`, as the server sent it."""
 
@@ -192,7 +189,6 @@ class RequestExchange(msgspec.Struct, eq=False):
     result: Outcome | None = None
     raw: bytes = b""
     facts: ResultFacts = NO_FACTS
-    """Facts read from the result in `raw`."""
     error: MCPError | None = None
     is_over: bool = False
     _rounds: int = 0
@@ -258,7 +254,6 @@ class RequestExchange(msgspec.Struct, eq=False):
         return ASK
 
     def input_arrived(self, answers: Mapping[str, Any]) -> Step:
-        """The application has answered everything that the server required."""
         assert self.required is not None, "it was asked for"
         self.params = self.required.params(self._first_params, answers)
         return SEND

@@ -26,7 +26,6 @@ class InputRequests:
     ) -> None:
         """Asks nothing yet. `on_done` runs on the thread that ends this object, and must be quick."""
         self.deadline = server_requests.deadline()
-        """A reading of the clock."""
         self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
@@ -37,7 +36,6 @@ class InputRequests:
         """Owns `_open`, and is held to write `answers`."""
         self._open: list[ServerRequest] = []
         self._outcome: dict[None, tuple[Any, ...]] = {}
-        """The arguments of `_conclude`, see `end_once`."""
 
     def start(self, deadlines: Deadlines) -> None:
         """Ask the application for all inputs; ask nothing and fail if the server requires one that was not offered."""

@@ -42,7 +42,6 @@ class ResponseCache:
         """How often answers were forgotten. The answer to a request that was made before that is not kept."""
 
     def get(self, method: str, params: Json | None) -> Json | None:
-        """A fresh answer to this request; None if there is none."""
         key = _key(method, params)
         if key is None:
             return None

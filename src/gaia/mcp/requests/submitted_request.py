@@ -104,8 +104,7 @@ class SubmittedRequest:
         """Whether `progressed` does anything."""
         return self.exchange.options.on_progress is not None
 
-    def progressed(self, params: Mapping[str, Any]) -> None:
-        """The server reports progress. For any thread; must be quick."""
+    def progressed(self, params: Mapping[str, Any]) -> None: ...
 
     def answered(self, call: Call) -> None:
         """A round has ended: call `next_step` now or later. For any thread. Called again after an exception."""

@@ -25,6 +25,7 @@ import orjson
 
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.protocol.eras import stateless_capabilities
 from gaia.mcp.protocol.exchange import META, NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, result_bytes
 from gaia.mcp.protocol.messages import Refusal, encode_request
@@ -125,7 +126,6 @@ class Call(msgspec.Struct, eq=False):
     tool: str | None = None
     """The server's own name of the tool, if this is a tool call."""
     route: CallRoute | None = None
-    """Where `perform` and `start` submit it."""
     owner: RequestOwner | None = None
     """The client of a gateway for which the call is made. The result stays undecoded, in `raw`."""
     loop: LoopWork | None = None
@@ -135,7 +135,6 @@ class Call(msgspec.Struct, eq=False):
 
     frame: bytes = b""
     deadline: float = 0.0
-    """A reading of the clock; progress may move it to later."""
     written: bool = False
     withdrawn: bool = False
     repeated: bool = False
@@ -143,7 +142,6 @@ class Call(msgspec.Struct, eq=False):
     raw: bytes = b""
     """The result as JSON, once a call with an owner has ended without an error."""
     facts: ResultFacts = NO_FACTS
-    """Facts read from the result in `raw`."""
     error: MCPError | None = None
     watched: DeadlineHandle | None = None
     _caller: int | None = None
@@ -151,7 +149,6 @@ class Call(msgspec.Struct, eq=False):
     _work: CallerWork | None = None
     """Only the caller's thread changes it."""
     _outcome: dict[None, tuple[Any, ...]] = {}
-    """The arguments of `_conclude`, see `end_once`."""
     _done: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -185,7 +182,6 @@ class Call(msgspec.Struct, eq=False):
         return True
 
     def undo_write(self) -> None:
-        """Not one byte of the frame was sent."""
         self.written = False
 
     def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
@@ -209,7 +205,7 @@ class Call(msgspec.Struct, eq=False):
         self.finish(error=failure)
 
     def take_raw(self) -> bytes:
-        """The result, once. Afterwards the call keeps neither the text of its result nor its frame."""
+        """The result, once. Afterwards the call keeps neither its result nor its frame."""
         result, self.raw, self.frame = self.raw, b"", b""
         return result
 
@@ -259,12 +255,10 @@ class Call(msgspec.Struct, eq=False):
             raise
 
     def cancel(self, error: CallCancelled) -> bool:
-        """End the call, which its caller no longer wants, and tell the server. False if it ended just before."""
         assert self.route is not None, "it was submitted, or is about to be"
         return self.route.cancel(self, error)
 
     def expire(self) -> bool:
-        """End the call because its deadline has passed. False if it ended just before."""
         assert self.route is not None, "it was submitted"
         return self.route.expire(self)
 
@@ -361,7 +355,6 @@ class Call(msgspec.Struct, eq=False):
 
 def _for_client(negotiated: NegotiatedProtocol, owner: RequestOwner) -> NegotiatedProtocol:
     """The server is told the capabilities of the client, not those of the gateway."""
-    capabilities = {name: {} if name == "roots" else details for name, details in owner.capabilities.items()}
-    meta = {**negotiated.request_meta, f"{META}clientCapabilities": capabilities}
+    meta = {**negotiated.request_meta, f"{META}clientCapabilities": stateless_capabilities(owner.capabilities)}
     negotiated = msgspec.structs.replace(negotiated, request_meta=meta)
     return negotiated if owner.log_level is None else negotiated.with_log_level(owner.log_level)

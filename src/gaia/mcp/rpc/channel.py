@@ -151,8 +151,7 @@ class Channel(Protocol):
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         """Messages sent from now on follow this protocol. For channels that send more than the bytes of a message."""
 
-    def redact(self, text: str) -> str:
-        """`text` with this server's secrets masked."""
+    def redact(self, text: str) -> str: ...
 
     def ending(self, wait: float) -> Ending | None:
         """How the server ended, waiting at most `wait` seconds for its end; None if it is still running."""

@@ -139,7 +139,6 @@ class Connection:
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
         self.requests = IncomingRequests(on_request, self._respond, self._observer, executor)
-        """The requests that the server makes."""
         self._unparsed = UnparsedCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._post = post
@@ -183,7 +182,6 @@ class Connection:
             self.state = state
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """Messages that are sent from now on follow this protocol."""
         self.negotiated = negotiated
         self._observer.protocol_version = negotiated.revision
         if self.channel is not None:
@@ -244,16 +242,13 @@ class Connection:
         observation.ended(None, {})
 
     def expire(self, call: Call) -> bool:
-        """End a call whose deadline has passed. False if it ended just before."""
-        return self._give_up(call, call.timed_out(), "timeout")
+        is_ended = call.finish(error=call.timed_out())
+        self.cancel_call(call, "timeout")
+        return is_ended
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
-        """End a call that its caller no longer wants. False if it ended just before."""
-        return self._give_up(call, error, error.message)
-
-    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         is_ended = call.finish(error=error)
-        self.cancel_call(call, reason)
+        self.cancel_call(call, error.message)
         return is_ended
 
     def cancel_call(self, call: Call, reason: str) -> None:
@@ -280,13 +275,8 @@ class Connection:
         with self._transition:
             self.state = ConnectionState.CLOSED
         self.requests.close()
-        return self._orphans()
-
-    def _orphans(self) -> Iterator[Call]:
-        for identifier in list(self._in_flight):
-            call = self._in_flight.pop(identifier, None)
-            if call is not None:
-                yield call
+        pop = self._in_flight.pop
+        return (call for identifier in list(self._in_flight) if (call := pop(identifier, None)) is not None)
 
     # For the channel's threads, see `ChannelListener`.
 
@@ -294,7 +284,7 @@ class Connection:
         self._on_ended(self)
 
     def awaits_answers(self) -> bool:
-        return any(not call.is_standing for call in list(self._in_flight.values()))
+        return self.in_flight > 0
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
         call = self._take(call_id)
@@ -304,7 +294,8 @@ class Connection:
 
     def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
         if isinstance(line, OversizedLine):
-            self._answer_was_too_long(line)
+            problem = f"{line.size} bytes long, more than the limit allows"
+            self._unreadable(line.answered_id(), problem, line.size, line.head)
             return
         if self._relays and self._relay(line):
             return
@@ -312,11 +303,8 @@ class Connection:
             message = decode(line)
         except NotAMessage as error:
             identifier = error.identifier if isinstance(error, NestedTooDeep) else None
-            call = None if identifier is None else self._take(identifier)
-            if call is not None:
-                call.finish(error=InvalidResponse(f"the answer to {call.method} is {error}"))
             if line.strip():
-                self._unparsed.count(len(line), line)
+                self._unreadable(identifier, str(error), len(line), line)
             return
         self.last_heard = self._clock.monotonic()
         if type(message) is Response:
@@ -326,6 +314,12 @@ class Connection:
                 self._dispatch(item, len(line), call_id)
         else:
             self._dispatch(message, len(line), call_id)  # type: ignore[arg-type]
+
+    def _unreadable(self, answered: RequestId | None, problem: str, size: int, head: bytes) -> None:
+        call = None if answered is None else self._take(answered)
+        if call is not None:
+            call.finish(error=InvalidResponse(f"the answer to {call.method} is {problem}"))
+        self._unparsed.count(size, head)
 
     def _relay(self, line: bytes) -> bool:
         """End the call that `line` answers, if its result is passed on undecoded. False: treat the line as usual."""
@@ -367,15 +361,16 @@ class Connection:
             self._answered(message)
         elif type(message) is Notification:
             if size > _MAX_NOTIFICATION:
-                self._ignore_notification(message, size)
+                if not self._warned_of_long_notifications:
+                    self._warned_of_long_notifications = True
+                    method = message.method[:SAMPLE_LENGTH]
+                    logger.warning("notification_too_long", server=self.name, method=method, size=size)
             elif message.method == "notifications/progress":
                 self._report_progress(message)
             elif message.method != "notifications/message":
                 self._on_notification(message)
-            elif self._admits_log():
-                if self._relays:
-                    self._relay_log(message)
-                self._on_notification(message)
+            else:
+                self._log_received(message)
         elif type(message) is ErrorResponse:
             self._fail(message)
         elif type(message) is Request:
@@ -414,12 +409,9 @@ class Connection:
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
             raise
 
-    def _reads_failures(self, call: Call) -> bool:
-        return self.reads_failures and not call.bound
-
     def _failure_in(self, call: Call, result: dict[str, Any]) -> MCPError | None:
         """The failure between a gateway and its server that `result` reports; None if it reports none."""
-        if result.get("isError") is not True or not self._reads_failures(call):
+        if result.get("isError") is not True or not self.reads_failures or call.bound:
             return None
         failure = failure_in(result)
         if failure is not None:
@@ -438,7 +430,7 @@ class Connection:
         self._note_answer(call)
         if isinstance(error, dict) and type(error.get("code")) is int:
             code, data = error["code"], error.get("data")
-            failure = failure_of(code, text, data) if self._reads_failures(call) else None
+            failure = failure_of(code, text, data) if self.reads_failures and not call.bound else None
             if failure is not None and failure.delivery == "not_sent":
                 # The gateway did not send it to its server. If this is a repeat, the first sending still counts.
                 call.undo_write()
@@ -449,12 +441,6 @@ class Connection:
     def _note_answer(self, call: Call) -> None:
         if not call.bound and call.method != "tools/list":
             self.has_answered = True
-
-    def _ignore_notification(self, message: Notification, size: int) -> None:
-        if not self._warned_of_long_notifications:
-            self._warned_of_long_notifications = True
-            method = message.method[:SAMPLE_LENGTH]
-            logger.warning("notification_too_long", server=self.name, method=method, size=size)
 
     def _report_progress(self, message: Notification) -> None:
         key = _own_id(message.params.get("progressToken"))
@@ -467,14 +453,16 @@ class Connection:
         if call.on_progress is not None:
             call.on_progress(message.params)
 
-    def _admits_log(self) -> bool:
-        """Whether to process a log message that has just arrived: a server's logs must not take all the time."""
-        if self._log_bucket.delay(self.last_heard) == 0:
-            self._log_bucket.take()
-            return True
-        if self._log_warnings.passes(None) is not None:
-            logger.warning("server_logs_dropped", server=self.name, limit=_MAX_LOGS)
-        return False
+    def _log_received(self, message: Notification) -> None:
+        # A server's logs must not take all the time.
+        if self._log_bucket.delay(self.last_heard) > 0:
+            if self._log_warnings.passes(None) is not None:
+                logger.warning("server_logs_dropped", server=self.name, limit=_MAX_LOGS)
+            return
+        self._log_bucket.take()
+        if self._relays:
+            self._relay_log(message)
+        self._on_notification(message)
 
     def _relay_log(self, message: Notification) -> None:
         """Pass a log message on to the clients whose calls it may belong to and that want log messages."""
@@ -494,25 +482,14 @@ class Connection:
             return answer.begin_write()
         return self.channel.send(answer)
 
-    def _answer_was_too_long(self, line: OversizedLine) -> None:
-        identifier = line.answered_id()
-        call = None if identifier is None else self._take(identifier)
-        if call is not None:
-            call.finish(error=InvalidResponse(f"the answer is {line.size} bytes long, more than the limit allows"))
-        self._unparsed.count(line.size, line.head)
-
     def redact(self, text: str) -> str:
         """`text` without the secrets that the server was given."""
         # A message may arrive before the channel is attached: its secrets are not known yet.
         return MASK if self.channel is None else self.channel.redact(text)
 
     def _refuse(self, call: Call) -> None:
-        call.finish(
-            error=Overloaded(
-                f"server {self.name!r} already has {self._max_pending} calls waiting; try again later, "
-                "or raise maxPending",
-            )
-        )
+        waiting = f"server {self.name!r} already has {self._max_pending} calls waiting"
+        call.finish(error=Overloaded(f"{waiting}; try again later, or raise maxPending"))
 
 
 def _own_id(identifier: Any) -> int | None:

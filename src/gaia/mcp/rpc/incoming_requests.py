@@ -73,11 +73,9 @@ class IncomingRequests:
         self._ended(id(request), code)
 
     def withdraw(self, request: Request) -> None:
-        """The server does not need the answer any more."""
         self._ended(id(request), error_type="cancelled")
 
     def close(self) -> None:
-        """The connection is closed: requests that are still open cannot be answered."""
         for identity in list(self._served):
             self._ended(identity, error_type="connection_closed")
 

@@ -39,7 +39,6 @@ class UnparsedCounter:
         self._observer = observer
         self._redact = redact
         self._lock = reentrant_lock()
-        """Owns the writing of `total`."""
 
     def count(self, size: int, head: bytes) -> None:
         sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
