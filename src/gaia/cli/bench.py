@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Option
 
 from gaia.cli import arguments, terminal, time_limit
 from gaia.cli.options import CallTimeoutOption, Options, with_options
@@ -30,29 +30,21 @@ _SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _EXAMPLE = """Example: gaia mcp bench --server time --tool get_current_time --arguments '{"timezone": "UTC"}'"""
 
 
-class _Report(NamedTuple):
-    alone: Calls
-    crowd: Calls | None
-    """Calls by several callers at once; None for one caller."""
-    overhead: Overhead | None
-    """The comparison with a bare pipe; None unless the demo server is measured."""
-
-
 @with_options("trust", "config", "as_json", "debug")
 def bench(
     options: Options,
     server: Annotated[
         str | None,
-        typer.Option("--server", help="A configured server; by default the demo server.", autocompletion=complete_name),
+        Option("--server", help="A configured server; by default the demo server.", autocompletion=complete_name),
     ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="The tool, by the server's own name for it.")] = None,
+    tool: Annotated[str | None, Option("--tool", help="The tool, by the server's own name for it.")] = None,
     given: Annotated[
         str | None,
-        typer.Option("--arguments", metavar="JSON", help="What it is called with: a JSON object, or @FILE with one."),
+        Option("--arguments", metavar="JSON", help="What it is called with: a JSON object, or @FILE with one."),
     ] = None,
-    calls: Annotated[int, typer.Option("--calls", min=1, help="So many calls at most, each way.")] = 1000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="No call begins later than this.")] = 5.0,
-    callers: Annotated[int, typer.Option("--callers", min=1, max=256, help="How many call at once.")] = 8,
+    calls: Annotated[int, Option("--calls", min=1, help="So many calls at most, each way.")] = 1000,
+    seconds: Annotated[float, Option("--seconds", min=0.01, help="No call begins later than this.")] = 5.0,
+    callers: Annotated[int, Option("--callers", min=1, max=256, help="How many call at once.")] = 8,
     timeout: CallTimeoutOption = None,
 ) -> None:
     """Measure how quick the calls of a tool are: one after the other, and by several callers at once.
@@ -69,23 +61,39 @@ def bench(
         raise usage_error("--server and --tool go together", _EXAMPLE)
     if server is None and given is not None:
         raise usage_error("--arguments: for a tool that --server and --tool name", _EXAMPLE)
-    wanted = _DEMO_ARGUMENTS if server is None else _object(given or "{}")
+    if given is not None and not given.lstrip().startswith(("{", "@")):
+        raise usage_error(f"--arguments: expected a JSON object, got {given!r}", _EXAMPLE)
+    wanted = _DEMO_ARGUMENTS if server is None else dict(arguments.parse([given or "{}"]))
     name, tool = server or "demo", tool or "echo"
     time_limit.begin(timeout, options.started)
     with _client(server, options) as (client, raw_call), waiting_for(f"Calling {tool} of {name}", options):
         # From here on the timeout limits each call.
         time_limit.end()
-        report = _measure(_checked(client, tool, wanted, timeout), raw_call, calls, seconds, callers)
+        call = _checked(client, tool, wanted, timeout)
+        one_by_one(call, min(_WARM_UP, calls), seconds)
+        alone = one_by_one(call, calls, seconds)
+        crowd = together(call, callers, calls, seconds) if callers > 1 else None
+        overhead = None if raw_call is None else measure(raw_call, call)
     if options.json:
-        terminal.print_json({"server": name, "tool": tool, "arguments": wanted, "callers": callers, **_facts(report)})
+        raw: dict[str, Any] | None = None
+        if overhead is not None:
+            raw = {"calls": len(overhead.raw.latencies), **overhead.raw.summary()}
+            raw |= {"supervised": overhead.managed.summary(), "ratio": overhead.ratio}
+        terminal.print_json(
+            {
+                "server": name,
+                "tool": tool,
+                "arguments": wanted,
+                "callers": callers,
+                "alone": _figures(alone),
+                "together": None if crowd is None else _figures(crowd),
+                "histogram": [bucket._asdict() for bucket in histogram(alone.latencies)],
+                "raw_pipe": raw,
+            }
+        )
     else:
-        _show(f"{tool} of {name}", report, callers)
-
-
-def _object(given: str) -> dict[str, Any]:
-    if not given.lstrip().startswith(("{", "@")):
-        raise usage_error(f"--arguments: expected a JSON object, got {given!r}", _EXAMPLE)
-    return dict(arguments.parse([given]))
+        rows = {"one caller": alone} if crowd is None else {"one caller": alone, f"{callers} callers": crowd}
+        _show(f"{tool} of {name}", rows, overhead)
 
 
 @contextlib.contextmanager
@@ -100,8 +108,8 @@ def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, C
 
     argv = [sys.executable, "-I", str(demo_server.__file__)]
     own = MCPClient.from_config("demo", {"command": argv[0], "args": argv[1:]}, debug=options.debug)
-    with own, RawPipe(argv, "echo", _DEMO_ARGUMENTS) as raw:
-        yield own, raw.call
+    with own, raw_pipe(argv, "echo", _DEMO_ARGUMENTS) as raw_call:
+        yield own, raw_call
 
 
 def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: float | None) -> Callable[[], object]:
@@ -119,51 +127,19 @@ def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: floa
     return call
 
 
-def _measure(
-    call: Callable[[], object], raw_call: Callable[[], object] | None, calls: int, seconds: float, callers: int
-) -> _Report:
-
-    one_by_one(call, min(_WARM_UP, calls), seconds)
-    return _Report(
-        alone=one_by_one(call, calls, seconds),
-        crowd=together(call, callers, calls, seconds) if callers > 1 else None,
-        overhead=None if raw_call is None else measure(raw_call, call),
-    )
-
-
-def _facts(report: _Report) -> dict[str, Any]:
-
-    overhead = report.overhead
-    return {
-        "alone": _figures(report.alone),
-        "together": None if report.crowd is None else _figures(report.crowd),
-        "histogram": [bucket._asdict() for bucket in histogram(report.alone.latencies)],
-        "raw_pipe": None
-        if overhead is None
-        else {
-            "calls": overhead.calls,
-            **overhead.raw._asdict(),
-            "supervised": overhead.managed._asdict(),
-            "ratio": overhead.ratio,
-        },
-    }
-
-
 def _figures(calls: Calls) -> dict[str, Any]:
     latencies = {name: calls.percentile(share) for name, share in _SHARES.items()}
     return {"calls": len(calls.latencies), "seconds": calls.seconds, "calls_per_second": calls.rate, **latencies}
 
 
-def _show(title: str, report: _Report, callers: int) -> None:
+def _show(title: str, rows: dict[str, Calls], overhead: Overhead | None) -> None:
     from gaia.cli.rendering import bar, latency_table, microseconds
 
-    rows = [("one caller", report.alone)]
-    if report.crowd is not None:
-        rows.append((f"{callers} callers", report.crowd))
-    terminal.say(f"{title}: {', '.join(f'{len(calls.latencies)} by {name}' for name, calls in rows)}")
-    figures = [(name, [calls.percentile(share) for share in _SHARES.values()], calls.rate) for name, calls in rows]
-    terminal.show(latency_table(figures))
-    buckets = histogram(report.alone.latencies)
+    terminal.say(f"{title}: {', '.join(f'{len(calls.latencies)} by {name}' for name, calls in rows.items())}")
+    terminal.show(
+        latency_table((name, list(map(calls.percentile, _SHARES.values())), calls.rate) for name, calls in rows.items())
+    )
+    buckets = histogram(rows["one caller"].latencies)
     most = max(bucket.calls for bucket in buckets)
     edges = [microseconds(bucket.low) for bucket in buckets]
     width = max(map(len, edges))
@@ -171,23 +147,13 @@ def _show(title: str, report: _Report, callers: int) -> None:
     terminal.say("One caller, calls by how long they took, from:")
     for edge, bucket in zip(edges, buckets, strict=True):
         terminal.say(f"{edge:>{width}}  {bar(bucket.calls / most, _BAR_WIDTH)} {bucket.calls or ''}")
-    if (overhead := report.overhead) is not None:
+    if overhead is not None:
+        calls, (raw, managed) = len(overhead.raw.latencies), (microseconds(way.percentile(0.5)) for way in overhead)
+        added = f"{microseconds(overhead.added)} more, or {overhead.ratio:.2f} times the bare pipe"
         terminal.show()
-        terminal.say(f"Supervised next to a bare pipe, medians of {overhead.calls} calls each, taken in turns:")
-        terminal.say(f"bare pipe   {microseconds(overhead.raw.median)}")
-        terminal.say(
-            f"supervised  {microseconds(overhead.managed.median)}, which is {microseconds(overhead.added)} more, or "
-            f"{overhead.ratio:.2f} times the bare pipe"
-        )
-
-
-_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
-"""Lower edges of buckets within a power of ten: the preferred numbers R10, which have nearly equal ratios."""
-
-_MAX_BUCKETS = 20
-
-_ROUNDS = 20
-_CALLS_A_ROUND = 50
+        terminal.say(f"Supervised next to a bare pipe, medians of {calls} calls each, taken in turns:")
+        terminal.say(f"bare pipe   {raw}")
+        terminal.say(f"supervised  {managed}, which is {added}")
 
 
 class Calls(NamedTuple):
@@ -206,13 +172,8 @@ class Calls(NamedTuple):
         ordered = sorted(self.latencies)
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
-
-class Bucket(NamedTuple):
-    """The number of calls that took from `low` to below `high` seconds."""
-
-    low: float
-    high: float
-    calls: int
+    def summary(self) -> dict[str, float]:
+        return {"median": self.percentile(0.5), "p99": self.percentile(0.99)}
 
 
 def one_by_one(call: Callable[[], object], most: int, seconds: float = math.inf) -> Calls:
@@ -254,123 +215,112 @@ def together(call: Callable[[], object], callers: int, most: int, seconds: float
     return Calls([latency for calls in done for latency in calls.latencies], time.perf_counter() - started)
 
 
+_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
+"""Lower edges of buckets within a power of ten: the preferred numbers R10, which have nearly equal ratios."""
+
+_MAX_BUCKETS = 20
+
+
+class Bucket(NamedTuple):
+    """The number of calls that took from `low` to below `high` seconds."""
+
+    low: float
+    high: float
+    calls: int
+
+
 def histogram(latencies: Sequence[float]) -> list[Bucket]:
     """At most twenty buckets of equal ratio, from the fastest to the slowest call.
 
     Empty buckets between them are included.
     """
+    low, high = min(latencies), max(latencies)
+    powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
     for every in (1, 2, 5, 10):
-        edges = _edges(min(latencies), max(latencies), every)
-        if len(edges) - 1 <= _MAX_BUCKETS:
+        edges = [step * 10.0**power for power in powers for step in _STEPS[::every]]
+        first = max(index for index, edge in enumerate(edges) if edge <= low)
+        last = min(index for index, edge in enumerate(edges) if edge > high)
+        if last - first <= _MAX_BUCKETS:
             break
     return [
         Bucket(low, high, sum(low <= latency < high for latency in latencies))
-        for low, high in itertools.pairwise(edges)
+        for low, high in itertools.pairwise(edges[first : last + 1])
     ]
 
 
-def _edges(low: float, high: float, every: int) -> list[float]:
-    powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
-    edges = [step * 10.0**power for power in powers for step in _STEPS[::every]]
-    first = max(index for index, edge in enumerate(edges) if edge <= low)
-    last = min(index for index, edge in enumerate(edges) if edge > high)
-    return edges[first : last + 1]
-
-
-class Latency(NamedTuple):
-    """Figures in seconds."""
-
-    median: float
-    p99: float
+_ROUNDS = 20
+_CALLS_A_ROUND = 50
 
 
 class Overhead(NamedTuple):
-    """The latencies of a call that was made `calls` times over a bare pipe and `calls` times through the client."""
+    """A call over a bare pipe, and the same call through the client, equally often."""
 
-    calls: int
-    raw: Latency
-    managed: Latency
+    raw: Calls
+    managed: Calls
 
     @property
     def ratio(self) -> float:
-        return self.managed.median / self.raw.median
+        return self.managed.percentile(0.5) / self.raw.percentile(0.5)
 
     @property
     def added(self) -> float:
         """Seconds that supervision adds to the median call."""
-        return self.managed.median - self.raw.median
-
-
-class RawPipe:
-    """The smallest possible client: it writes a line and reads up to the next line break, without parsing.
-
-    A context manager that owns its server process.
-    """
-
-    def __init__(self, argv: list[str], tool: str, arguments: dict[str, Any]) -> None:
-        self._process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            # Ctrl-C must reach only this process, as with supervised servers.
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._stdin: IO[bytes] = self._process.stdin
-        self._stdout: IO[bytes] = self._process.stdout
-        self._line = _request("tools/call", {"name": tool, "arguments": arguments})
-
-    def __enter__(self) -> RawPipe:
-        client = {"name": "raw pipe", "version": "1"}
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
-        try:
-            self._round_trip(_request("initialize", hello))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stdin.close()
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._stdout.close()
-
-    def call(self) -> None:
-        self._round_trip(self._line)
-
-    def _round_trip(self, line: bytes) -> None:
-        self._stdin.write(line)
-        answer = b""
-        while not answer.endswith(b"\n"):
-            chunk = self._stdout.read(65536)
-            if not chunk:
-                raise RuntimeError("the server behind the raw pipe has ended")
-            answer += chunk
+        return self.managed.percentile(0.5) - self.raw.percentile(0.5)
 
 
 def measure(raw_call: Callable[[], object], managed_call: Callable[[], object]) -> Overhead:
     """Time both calls in alternating rounds, so that noise affects both alike."""
-    one_by_one(raw_call, _CALLS_A_ROUND)
-    one_by_one(managed_call, _CALLS_A_ROUND)
-    raw: list[float] = []
-    managed: list[float] = []
-    for _ in range(_ROUNDS):
-        raw += one_by_one(raw_call, _CALLS_A_ROUND).latencies
-        managed += one_by_one(managed_call, _CALLS_A_ROUND).latencies
-    return Overhead(len(raw), _latency(raw), _latency(managed))
+    measured = Overhead(Calls([], 0.0), Calls([], 0.0))
+    for number in range(_ROUNDS + 1):
+        for call, calls in zip((raw_call, managed_call), measured, strict=True):
+            made = one_by_one(call, _CALLS_A_ROUND)
+            # The first round warms up.
+            calls.latencies.extend(made.latencies if number else ())
+    return measured
 
 
-def _latency(seconds: list[float]) -> Latency:
-    import statistics
+@contextlib.contextmanager
+def raw_pipe(argv: list[str], tool: str, arguments: dict[str, Any]) -> Iterator[Callable[[], None]]:
+    """The smallest possible client, with a server process of its own. Yields a function that calls the tool.
 
-    return Latency(statistics.median(seconds), statistics.quantiles(seconds, n=100)[98])
+    It writes a line and reads up to the next line break, without parsing.
+    """
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        # Ctrl-C must reach only this process, as with supervised servers.
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    def round_trip(line: bytes) -> None:
+        stdin.write(line)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            chunk = stdout.read(65536)
+            if not chunk:
+                raise RuntimeError("the server behind the raw pipe has ended")
+            answer += chunk
+
+    client = {"name": "raw pipe", "version": "1"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    line = _request("tools/call", {"name": tool, "arguments": arguments})
+    try:
+        round_trip(_request("initialize", hello))
+        yield lambda: round_trip(line)
+    finally:
+        stdin.close()
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        stdout.close()
 
 
 def _request(method: str, params: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
@@ -22,7 +22,6 @@ from gaia.runtime.untrusted_text import one_line
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from gaia.cli.bench import RawPipe
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.supervision.events import Event, Restarted
     from gaia.mcp.supervision.status import ServerStatus
@@ -38,7 +37,7 @@ _MAX_OVERHEAD = 0.050
 @with_options("as_json", "trace", "debug")
 def demo(
     options: Options,
-    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster of three nodes, started for it.")] = False,
+    ray: Annotated[bool, Option("--ray", help="On a Ray cluster of three nodes, started for it.")] = False,
 ) -> None:
     """Show supervision at work on the small server that comes with the package.
 
@@ -66,40 +65,40 @@ def demo(
     started = time.perf_counter()
     with contextlib.closing(tours()) as tour:
         for step in tour:
-            if isinstance(step, str):
-                if not options.json:
-                    terminal.say(step, "dim")
+            if isinstance(step, Step):
+                steps.append(step)
+            if options.json:
                 continue
-            steps.append(step)
-            if not options.json:
+            if isinstance(step, str):
+                terminal.say(step, "dim")
+            else:
                 show_step(step)
     seconds = time.perf_counter() - started
-    ok = all(step.ok for step in steps)
+    failed = [step.name for step in steps if not step.ok]
     if options.json:
         shown = [{"name": step.name, "ok": step.ok, **step.facts} for step in steps]
-        terminal.print_json({"ok": ok, "seconds": seconds, "steps": shown})
+        terminal.print_json({"ok": not failed, "seconds": seconds, "steps": shown})
+    elif failed:
+        terminal.say(f"Not as it should be: {', '.join(failed)}.", "bold red")
     else:
-        failed = ", ".join(step.name for step in steps if not step.ok)
-        verdict = f"Everything held, in {seconds:.1f} s." if ok else f"Not as it should be: {failed}."
-        terminal.say(verdict, "bold green" if ok else "bold red")
-    if not ok:
-        raise typer.Exit(FAILED)
+        terminal.say(f"Everything held, in {seconds:.1f} s.", "bold green")
+    if failed:
+        raise Exit(FAILED)
 
 
 def _tour() -> Generator[Step | str, None, None]:
     """Yield the demo's steps. When the generator ends or is closed, all processes it started have ended."""
     import psutil
 
-    from gaia.cli.bench import RawPipe
+    from gaia.cli.bench import raw_pipe
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
 
     # Run as a file, the server needs no module search path, which servers do not inherit.
     argv = [sys.executable, "-I", str(demo_server.__file__)]
     started: set[psutil.Process] = set()
-    with MCPClientManager({}) as manager, RawPipe(argv, "echo", {"text": "hello"}) as raw:
-        guide = _Guide(manager, raw)
-        for step in guide.steps({"command": argv[0], "args": argv[1:]}):
+    with MCPClientManager({}) as manager, raw_pipe(argv, "echo", {"text": "hello"}) as raw_call:
+        for step in _Guide(manager, raw_call).steps({"command": argv[0], "args": argv[1:]}):
             # Each generation of the server has its own process. The guard and the raw pipe are children too.
             started.update(psutil.Process().children(recursive=True))
             yield step
@@ -109,9 +108,9 @@ def _tour() -> Generator[Step | str, None, None]:
 class _Guide:
     """Runs the steps that need the server."""
 
-    def __init__(self, manager: MCPClientManager, raw: RawPipe) -> None:
+    def __init__(self, manager: MCPClientManager, raw_call: Callable[[], None]) -> None:
         self._manager = manager
-        self._raw = raw
+        self._raw_call = raw_call
         self._spans: InMemorySpanExporter | None = None
         """Records the spans of the calls; None until recording is switched on."""
         self._events: TimedQueue[Event] = TimedQueue()
@@ -123,7 +122,9 @@ class _Guide:
 
         try:
             yield self._start(config)
-            yield self._list_tools()
+            names = [tool.name for tool in self._manager.list_tools()]
+            ok = {"add", "echo", "sleep", "crash"} <= set(names)
+            yield Step("list", ok, ["List its tools", list_text(names)], {"tools": names})
             # Tracing cannot be switched off again. Most programs run without it, so measure that first.
             yield self._overhead("overhead", "What supervision adds to a call, untraced")
             if (missing := sdk_missing()) is None:
@@ -153,24 +154,19 @@ class _Guide:
         ]
         return Step("start", status.generation == 1, lines, facts | {"protocol_version": status.protocol_version})
 
-    def _list_tools(self) -> Step:
-        names = [tool.name for tool in self._manager.list_tools()]
-        ok = {"add", "echo", "sleep", "crash"} <= set(names)
-        return Step("list", ok, ["List its tools", list_text(names)], {"tools": names})
-
     def _overhead(self, name: str, title: str) -> Step:
         from gaia.cli.bench import measure
 
-        overhead = measure(self._raw.call, lambda: self._invoke("echo", {"text": "hello"}))
-        raw, managed = overhead.raw, overhead.managed
+        overhead = measure(self._raw_call, lambda: self._invoke("echo", {"text": "hello"}))
+        raw, managed, calls = overhead.raw.summary(), overhead.managed.summary(), len(overhead.raw.latencies)
         lines = [
             title,
-            f"raw pipe    median {microseconds(raw.median)}, p99 {microseconds(raw.p99)}",
-            f"supervised  median {microseconds(managed.median)}, p99 {microseconds(managed.p99)}",
+            f"raw pipe    median {microseconds(raw['median'])}, p99 {microseconds(raw['p99'])}",
+            f"supervised  median {microseconds(managed['median'])}, p99 {microseconds(managed['p99'])}",
             f"{overhead.ratio:.2f} times the raw pipe, {microseconds(overhead.added)} more at the median",
-            f"({overhead.calls} echo calls each way, in rounds that alternate)",
+            f"({calls} echo calls each way, in rounds that alternate)",
         ]
-        facts = {"calls": overhead.calls, "raw": raw._asdict(), "managed": managed._asdict(), "ratio": overhead.ratio}
+        facts = {"calls": calls, "raw": raw, "managed": managed, "ratio": overhead.ratio}
         return Step(name, overhead.added < _MAX_OVERHEAD, lines, facts)
 
     def _call(
@@ -185,7 +181,8 @@ class _Guide:
         result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
         seconds, recorded = time.perf_counter() - began, take_calls(self._spans)
         ok = not result.is_error and holds(result) and bool(reports) == progress and self._has_one(recorded)
-        lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
+        outcome = f"error: {result.error}" if result.is_error else f"→ {result.text}"
+        lines = [f"Call {tool} {json.dumps(arguments)}", f"{outcome} after {milliseconds(seconds)}"]
         if progress:
             lines.append(f"progress: {list_text(reports)}")
         facts = {"tool": tool, "seconds": seconds, "result": result, "progress": reports, "spans": recorded}
@@ -240,10 +237,6 @@ class _Guide:
     def _status(self) -> ServerStatus:
         (status,) = self._manager.status()
         return status
-
-
-def _text_of(result: ToolResult) -> str:
-    return f"error: {result.error}" if result.is_error else f"→ {result.text}"
 
 
 def _recorded_spans() -> InMemorySpanExporter:
