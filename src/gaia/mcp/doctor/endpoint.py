@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import queue
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
 from gaia.runtime.extras import install_command
-from gaia.runtime.locks import TimedQueue, get_within
 
 if TYPE_CHECKING:
     from gaia.http.url import Url
@@ -49,8 +48,8 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
         proxy = Proxies.from_environment().for_url(target)
         context = tls_context() if target.scheme == "https" else None
     except (ValueError, OSError) as error:
-        remedy = "Mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or SSL_CERT_DIR."
-        yield failed("address", f"what the environment says of proxies or certificates cannot be used: {error}", remedy)
+        detail = f"what the environment says of proxies or certificates cannot be used: {error}"
+        yield failed("address", detail, "Mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or SSL_CERT_DIR.")
         return
     if proxy is not None:
         yield skipped("address", "it is reached through a proxy, which looks up the name")
@@ -59,51 +58,46 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
     yield address
     if address.verdict is Verdict.FAIL:
         return
-    with contextlib.ExitStack() as stack:
-        began = time.perf_counter()
-        try:
-            connection = _connect(target, context)
-            stack.callback(connection.close)
-            yield _connected(target, connection, time.perf_counter() - began)
-        except (OSError, http.client.HTTPException) as error:
-            yield _refused(target, error)
-            return
+    began = time.perf_counter()
+    try:
+        connection = _connect(target, context)
+    except (OSError, http.client.HTTPException) as error:
+        yield _refused(target, error)
+        return
+    with contextlib.closing(connection):
+        yield _connected(target, connection, time.perf_counter() - began)
         yield _ask(target, connection, headers)
 
 
 def _look_up(host: str, port: int) -> Check:
     """Look up a name on a thread, which may be left behind: the system's resolver has no deadline."""
-    answers: TimedQueue[list[str] | OSError] = TimedQueue()
+    answer: Future[list[str]] = Future()
 
     def ask() -> None:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answers.put(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+            answer.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
         except (OSError, UnicodeError) as error:
-            answers.put(error if isinstance(error, OSError) else OSError(str(error)))
+            answer.set_exception(error)
 
     began = time.perf_counter()
     threading.Thread(target=ask, name="mcp-doctor-resolver", daemon=True).start()
     try:
-        answer = get_within(answers, _SECONDS)
-    except queue.Empty:
-        answer = OSError(f"no answer within {_SECONDS:g} s")
-    seconds = time.perf_counter() - began
-    if isinstance(answer, OSError):
-        detail = f"{host} has no address: {answer.strerror or answer}"
-        return failed("address", detail, 'Is the name in "url" right, and this machine online?', seconds)
-    detail = host if answer == [host] else f"{host} is {', '.join(answer[:3])}"
-    return ok("address", detail, seconds)
+        found = answer.result(_SECONDS)
+    except (OSError, UnicodeError) as error:
+        late = f"no answer within {_SECONDS:g} s"
+        reason = (getattr(error, "strerror", None) or error) if answer.done() else late
+        remedy = 'Is the name in "url" right, and this machine online?'
+        return failed("address", f"{host} has no address: {reason}", remedy, time.perf_counter() - began)
+    detail = host if found == [host] else f"{host} is {', '.join(found[:3])}"
+    return ok("address", detail, time.perf_counter() - began)
 
 
 def _connect(url: Url, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
     """`context` is for ``https``; None is for ``http``."""
+    connection = http.client.HTTPConnection(url.host, url.port, timeout=_SECONDS)
     if context is not None:
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            url.host, url.port, timeout=_SECONDS, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(url.host, url.port, timeout=_SECONDS)
+        connection = http.client.HTTPSConnection(url.host, url.port, timeout=_SECONDS, context=context)
     connection.connect()
     return connection
 
@@ -112,8 +106,7 @@ def _connected(url: Url, connection: http.client.HTTPConnection, seconds: float)
     if not isinstance(connection.sock, ssl.SSLSocket):
         return ok("connection", f"connected to {url.address}", seconds)
     detail = f"{connection.sock.version()}"
-    certificate = connection.sock.getpeercert() or {}
-    expires = certificate.get("notAfter")
+    expires = (connection.sock.getpeercert() or {}).get("notAfter")
     if not isinstance(expires, str):
         return ok("connection", detail, seconds)
     until = datetime.fromtimestamp(ssl.cert_time_to_seconds(expires), UTC)
@@ -168,9 +161,8 @@ def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str,
         target = response.headers.get("Location", "nowhere")
         return warned("http", f"{detail}: it sends us on to {target[:200]}", 'Put that address into "url".', seconds)
     if status == 404:
-        return warned(
-            "http", f"{detail}: there may be nothing at {url.target.partition('?')[0]}", "Is the path right?", seconds
-        )
+        detail += f": there may be nothing at {url.target.partition('?')[0]}"
+        return warned("http", detail, "Is the path right?", seconds)
     if status >= 500:
         return failed("http", f"{detail}: the server is in trouble", "Tell the operators of the server.", seconds)
     # The specification asks for 405 from a server without unasked messages. Some servers send 400 or 406.

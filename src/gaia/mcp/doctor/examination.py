@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -14,15 +14,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.config_variables import expand
 from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, without_name
 from gaia.mcp.doctor.cluster import check_cluster
-from gaia.mcp.doctor.diagnosis import (
-    Check,
-    Diagnosis,
-    Verdict,
-    failed,
-    ok,
-    skipped,
-    warned,
-)
+from gaia.mcp.doctor.diagnosis import Check, Diagnosis, Verdict, failed, ok, skipped, warned
 from gaia.mcp.doctor.endpoint import check_endpoint
 from gaia.mcp.doctor.inspection import Inspection, colliding, inspect_server, judge, names_of
 from gaia.mcp.doctor.programs import check_program, check_sandbox
@@ -103,10 +95,11 @@ class _Examination:
 
     def _complete(self) -> Iterator[Check]:
         """Every check of this kind of server once, in order. Checks that were not reached are skipped."""
-        by_url = isinstance(self._config, dict) and self._config.get("url") and not self._config.get("command")
-        is_placed = isinstance(self._config, dict) and isinstance(self._config.get("placement"), dict)
+        entry = self._config if isinstance(self._config, dict) else {}
+        by_url = entry.get("url") and not entry.get("command")
+        is_placed = isinstance(entry.get("placement"), dict)
         missing = list(URL_CHECKS if by_url else PLACED_CHECKS if is_placed else COMMAND_CHECKS)
-        if not (by_url or is_placed) and isinstance(self._config, dict) and self._config.get("sandbox"):
+        if not (by_url or is_placed) and entry.get("sandbox"):
             missing.insert(missing.index("start"), "sandbox")
         for check in self._checks():
             while missing[0] != check.name:
@@ -127,21 +120,9 @@ class _Examination:
             return
         yield _check_config(config, server)
         stdio = server.transport == "stdio" and server.placement is None
-        preparations: Iterable[Check] = ()
-        if server.placement is not None:
-            preparations = check_cluster(expanded, server.placement)
-        elif stdio:
-            preparations = check_program(expanded)
-        elif server.in_process is None:
-            preparations = check_endpoint(expanded.url or "", expanded.headers or {})
-        for check in preparations:
+        for check in _preparations(name, config, expanded):
             yield check
             if check.verdict is Verdict.FAIL and check.name != "versions":
-                return
-        if stdio and server.sandbox_settings is not None:
-            check = check_sandbox(name, config, expanded)
-            yield check
-            if check.verdict is Verdict.FAIL:
                 return
         try:
             # Without pins, all tools are visible, and none is approved.
@@ -153,13 +134,24 @@ class _Examination:
         yield from judge(name, config, self._inspection, stdio=stdio)
 
 
+def _preparations(name: str, config: Mapping[str, Any], server: ServerConfig) -> Iterator[Check]:
+    """What has to be in place before this kind of server is started. `server` is expanded."""
+    if server.placement is not None:
+        yield from check_cluster(server, server.placement)
+    elif server.transport == "stdio":
+        yield from check_program(server)
+        if server.sandbox_settings is not None:
+            yield check_sandbox(name, config, server)
+    elif server.in_process is None:
+        yield from check_endpoint(server.url or "", server.headers or {})
+
+
 def _with_shared_names(diagnosis: Diagnosis, shared: Check | None) -> Diagnosis:
     own = diagnosis.check("names")
     if shared is None or own is None or own.verdict is not Verdict.OK:
         return diagnosis
-    return msgspec.structs.replace(
-        diagnosis, checks=tuple(shared if check is own else check for check in diagnosis.checks)
-    )
+    checks = tuple(shared if check is own else check for check in diagnosis.checks)
+    return msgspec.structs.replace(diagnosis, checks=checks)
 
 
 def _check_config(config: Mapping[str, Any], server: ServerConfig) -> Check:

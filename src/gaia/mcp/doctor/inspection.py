@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import reprlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.ping import ping
-from gaia.mcp.doctor.diagnosis import (
-    Check,
-    failed,
-    for_environment,
-    for_handshake,
-    for_missing_program,
-    ok,
-    skipped,
-    warned,
-)
+from gaia.mcp.doctor import diagnosis
+from gaia.mcp.doctor.diagnosis import Check, failed, ok, skipped, warned
 from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.exchange import drive, paginate
@@ -77,7 +68,7 @@ def inspect_server(client: MCPClient, pings: int = 5) -> Inspection:
     """Inspect a server that is not connected. It is stopped when this returns or raises."""
     seen = Inspection()
     try:
-        watch = _Stopwatch.on(client)
+        watch = _Stopwatch(client)
         ready = client.connect()
         ended = time.perf_counter()
         if watch.opened is not None:
@@ -104,7 +95,6 @@ def _list(client: MCPClient, seen: Inspection) -> None:
         seen.definitions = drive(
             paginate("tools/list", "tools"),
             lambda step: client.request(step.method, step.params, timeout=step.timeout),
-            _refuse_step,
         )
     except MCPError as error:
         seen.list_error = error.message
@@ -112,8 +102,7 @@ def _list(client: MCPClient, seen: Inspection) -> None:
     finally:
         seen.list_seconds = time.perf_counter() - began
     seen.denied, seen.blocked = client.denied_tools, frozenset(client.blocked_tools)
-    names = [str(tool.get("name")) for tool in seen.definitions if isinstance(tool, dict)]
-    seen.unmatched = client.tool_filter.unmatched(client.name, names)
+    seen.unmatched = client.tool_filter.unmatched(client.name, names_of(seen.definitions))
 
 
 def _ping(client: MCPClient, seen: Inspection, times: int) -> None:
@@ -128,36 +117,25 @@ def _ping(client: MCPClient, seen: Inspection, times: int) -> None:
             seen.pings.append(time.perf_counter() - began)
 
 
-def _refuse_step(step: object) -> None:
-    raise AssertionError(f"a list does not take the step {step!r}")
-
-
 class _Stopwatch:
-    """Times of the parts of a connection, by ``time.perf_counter()``; None for parts that have not happened."""
+    """Times of the parts of a client's first connection, by ``time.perf_counter()``; None if they did not happen."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: MCPClient) -> None:
         self.began = time.perf_counter()
         self.opened: float | None = None
         """When the server's process was started."""
         self.listing: float | None = None
         """When its tools were requested, and so the handshake was over."""
         self.pid: int | None = None
-
-    @classmethod
-    def on(cls, client: MCPClient) -> _Stopwatch:
-        """Watch a client that is about to connect for the first time."""
-        watch, transport = cls(), client.transport
+        transport = client.transport
         if isinstance(transport, ChannelTransport):
+            self._open_channel = transport.open
             # Replaced on this transport only. The client already refers to it.
-            vars(transport)["open"] = functools.partial(watch._open, transport.open)
-        return watch
+            vars(transport)["open"] = self._open
 
-    def _open(
-        self, open_channel: Callable[[ChannelListener, str], Channel], listener: ChannelListener, name: str
-    ) -> Channel:
-        channel = open_channel(listener, name)
-        self.opened = time.perf_counter()
-        self.pid = channel.pid
+    def _open(self, listener: ChannelListener, name: str) -> Channel:
+        channel = self._open_channel(listener, name)
+        self.opened, self.pid = time.perf_counter(), channel.pid
         return cast(Channel, _WatchedChannel(channel, self))
 
 
@@ -187,12 +165,17 @@ def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool
         if seen.start_seconds is None:
             error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
             missing = "was not found on the server's PATH" in error
-            yield failed("start", error, for_missing_program(program) if missing else for_environment(config))
+            yield failed(
+                "start", error, diagnosis.for_missing_program(program) if missing else diagnosis.for_environment(config)
+            )
             return
         yield ok("start", f"pid {seen.pid}", seen.start_seconds)
         yield _check_output(seen)
     if seen.error is not None:
-        remedies = [for_handshake(name, config, seen.error, stdio=stdio), for_environment(config) if stdio else None]
+        remedies = [
+            diagnosis.for_handshake(name, config, seen.error, stdio=stdio),
+            diagnosis.for_environment(config) if stdio else None,
+        ]
         yield failed("handshake", seen.error, "\n".join(filter(None, remedies)) or None)
         return
     yield _check_handshake(seen)
@@ -227,10 +210,8 @@ def _check_tools(seen: Inspection) -> Check:
     denied = f", {len(seen.denied)} of them denied by filters" if seen.denied else ""
     detail = f"{count} tools{denied}"
     if seen.unmatched:
-        patterns = ", ".join(map(repr, seen.unmatched))
-        return warned(
-            "tools", f"{detail}; these patterns match none: {patterns}", "Are they misspelt?", seen.list_seconds
-        )
+        detail += f"; these patterns match none: {', '.join(map(repr, seen.unmatched))}"
+        return warned("tools", detail, "Are they misspelt?", seen.list_seconds)
     if count == len(seen.denied):
         return warned("tools", detail, "There is nothing that an agent could call.", seen.list_seconds)
     return ok("tools", detail, seen.list_seconds)
@@ -258,7 +239,8 @@ def check_schemas(definitions: Sequence[Any]) -> Check:
     broken = [problem for tool in definitions if (problem := _broken(tool)) is not None]
     if broken:
         return failed("schemas", _listed(broken), f"Agents cannot use what has no usable schema. {_AUTHORS}")
-    silent = [str(tool["name"]) for tool in definitions if not _says_something(tool)]
+    said = {tool["name"]: tool.get("description") for tool in definitions}
+    silent = [name for name, words in said.items() if not (isinstance(words, str) and words.strip())]
     if silent:
         detail = f"without a description: {_listed(silent)}"
         return warned("schemas", detail, f"A model has to guess what they are for. {_AUTHORS}")
@@ -313,11 +295,6 @@ def _broken(tool: Any) -> str | None:
             except SchemaUnusable as error:
                 return f"{name}: {key} is no JSON Schema: {error}"
     return None
-
-
-def _says_something(tool: Mapping[str, Any]) -> bool:
-    description = tool.get("description")
-    return isinstance(description, str) and bool(description.strip())
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.server_config import ServerConfig
-from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, for_missing_program, ok, skipped, warned
+from gaia.mcp.doctor.diagnosis import Check, failed, for_missing_program, ok, skipped, warned
 from gaia.mcp.errors import MCPError
 from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
 from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.redaction import Redactor, url_credentials
 
 if TYPE_CHECKING:
-    from gaia.mcp.transports.sandbox.cage import Cage
     from gaia.mcp.transports.sandbox.profile import Profile
 
 _VERSION_SECONDS = 10.0
@@ -39,32 +38,22 @@ class _Runtime(NamedTuple):
     reason: str = ""
 
 
-_NODE = _Runtime("node", (18,), "the SDK for TypeScript needs Node.js 18")
-_PYTHON = _Runtime("python", (3, 10), "the SDK for Python needs Python 3.10")
 _RUNTIMES = {
-    "node": _NODE,
-    "npx": _NODE,
-    "npm": _NODE,
-    "uv": _Runtime("uv"),
-    "uvx": _Runtime("uvx"),
-    "python": _PYTHON,
-    "deno": _Runtime("deno"),
-    "bun": _Runtime("bun"),
+    **dict.fromkeys(("node", "npx", "npm"), _Runtime("node", (18,), "the SDK for TypeScript needs Node.js 18")),
+    "python": _Runtime("python", (3, 10), "the SDK for Python needs Python 3.10"),
     "bunx": _Runtime("bun"),
-    "docker": _Runtime("docker"),
+    **{name: _Runtime(name) for name in ("uv", "uvx", "deno", "bun", "docker")},
 }
 
 
 def check_program(server: ServerConfig) -> Iterator[Check]:
     """The checks ``command`` and ``versions`` of a server with a command. `server` is expanded."""
-    environment = server_environment(server.env, inherit_all=server.inherit_env)
-    cwd = None if server.cwd is None else os.path.abspath(os.path.expanduser(server.cwd))
+    cwd = _folder_of(server)
+    if cwd is not None and not os.path.isdir(cwd):
+        yield failed("command", f"the working directory {cwd} does not exist", 'Mend "cwd", or leave it out.')
+        return
     try:
-        command, *_ = argument_vector(server.command or "", server.args)
-        if cwd is not None and not os.path.isdir(cwd):
-            yield failed("command", f"the working directory {cwd} does not exist", 'Mend "cwd", or leave it out.')
-            return
-        executable = find_executable(command, environment, cwd)
+        (executable, *_), environment = _start_of(server)
     except MCPError as error:
         yield failed("command", error.message, for_missing_program(server.command or ""))
         return
@@ -77,10 +66,22 @@ def check_program(server: ServerConfig) -> Iterator[Check]:
     yield _check_version(executable, interpreter, environment)
 
 
+def _folder_of(server: ServerConfig) -> str | None:
+    return None if server.cwd is None else os.path.abspath(os.path.expanduser(server.cwd))
+
+
+def _start_of(server: ServerConfig) -> tuple[list[str], dict[str, str]]:
+    """The program with its arguments, and the environment. Raises MCPError."""
+    environment = server_environment(server.env, inherit_all=server.inherit_env)
+    command, *arguments = argument_vector(server.command or "", server.args)
+    return [find_executable(command, environment, _folder_of(server)), *arguments], environment
+
+
 def _check_version(executable: str, interpreter: list[str], environment: Mapping[str, str]) -> Check:
-    runtime, path = _runtime_of(executable, interpreter)
-    if runtime is None:
+    path = next((each for each in (executable, *interpreter) if _stem(each) in _RUNTIMES), None)
+    if path is None:
         return skipped("versions", "the command is no well-known runtime")
+    runtime = _RUNTIMES[_stem(path)]
     # npx is a script of node, whose version counts. The other programs are asked themselves.
     program = path if _stem(path) in (runtime.program, "python") else runtime.program
     try:
@@ -89,9 +90,8 @@ def _check_version(executable: str, interpreter: list[str], environment: Mapping
     except MCPError as error:
         return failed("versions", error.message, for_missing_program(program))
     except subprocess.TimeoutExpired:
-        return warned(
-            "versions", f"{program} --version did not end within {_VERSION_SECONDS:g} s", "Is the machine busy?"
-        )
+        detail = f"{program} --version did not end within {_VERSION_SECONDS:g} s"
+        return warned("versions", detail, "Is the machine busy?")
     except (OSError, ValueError) as error:
         return failed("versions", f"{program} --version failed: {error}", f"Install {runtime.program} again.")
     match = _VERSION.search(shown)
@@ -100,7 +100,7 @@ def _check_version(executable: str, interpreter: list[str], environment: Mapping
     detail = f"{runtime.program} {match[0]}"
     if tuple(map(int, match[0].split("."))) < runtime.minimum:
         return warned("versions", detail, f"Update it: {runtime.reason} or newer.")
-    return Check("versions", Verdict.OK, detail)
+    return ok("versions", detail)
 
 
 def _version(executable: str, environment: Mapping[str, str]) -> str:
@@ -122,19 +122,9 @@ def _version(executable: str, environment: Mapping[str, str]) -> str:
     return lines[0][:200]
 
 
-def _runtime_of(executable: str, interpreter: list[str]) -> tuple[_Runtime | None, str]:
-    """The runtime of the program, and the path or name by which to ask it."""
-    for candidate in (executable, *interpreter):
-        runtime = _RUNTIMES.get(_stem(candidate))
-        if runtime is not None:
-            return runtime, candidate
-    return None, executable
-
-
 def _stem(program: str) -> str:
     """The plain name: ``python`` for ``/usr/bin/python3.11``, ``npx`` for ``npx.cmd``."""
-    name = os.path.basename(program).lower()
-    name = re.sub(r"\.(exe|cmd|bat)$", "", name)
+    name = re.sub(r"\.(exe|cmd|bat)$", "", os.path.basename(program).lower())
     return "python" if re.fullmatch(r"python[\d.]*", name) else name
 
 
@@ -179,16 +169,18 @@ def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) ->
 
     settings = server.sandbox_settings
     assert settings is not None, "only servers in sandboxes are checked"
-    cwd = None if server.cwd is None else os.path.abspath(os.path.expanduser(server.cwd))
-    environment = server_environment(server.env, inherit_all=server.inherit_env)
     try:
-        command, *arguments = argument_vector(server.command or "", server.args)
-        argv = [find_executable(command, environment, cwd), *arguments]
-        caged = cage(settings, argv, environment, cwd, server.env)
+        argv, environment = _start_of(server)
+        caged = cage(settings, argv, environment, _folder_of(server), server.env)
     except MCPError as error:
         return failed(_NAME, error.message, None)
     caged.remove()
-    made = f"{caged.engine}{_limits(caged)}{_left_out(environment, caged)}"
+    limits = [] if caged.limits.groups is None else ["a control group"]
+    limits += [f"{name} of each process" for name in caged.limits.of_process]
+    kept = {name.upper() for name in caged.environment}
+    useless = sorted(name for name in environment if name.upper() not in kept)
+    made = caged.engine + (f", limits by {' and '.join(limits)}" if limits else "")
+    made += f", without the variables {', '.join(useless)}, of no use in it" if useless else ""
     tracer = shutil.which("strace")
     if tracer is None:
         return ok(_NAME, f"{made}; what the server is denied can be seen if strace is installed")
@@ -201,20 +193,6 @@ def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) ->
     shown = [f"{key} {what}" for key, what in denials[:_MOST]]
     more = f" and {len(denials) - _MOST} more" if len(denials) > _MOST else ""
     return warned(_NAME, f"{made}; denied while it started: {', '.join(shown)}{more}", _remedy(denials))
-
-
-def _limits(caged: Cage) -> str:
-    where = []
-    if caged.limits.groups is not None:
-        where.append("a control group")
-    where += [f"{name} of each process" for name in caged.limits.of_process]
-    return f", limits by {' and '.join(where)}" if where else ""
-
-
-def _left_out(environment: Mapping[str, str], caged: Cage) -> str:
-    kept = {name.upper() for name in caged.environment}
-    names = sorted(name for name in environment if name.upper() not in kept)
-    return f", without the variables {', '.join(names)}, of no use in it" if names else ""
 
 
 def _remedy(denials: Iterable[Denial]) -> str:
@@ -232,13 +210,12 @@ def _remedy(denials: Iterable[Denial]) -> str:
             wanted.setdefault(key, []).append(what)
     if not wanted:
         return "It tried to read secrets, or to write to the home: name what it needs there if you trust it so far."
-    return (
-        f"If the server needs it, and you trust it so far, add to its sandbox: {json.dumps(wanted, ensure_ascii=False)}"
-    )
+    keys = json.dumps(wanted, ensure_ascii=False)
+    return f"If the server needs it, and you trust it so far, add to its sandbox: {keys}"
 
 
 def _observed(name: str, config: Mapping[str, Any], tracer: str, profile: Profile) -> list[Denial]:
-    """Start the server, list its tools, stop it, and return the denials. Raises OSError if they cannot be observed."""
+    """The denials while the server starts and lists its tools. Raises OSError if they cannot be observed."""
     with tempfile.TemporaryDirectory(prefix="gaia-doctor-") as folder:
         output = os.path.join(folder, "calls")
         client = MCPClient.from_config(name, {**config, "pinTools": "off", "restart": {"restart": "never"}})
