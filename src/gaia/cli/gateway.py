@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from gaia.cli import terminal
 from gaia.cli.options import Options, add_command, help_of, with_options
@@ -19,8 +20,10 @@ from gaia.cli.serving import (
     AllowHostOption,
     AllowOriginOption,
     HostOption,
+    MaxBodyOption,
     PortOption,
     announce,
+    each,
     log_without_waiting,
     refuse_options,
     run_server,
@@ -45,24 +48,12 @@ _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file f
 app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
 
-def _networks(given: list[str] | None) -> list[str] | None:
-    for one in given or ():
-        try:
-            ipaddress.ip_network(one, strict=False)
-        except ValueError:
-            raise typer.BadParameter(f"expected an IP address or a network such as 10.0.0.0/8, got {one!r}") from None
-    return given
-
-
-ProxyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trusted-proxy",
-        metavar="ADDRESS",
-        help="A proxy whose X-Forwarded-For counts: an address or a network.",
-        callback=_networks,
-    ),
-]
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def gateway_http_options(
@@ -70,16 +61,24 @@ def gateway_http_options(
     port: PortOption = DEFAULT_PORT,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
-    trusted_proxy: ProxyOption = None,
-    max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
-    max_connections: Annotated[int, typer.Option(min=1, help="How many connections there may be.")] = 1000,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        Option(
+            "--trusted-proxy",
+            metavar="ADDRESS",
+            help="A proxy whose X-Forwarded-For counts: an address or a network.",
+            callback=each(_is_network, "an IP address or a network such as 10.0.0.0/8"),
+        ),
+    ] = None,
+    max_body: MaxBodyOption = HttpOptions.max_body,
+    max_connections: Annotated[int, Option(min=1, help="How many connections there may be.")] = 1000,
     grace: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to."),
+        Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to."),
     ] = 30.0,
     drain_delay: Annotated[
         float,
-        typer.Option(
+        Option(
             min=0,
             metavar="SECONDS",
             help="How long a gateway that was told to end goes on accepting calls; see the docs.",
@@ -110,26 +109,26 @@ _HTTP_ONLY = {*signature(gateway_http_options).parameters, "clients", "name", "s
 def gateway(
     options: Options,
     *,
-    stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on standard input and output.")] = False,
+    stdio: Annotated[bool, Option("--stdio", help="Serve one client on standard input and output.")] = False,
     http: HttpOptions,
     clients: Annotated[
-        Path | None, typer.Option("--clients", metavar="PATH", help="Who may use the gateway, see add-client.")
+        Path | None, Option("--clients", metavar="PATH", help="Who may use the gateway, see add-client.")
     ] = None,
-    max_sessions: Annotated[int, typer.Option(min=1, help="How many sessions there may be.")] = 1000,
+    max_sessions: Annotated[int, Option(min=1, help="How many sessions there may be.")] = 1000,
     audit: Annotated[
-        Path | None, typer.Option("--audit", metavar="PATH", help="Write a line of JSON about each call to this file.")
+        Path | None, Option("--audit", metavar="PATH", help="Write a line of JSON about each call to this file.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
+        str | None, Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
     ] = None,
     state_key: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--state-key", metavar="PATH", help="A secret that gateways behind one load balancer share; see the docs."
         ),
     ] = None,
     print_client_config: Annotated[
-        ClientProgram | None, typer.Option(help="Print what to paste for this client, and exit.")
+        ClientProgram | None, Option(help="Print what to paste for this client, and exit.")
     ] = None,
 ) -> None:
     """Put all servers that are not disabled behind one MCP endpoint, until the process is told to end.
@@ -147,9 +146,12 @@ def gateway(
         why = "for a gateway over HTTP only, and --stdio uses standard input and output"
         refuse_options(_HTTP_ONLY, options, why, "Leave this or --stdio out.")
     if print_client_config is not None:
-        _print_client_config(
-            print_client_config, http, options, stdio=stdio, with_token=clients is not None, audit=audit
-        )
+        terminal.note(f"For {FILES[print_client_config]}:", "dim")
+        if stdio:
+            sys.stdout.write(config_for_stdio(print_client_config, _stdio_command(options, audit)))
+        else:
+            url = f"http://{_public_host(http)}:{http.port}/mcp"
+            sys.stdout.write(config_for_url(print_client_config, url, with_token=clients is not None))
         return
 
     def run() -> None:
@@ -168,7 +170,7 @@ def gateway(
                     fork_server.prepare(sources)
                     held.callback(fork_server.let_go, sources)
                 if not config.get_entries():
-                    from gaia.cli.listing import say_that_there_are_none
+                    from gaia.cli.servers import say_that_there_are_none
 
                     # Servers may be added while the gateway runs.
                     say_that_there_are_none(config, options, console=terminal.err())
@@ -220,43 +222,30 @@ def _over_stdio(sources: GatewaySources, http: HttpOptions, audit: Path | None) 
     return lambda: serve_stdio(gateway, sources.of(gateway), grace=http.shutdown_grace)
 
 
-def _print_client_config(
-    program: ClientProgram,
-    http: HttpOptions,
-    options: Options,
-    *,
-    stdio: bool,
-    with_token: bool,
-    audit: Path | None,
-) -> None:
-    terminal.note(f"For {FILES[program]}:", "dim")
-    if stdio:
-        config = [] if options.config_file is None else ["--config", str(options.config_file.absolute())]
-        if audit is not None:
-            config += ["--audit", str(audit.absolute())]
-        sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
-        return
-    # A client cannot connect to an address that stands for all interfaces.
-    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
-    named = http.allow_hosts[0] if http.allow_hosts else f"[{host}]" if ":" in host else host
-    sys.stdout.write(config_for_url(program, f"http://{named}:{http.port}/mcp", with_token=with_token))
-
-
-def _program() -> str:
-    """The path of this environment's `gaia`: the PATH of a client that a desktop started seldom contains it."""
+def _stdio_command(options: Options, audit: Path | None) -> list[str]:
+    """The command that starts this gateway for one client."""
+    # The PATH of a client that a desktop started seldom contains this environment's `gaia`.
     script = Path(sys.executable).with_name("gaia")
-    return str(script) if script.is_file() else "gaia"
+    command = [str(script) if script.is_file() else "gaia", "mcp", "gateway", "--stdio"]
+    files = {"--config": options.config_file, "--audit": audit}
+    return command + [word for name, file in files.items() if file is not None for word in (name, str(file.absolute()))]
+
+
+def _public_host(http: HttpOptions) -> str:
+    """The host for a client's URL: it cannot connect to an address that stands for all interfaces."""
+    if http.allow_hosts:
+        return http.allow_hosts[0]
+    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
+    return f"[{host}]" if ":" in host else host
 
 
 @with_options("as_json", "debug")
 def add_client(
     options: Options,
-    name: Annotated[str, typer.Argument(help="The client, such as a person or a program.")],
-    clients: Annotated[Path, typer.Option("--clients", metavar="PATH", help="The file to add it to.")] = Path(
-        "clients.json"
-    ),
-    profile: Annotated[str, typer.Option(help="What it may see and do: a profile of the file.")] = "everything",
-    replace: Annotated[bool, typer.Option("--replace", help="Give a client that exists a new token.")] = False,
+    name: Annotated[str, Argument(help="The client, such as a person or a program.")],
+    clients: Annotated[Path, Option("--clients", metavar="PATH", help="The file to add it to.")] = Path("clients.json"),
+    profile: Annotated[str, Option(help="What it may see and do: a profile of the file.")] = "everything",
+    replace: Annotated[bool, Option("--replace", help="Give a client that exists a new token.")] = False,
 ) -> None:
     """Add a client to the file of a gateway, and print its token, which is kept nowhere.
 
@@ -274,8 +263,7 @@ def add_client(
         return
     terminal.note(f"The token of {name!r}, which is shown only now:")
     terminal.say(token)
-    say = f"{clients} has its hash. The client sends it as: Authorization: Bearer <token>"
-    terminal.note(say, "dim")
+    terminal.note(f"{clients} has its hash. The client sends it as: Authorization: Bearer <token>", "dim")
 
 
 app.callback(**help_of(gateway))(gateway)
@@ -314,10 +302,8 @@ class GatewaySources:
         config = MCPConfig(self._options.config_file, trust_local=False, create=False)
         if config.untrusted is not None:
             raise ConfigError(f"{config.untrusted.path} has changed and is not trusted; run `gaia mcp trust` there")
-        problems = [
-            problem for name, problem in config.problems.items() if config.get_server(name).get("disabled") is not True
-        ]
-        if problems:
+        is_off = {name for name in config.problems if config.get_server(name).get("disabled") is True}
+        if problems := [problem for name, problem in config.problems.items() if name not in is_off]:
             raise ConfigError("; ".join(problems))
 
         def apply() -> Any:
@@ -335,14 +321,12 @@ class GatewaySources:
         from gaia.mcp.gateway.access.clients_file import read_clients_file
 
         clients = None if self._clients_file is None else read_clients_file(self._clients_file)
-        if not self._is_local:
-            if clients is None:
-                raise UnsafeOptions("the gateway can be reached from other machines: say with --clients who may use it")
-            if clients.anonymous is not None:
-                raise UnsafeOptions(
-                    f"the gateway can be reached from other machines, and {self._clients_file} lets in requests "
-                    "without a token: add a client, or take out `anonymous`"
-                )
+        reached = "the gateway can be reached from other machines"
+        if clients is None and not self._is_local:
+            raise UnsafeOptions(f"{reached}: say with --clients who may use it")
+        if clients is not None and clients.anonymous is not None and not self._is_local:
+            why = f"{self._clients_file} lets in requests without a token"
+            raise UnsafeOptions(f"{reached}, and {why}: add a client, or take out `anonymous`")
         return clients
 
 

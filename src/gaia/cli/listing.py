@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.cluster import RayOption, list_placed
@@ -16,20 +16,16 @@ from gaia.cli.descriptions import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
 from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, rows_of
-from gaia.cli.servers import ServerName, connected, files_of, waiting_for
+from gaia.cli.servers import ServerName, connected, say_that_there_are_none, waiting_for
 from gaia.cli.terminal import unknown_name
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.supervision.status import ServerStatus
-    from gaia.mcp.tools.tool import MCPTool
 
-_LIST_SECONDS = 5.0
 _OWN_SECONDS = 0.5
 """Seconds of the timeout that are kept for starting the interpreter and writing the answer."""
 
@@ -45,9 +41,7 @@ _LOOK_SECONDS = 0.05
 _UNDER_WAY = ("created", "starting", "restarting")
 """States of a server that is not ready and has not failed."""
 
-ListTimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the servers.")
-]
+Rows = list[dict[str, Any]]
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
@@ -55,9 +49,11 @@ def list_servers(
     options: Options,
     url: UrlArgument = None,
     connect: Annotated[
-        bool, typer.Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
+        bool, Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
     ] = True,
-    timeout: ListTimeoutOption = _LIST_SECONDS,
+    timeout: Annotated[
+        float, Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the servers.")
+    ] = 5.0,
     token: TokenOption = None,
     ray: RayOption = None,
 ) -> None:
@@ -74,29 +70,34 @@ def list_servers(
       gaia mcp list http://127.0.0.1:8765/mcp
       gaia mcp list --ray 10.0.0.1:6379
     """
+    limit = timeout if "timeout" in options.given else None
     if ray is not None:
         if url is not None:
-            raise typer.BadParameter("it is about a cluster, and a URL about a gateway", param_hint="--ray")
+            raise BadParameter("it is about a cluster, and a URL about a gateway", param_hint="--ray")
         list_placed(ray, options)
-        return
-    if url is not None:
-        _list_gateway(url, token, timeout if "timeout" in options.given else None, options)
-        return
-    if not connect:
-        if "timeout" in options.given:
-            raise typer.BadParameter(
-                "it has no effect with --no-connect, which waits for no server", param_hint="--timeout"
-            )
+    elif url is not None:
+        rows = rows_of(fetch_status(url, token, limit))
+        if rows or options.json:
+            _show_rows(rows, options)
+        else:
+            terminal.say(f"{url} shows no servers: the gateway has none, or the profile of this client sees none")
+    elif connect:
+        _start_and_list(options, timeout, limit)
+    elif limit is not None:
+        why = "it has no effect with --no-connect, which waits for no server"
+        raise BadParameter(why, param_hint="--timeout")
+    else:
         servers = options.load_config()
         _show(servers, [_row(servers, name) for name in servers.get_entries()], options)
-        return
+
+
+def _start_and_list(options: Options, timeout: float, limit: float | None) -> None:
     from gaia.mcp.client import MCPClientManager
 
     spent = _OWN_SECONDS + time.monotonic() - options.started
     # This may ask a person. That time does not count.
     servers = load_to_start(options)
-    limit = timeout + _ANSWER_SECONDS if "timeout" in options.given else None
-    time_limit.begin(limit, time.monotonic())
+    time_limit.begin(limit and limit + _ANSWER_SECONDS, time.monotonic())
     manager = MCPClientManager(servers, debug=options.debug)
     try:
         # Print the answer before the servers are stopped, which may take long.
@@ -107,29 +108,18 @@ def list_servers(
             manager.disconnect_all()
 
 
-def _list_gateway(url: str, token: str | None, timeout: float | None, options: Options) -> None:
-    status = fetch_status(url, token) if timeout is None else fetch_status(url, token, timeout)
-    rows = rows_of(status)
-    if rows or options.json:
-        _show_rows(rows, options)
-    else:
-        terminal.say(f"{url} shows no servers: the gateway has none, or the profile of this client sees none")
-
-
-def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> None:
+def _show(servers: MCPConfig, rows: Rows, options: Options) -> None:
     if not rows and not options.json:
         say_that_there_are_none(servers, options)
         return
     _show_rows(rows, options)
-    if options.json:
-        return
     late = [row["name"] for row in rows if row["waited"] is not None]
-    if late:
+    if late and not options.json:
         command = options.command("doctor", late[0])
         terminal.say(f"--timeout SECONDS waits longer for those that are starting; {command} finds out more.", "dim")
 
 
-def _show_rows(rows: list[dict[str, Any]], options: Options) -> None:
+def _show_rows(rows: Rows, options: Options) -> None:
     if options.json:
         terminal.print_json({"servers": rows})
         return
@@ -139,19 +129,12 @@ def _show_rows(rows: list[dict[str, Any]], options: Options) -> None:
             terminal.say(f"{one_line(row['name']) or repr('')}: {row['error']}", "red")
 
 
-def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:
-    """Say that no servers are configured, and how to add one; on standard output unless a `console` is given."""
-    terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
-    terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
-
-
-def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, options: Options) -> list[dict[str, Any]]:
+def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, options: Options) -> Rows:
     """Start all servers and wait until each has answered, up to `timeout` seconds, of which `spent` have passed."""
     settled: dict[str, ServerStatus] = {}
     started = time.monotonic()
     deadline = started + max(timeout - spent, _MIN_SECONDS)
     manager.load_from_config(timeout=0, keep_trying=False)
-    shown: list[dict[str, Any]] = []
     with _live_table(options) as show:
         while True:
             now = time.monotonic()
@@ -159,15 +142,12 @@ def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, opt
             joined = manager.list_servers()
             # Keep the first answer: the manager may be trying a failed server again.
             settled = {name: one for name, one in statuses.items() if _has_answered(one, joined)} | settled
-            waited = timeout if now >= deadline else now - started
-            waited = round(waited, 1 if timeout < 1 else None)
+            waited = round(timeout if now >= deadline else now - started, 1 if timeout < 1 else None)
             found = statuses | settled
             rows = [_row(manager.config, name, found.get(name), waited) for name in manager.config.get_entries()]
             if now >= deadline or statuses.keys() <= settled.keys():
                 return rows
-            if rows != shown:
-                show(rows)
-                shown = rows
+            show(rows)
             time.sleep(_LOOK_SECONDS)
 
 
@@ -177,7 +157,7 @@ def _has_answered(status: ServerStatus, joined: list[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _live_table(options: Options) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+def _live_table(options: Options) -> Iterator[Callable[[Rows], None]]:
     """Yield a function that shows the current rows on the terminal; without a terminal it does nothing."""
     console = terminal.out()
     if options.json or options.debug or not console.is_terminal:
@@ -185,9 +165,16 @@ def _live_table(options: Options) -> Iterator[Callable[[list[dict[str, Any]]], N
         return
     from rich.live import Live
 
+    shown: Rows = []
     # The final table is printed afterwards, because a live display cuts off rows below the screen.
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda rows: live.update(server_table(rows), refresh=True)
+
+        def show(rows: Rows) -> None:
+            if rows != shown:
+                live.update(server_table(rows), refresh=True)
+                shown[:] = rows
+
+        yield show
 
 
 def _row(
@@ -201,15 +188,17 @@ def _row(
         "tools": None,
         "source": source and str(source),
         "error": None,
+        "waited": None,
+        "sandbox": entry.get("sandbox", False),
+        "standby": bool(entry.get("standby", False)),
+        "node": None,
     }
-    row |= {"waited": None, "sandbox": entry.get("sandbox", False), "standby": bool(entry.get("standby", False))}
-    row |= {"node": None}
     if status is not None and status.state.value in _UNDER_WAY:
         row |= {"state": "starting", "error": status.last_error, "waited": waited}
     elif status is not None:
         state, place = status.state.value, status.placement
         row |= {"state": state, "tools": status.tool_count if state == "ready" else None, "error": status.last_error}
-        row |= {"node": None if place is None else place.node}
+        row["node"] = None if place is None else place.node
     elif (problem := servers.problems.get(name)) is not None:
         from gaia.mcp.config.server_config import without_name
 
@@ -223,7 +212,7 @@ def _row(
 def list_tools(
     options: Options,
     name: ServerName,
-    tool: Annotated[str | None, typer.Argument(help="Only this tool, with all that the server says of it.")] = None,
+    tool: Annotated[str | None, Argument(help="Only this tool, with all that the server says of it.")] = None,
 ) -> None:
     """List the tools of one server: description and parameters. Tools that its filters deny are not shown.
 
@@ -238,30 +227,31 @@ def list_tools(
         blocked = list(client.blocked_tools.values())
     found = [*tools, *blocked]
     if tool is not None:
+        names = [known.name for known in found]
         found = [known for known in found if known.name == tool]
         if not found:
-            raise unknown_name("tool", tool, [known.name for known in (*tools, *blocked)], place=f" on server {name!r}")
+            raise unknown_name("tool", tool, names, place=f" on server {name!r}")
     if options.json:
-        definitions = [_definition(known) | {"blocked": known in blocked} for known in found]
+        # The protocol's keys.
+        definitions = [
+            {
+                "name": known.name,
+                "title": known.title,
+                "description": known.description,
+                "inputSchema": known.input_schema,
+                "outputSchema": known.output_schema,
+                "annotations": known.annotations,
+                "blocked": known in blocked,
+            }
+            for known in found
+        ]
         terminal.print_json({"server": name, "tools": definitions})
-    elif tool is not None:
+        return
+    if tool is not None:
         terminal.show(tool_details(found[0], blocked=found[0] in blocked))
     elif found:
-        terminal.show(tool_sections([(known, known in blocked) for known in found]))
+        terminal.show(tool_sections((known, known in blocked) for known in found))
     else:
         terminal.say(f"{name} offers no tools{'' if problem is None else f': {problem}'}")
-    if not options.json and any(known in blocked for known in found):
-        command = options.command("approve", name)
-        terminal.say(f"Blocked until you have seen what changed: {command}", "red")
-
-
-def _definition(tool: MCPTool) -> dict[str, Any]:
-    """The tool's definition with the protocol's keys."""
-    return {
-        "name": tool.name,
-        "title": tool.title,
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
-        "outputSchema": tool.output_schema,
-        "annotations": tool.annotations,
-    }
+    if any(known in blocked for known in found):
+        terminal.say(f"Blocked until you have seen what changed: {options.command('approve', name)}", "red")

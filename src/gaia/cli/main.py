@@ -76,11 +76,11 @@ class McpGroup(LazyGroup):
         "test-client": "gaia.cli.doctor:test_client",
         "doctor": "gaia.cli.doctor:doctor",
         "watch": "gaia.cli.watch:watch",
-        "dashboard": "gaia.cli.dashboard:dashboard",
+        "dashboard": "gaia.cli.watch:dashboard",
         "import": "gaia.cli.importing:import_servers",
-        "serve": "gaia.cli.serve:serve",
+        "serve": "gaia.cli.serving:serve",
         "gateway": "gaia.cli.gateway:app",
-        "bridge": "gaia.cli.serve:bridge",
+        "bridge": "gaia.cli.serving:bridge",
         "bench": "gaia.cli.bench:bench",
         "demo": "gaia.cli.demo:demo",
     }
@@ -89,7 +89,7 @@ class McpGroup(LazyGroup):
 class RootGroup(LazyGroup):
     """Turns errors of commands into an exit status and a message."""
 
-    places: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serve:app"}
+    places: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serving:app"}
 
     def invoke(self, ctx: Any) -> Any:
         options = ctx.ensure_object(Options)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
-import typer
+from typer import Argument, Option
 
 from gaia.cli.terminal import CommandFailed, usage_error
 from gaia.runtime.untrusted_text import one_line
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from gaia.mcp.gateway.operations.status import GatewayStatus
 
 UrlArgument = Annotated[
-    str | None, typer.Argument(metavar="[URL]", help="A gateway that runs, such as http://127.0.0.1:8765/mcp.")
+    str | None, Argument(metavar="[URL]", help="A gateway that runs, such as http://127.0.0.1:8765/mcp.")
 ]
 TokenOption = Annotated[
     str | None,
-    typer.Option(envvar="GAIA_GATEWAY_TOKEN", help="For the gateway. Better set GAIA_GATEWAY_TOKEN."),
+    Option(envvar="GAIA_GATEWAY_TOKEN", help="For the gateway. Better set GAIA_GATEWAY_TOKEN."),
 ]
 
 _SECONDS = 10.0
 _MAX_BYTES = 64 * 1024 * 1024
 
 
-def fetch_status(url: str, token: str | None, seconds: float = _SECONDS) -> GatewayStatus:
+def fetch_status(url: str, token: str | None, limit: float | None = None) -> GatewayStatus:
     """The status of the gateway at `url`, within so many seconds. Raises CommandFailed.
 
     Redirects are not followed: the token is for this gateway only.
@@ -38,6 +38,7 @@ def fetch_status(url: str, token: str | None, seconds: float = _SECONDS) -> Gate
 
     from gaia.mcp.gateway.operations.status import GatewayStatus
 
+    seconds = limit or _SECONDS
     answer: Future[tuple[int, bytes]] = Future()
 
     def get() -> None:
@@ -59,12 +60,16 @@ def fetch_status(url: str, token: str | None, seconds: float = _SECONDS) -> Gate
             hint="Set GAIA_GATEWAY_TOKEN to the token that `gaia mcp gateway add-client` has printed.",
             error_type="unauthorized",
         )
-    if status != 200:
-        raise _not_a_gateway(url, f"answers with status {status}")
     try:
+        if status != 200:
+            raise ValueError(f"answers with status {status}")
         return msgspec.json.decode(body, type=GatewayStatus)
-    except msgspec.MsgspecError as error:
-        raise _not_a_gateway(url, str(error)) from error
+    except ValueError as error:
+        raise CommandFailed(
+            f"{url} is no gateway of gaia-mcp, or of another version: {error}",
+            hint="The URL of a gateway ends with /mcp; `gaia mcp gateway` writes it when it starts.",
+            error_type="no_gateway",
+        ) from error
 
 
 def _get(url: str, token: str | None, seconds: float) -> tuple[int, bytes]:
@@ -89,14 +94,6 @@ def _get(url: str, token: str | None, seconds: float) -> tuple[int, bytes]:
             raise CommandFailed(f"{url} cannot be reached: {reason}", error_type="gateway_unreachable") from error
 
 
-def _not_a_gateway(url: str, why: str) -> CommandFailed:
-    return CommandFailed(
-        f"{url} is no gateway of gaia-mcp, or of another version: {why}",
-        hint="The URL of a gateway ends with /mcp; `gaia mcp gateway` writes it when it starts.",
-        error_type="no_gateway",
-    )
-
-
 def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
     return [
         {
@@ -114,10 +111,7 @@ def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
 def summary_of(status: GatewayStatus) -> str:
     name = f"Gateway {one_line(status.name)}: " if status.name else ""
     running = sum(session.running for session in status.sessions)
-    words = [
-        f"{status.session_count} of at most {status.max_sessions} sessions",
-        f"{running} requests under way in them",
-    ]
+    words = [f"{status.session_count} of at most {status.max_sessions} sessions, {running} requests under way in them"]
     if status.is_draining:
         words.append("stopping")
     if status.reload is not None and status.reload.error is not None:

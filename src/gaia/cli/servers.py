@@ -18,6 +18,8 @@ from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gaia.mcp.client import MCPClient
     from gaia.mcp.client.config import MCPConfig
 
@@ -28,6 +30,12 @@ def files_of(config: MCPConfig) -> str:
     """The files that were read, for error messages."""
     files = (config.config_file, config.load_report["global"]["path"])
     return " or ".join(str(file) for file in dict.fromkeys(files) if file is not None)
+
+
+def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:
+    """Say that no servers are configured, and how to add one; on standard output unless a `console` is given."""
+    terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
+    terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
 
 
 def entry_of(config: MCPConfig, name: str) -> Any:

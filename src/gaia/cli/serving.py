@@ -1,4 +1,7 @@
-"""Shared by the commands that serve over HTTP: options, loading agents, and error messages."""
+"""`gaia mcp serve`, `gaia mcp bridge` and `gaia api serve`: serve agents over MCP or OpenAI's API.
+
+Also what all commands that serve over HTTP share: options, error messages, and a log that waits for no reader.
+"""
 
 from __future__ import annotations
 
@@ -11,62 +14,60 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Set
-from typing import Annotated, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from gaia.cli.options import Options
-from gaia.cli.terminal import CommandFailed, usage_error
+from gaia.cli.options import Options, add_command, with_options
+from gaia.cli.terminal import USAGE, CommandFailed, usage_error
 from gaia.serving.options import HttpOptions, UnsafeOptions
+
+if TYPE_CHECKING:
+    from gaia.agents.base import MCPAgent
+    from gaia.agents.base.mcp_context import ServableAgent
 
 AgentT = TypeVar("AgentT")
 
-HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 
+def each(holds: Callable[[str], object], expected: str) -> Callable[[list[str] | None], list[str] | None]:
+    """A callback of an option that refuses values for which `holds` is false."""
 
-def _hosts(given: list[str] | None) -> list[str] | None:
-    for name in given or ():
-        if not _HOST.fullmatch(name):
-            raise typer.BadParameter(
-                f"expected a host name without scheme, port and path, such as gw.example.com, got {name!r}"
-            )
-    return given
+    def check(given: list[str] | None) -> list[str] | None:
+        for one in given or ():
+            if not holds(one):
+                raise BadParameter(f"expected {expected}, got {one!r}")
+        return given
+
+    return check
 
 
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 """A name, an IPv4 address, or an IPv6 address with or without brackets."""
 
+
+def _is_origin(text: str) -> bool:
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and text == f"{parts.scheme}://{parts.netloc}"
+
+
+_HOSTS = each(_HOST.fullmatch, "a host name without scheme, port and path, such as gw.example.com")
+_ORIGINS = each(_is_origin, "an origin as browsers send it, such as https://a.example")
+
+HostOption = Annotated[str, Option(help="Address to listen on.")]
+PortOption = Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 AllowHostOption = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.", callback=_hosts),
+    Option("--allow-host", metavar="NAME", help="Another host name of this server.", callback=_HOSTS),
 ]
-
-
-def _origins(given: list[str] | None) -> list[str] | None:
-    for origin in given or ():
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}" or not parts.netloc:
-            raise typer.BadParameter(
-                f"expected an origin as browsers send it, such as https://a.example, got {origin!r}"
-            )
-    return given
-
-
 AllowOriginOption = Annotated[
     list[str] | None,
-    typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_origins),
+    Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_ORIGINS),
 ]
-ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
-
-_NO_ADDRESS = "--host takes an address or a host name of this machine, such as 127.0.0.1; 0.0.0.0 means all of them."
-_LISTEN_HINTS = {
-    errno.EADDRINUSE: "Another program listens there; --port takes another one.",
-    errno.EADDRNOTAVAIL: _NO_ADDRESS,
-}
-
-_UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
+MaxBodyOption = Annotated[int, Option(min=1024, metavar="BYTES", help="Largest request.")]
+ThreadsOption = Annotated[int, Option(min=1, help="How many calls run at once.")]
 
 
 def http_options(
@@ -74,18 +75,16 @@ def http_options(
     port: PortOption = HttpOptions.port,
     token: Annotated[
         str | None,
-        typer.Option(
-            envvar="GAIA_SERVE_TOKEN", help="Bearer token that clients must send. Better set GAIA_SERVE_TOKEN."
-        ),
+        Option(envvar="GAIA_SERVE_TOKEN", help="Bearer token that clients must send. Better set GAIA_SERVE_TOKEN."),
     ] = None,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
     allow_anonymous: Annotated[
-        bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")
+        bool, Option("--allow-anonymous", help="Listen beyond this machine without a token.")
     ] = False,
-    max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
+    max_body: MaxBodyOption = HttpOptions.max_body,
     grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
+        float, Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
     ] = HttpOptions.shutdown_grace,
 ) -> HttpOptions:
     """The options of the HTTP server from the command line."""
@@ -93,8 +92,150 @@ def http_options(
     return HttpOptions(host, port, token, hosts, origins, allow_anonymous, max_body=max_body, shutdown_grace=grace)
 
 
-HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "allow_anonymous", "grace"})
+_HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "allow_anonymous", "grace"})
 """Parameters of `http_options` without effect for a server on standard input and output."""
+
+
+class Transport(StrEnum):
+    STDIO = "stdio"
+    HTTP = "http"
+
+
+TransportOption = Annotated[Transport, Option(help="How clients reach the agent.")]
+
+
+@with_options("trace", "debug", http=http_options)
+def serve(
+    options: Options,
+    target: Annotated[str, Argument(metavar="PACKAGE.MODULE:AGENT", help="The agent's class.")],
+    *,
+    transport: TransportOption = Transport.STDIO,
+    http: HttpOptions,
+    threads: ThreadsOption = 32,
+) -> None:
+    """Serve an agent to MCP clients, until the client goes away (stdio) or the process is told to end (HTTP).
+
+    The class is looked for in the working directory too, and is called without arguments.
+
+    Examples:
+      gaia mcp serve my_package.agents:NotesAgent
+      GAIA_SERVE_TOKEN=... gaia mcp serve my_package.agents:NotesAgent --transport http --port 8000
+    """
+    _run(lambda: load_mcp_agent(target), transport, http, threads, options)
+
+
+@with_options("trace", "debug", http=http_options)
+def bridge(
+    options: Options,
+    targets: Annotated[list[str], Argument(metavar="[NAMESPACE=]PACKAGE.MODULE:AGENT...", help="The agents' classes.")],
+    *,
+    transport: TransportOption = Transport.STDIO,
+    http: HttpOptions,
+    threads: ThreadsOption = 32,
+) -> None:
+    """Serve several agents to MCP clients at one endpoint: tools are named NAMESPACE_tool.
+
+    A namespace that is not given is made of the class: code for CodeAgent.
+
+    Examples:
+      gaia mcp bridge my_package.agents:NotesAgent code=my_package.agents:CodeAgent
+    """
+    _run(lambda: _bridge(targets), transport, http, threads, options)
+
+
+def _run(
+    make: Callable[[], ServableAgent], transport: Transport, http: HttpOptions, threads: int, options: Options
+) -> None:
+    if transport is Transport.STDIO:
+        why = "for a server over HTTP only, and this one would use standard input and output"
+        refuse_options(_HTTP_ONLY, options, why, "Add --transport http, or leave this out.")
+
+    def run() -> None:
+        from gaia.serving.loading import require
+
+        if transport is Transport.STDIO:
+            require("mcp", "jsonschema")
+            from gaia.mcp.server.stdio import serve as serve_stdio
+
+            serve_stdio(make, max_line=http.max_body, max_threads=threads)
+        else:
+            require("mcp", "jsonschema", "uvicorn", "starlette", "httptools")
+            from gaia.mcp.server.http import serve as serve_http
+
+            http.check()
+            serve_http(make(), http, announce("MCP endpoint"), max_threads=threads)
+
+    run_server(run, options)
+
+
+def _bridge(targets: list[str]) -> ServableAgent:
+    from gaia.mcp.mcp_bridge import MCPBridge, namespace_of
+
+    agents: dict[str, ServableAgent] = {}
+    for target in targets:
+        namespace, separator, rest = target.rpartition("=")
+        agent = load_mcp_agent(rest)
+        name = namespace if separator else namespace_of(agent)
+        if name in agents:
+            raise CommandFailed(
+                f"two agents have the namespace {name!r}", exit_code=USAGE, hint="Write NAMESPACE=PACKAGE.MODULE:AGENT."
+            )
+        agents[name] = agent
+    try:
+        return MCPBridge(agents)
+    except ValueError as error:
+        raise CommandFailed(str(error), exit_code=USAGE) from error
+
+
+def load_mcp_agent(target: str) -> MCPAgent:
+    from gaia.agents.base import MCPAgent
+
+    # Abstract for authors of agents; here it only says what is accepted.
+    return load(target, MCPAgent)  # type: ignore[type-abstract]
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.callback()
+def api() -> None:
+    """Serve agents as models behind OpenAI's API."""
+
+
+@with_options("trace", "debug", http=http_options)
+def serve_api(
+    options: Options,
+    targets: Annotated[list[str], Argument(metavar="PACKAGE.MODULE:AGENT...", help="The agents' classes.")],
+    http: HttpOptions,
+    threads: ThreadsOption = 32,
+) -> None:
+    """Serve agents as models: /v1/models and /v1/chat/completions, until the process is told to end.
+
+    The classes are looked for in the working directory too, and are called without arguments.
+
+    Examples:
+      gaia api serve my_package.agents:NotesAgent
+      GAIA_SERVE_TOKEN=... gaia api serve my_package.agents:NotesAgent my_package.agents:CodeAgent --port 8001
+    """
+
+    def run() -> None:
+        from gaia.agents.base import ApiAgent
+        from gaia.serving.loading import require
+
+        require("starlette", "uvicorn", "httptools")
+        from gaia.api.app import serve
+
+        http.check()
+        agents = [load(target, ApiAgent) for target in targets]  # type: ignore[type-abstract]
+        names = [agent.get_model_id() for agent in agents]
+        if len(set(names)) < len(names):
+            raise CommandFailed(f"two agents are the same model: {', '.join(sorted(names))}", exit_code=USAGE)
+        serve(agents, http, announce("API endpoint"), max_threads=threads)
+
+    run_server(run, options)
+
+
+add_command(app, "serve", serve_api)
 
 
 def refuse_options(names: Set[str], options: Options, why: str, hint: str) -> None:
@@ -118,10 +259,17 @@ def load(target: str, base: type[AgentT]) -> AgentT:
         ) from error
 
 
+_NO_ADDRESS = "--host takes an address or a host name of this machine, such as 127.0.0.1; 0.0.0.0 means all of them."
+_LISTEN_HINTS = {
+    errno.EADDRINUSE: "Another program listens there; --port takes another one.",
+    errno.EADDRNOTAVAIL: _NO_ADDRESS,
+}
+
+_UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
+
+
 def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UNSAFE_HINT) -> None:
     """Run a server, and turn errors that the user can fix into messages; `unsafe_hint` goes with `UnsafeOptions`."""
-    import logging
-
     from gaia.runtime import log
     from gaia.serving.loading import ServingUnavailable
 
@@ -145,7 +293,7 @@ def announce(what: str) -> Callable[[str], None]:
 
 
 _END_SECONDS = 2.0
-"""Seconds at the end of the process for writing the remaining lines."""
+"""Time at the end of the process for writing the remaining lines."""
 
 
 class HandedOver(logging.Handler):

@@ -52,7 +52,7 @@ def test_a_command_does_not_load_the_others(environment: dict[str, str]) -> None
         "import sys; from gaia.cli.main import app\n"
         "try: app(['mcp', 'gateway', '--help'])\n"
         "except SystemExit: pass\n"
-        "others = ('gaia.cli.doctor', 'gaia.cli.dashboard', 'gaia.cli.serve', 'http.client', 'ssl')\n"
+        "others = ('gaia.cli.doctor', 'gaia.cli.watch', 'gaia.cli.listing', 'http.client', 'ssl')\n"
         "print([name for name in others if name in sys.modules], file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.agents.base import MCPAgent
-from gaia.cli.serve import load_mcp_agent
+from gaia.cli.serving import load_mcp_agent
 from gaia.runtime.extras import install_command
 from tests.silent_agent import SilentAgent
 
