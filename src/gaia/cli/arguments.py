@@ -7,7 +7,6 @@ A JSON object may be in a file (``@arguments.json``) or on standard input (``-``
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 from gaia.cli import terminal, time_limit
 from gaia.cli.terminal import usage_error
+from gaia.runtime import json_file
 
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords of a schema that do not restrict the type of a value."""
@@ -90,7 +90,7 @@ def _read(source: str, key: str | None = None) -> str:
 def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
     where = "the arguments" if place is None else f"the arguments {place}"
     try:
-        value = _parsed(text)
+        value = json_file.parse(text)
     except json.JSONDecodeError as error:
         _refuse(f"{where} are not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
     except (ValueError, RecursionError) as error:
@@ -101,23 +101,11 @@ def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
 
 
 def json_or_string(text: str) -> Any:
-    """The value that a JSON text stands for; the text itself if it is not JSON."""
+    """The value of a JSON text; the text itself if it is not JSON."""
     try:
-        return _parsed(text)
+        return json_file.parse(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _parsed(text: str) -> Any:
-    # Python would read NaN, Infinity and 1e999, which JSON does not have.
-    return json.loads(text, parse_constant=_number, parse_float=_number)
-
-
-def _number(word: str) -> float:
-    value = float(word)
-    if not math.isfinite(value):
-        raise ValueError(f"{word} is not JSON")
-    return value
 
 
 def _says_nothing(schema: Mapping[str, Any], name: str) -> bool:

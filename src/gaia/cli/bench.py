@@ -164,7 +164,6 @@ class Calls(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Calls per second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:

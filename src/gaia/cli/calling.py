@@ -148,7 +148,6 @@ class _Progress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Hide the bar while a person types."""
         with self._lock:
             self._pauses = True
             self.__exit__()

@@ -259,7 +259,6 @@ def _present(**keys: Any) -> dict[str, Any]:
 
 
 def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, verbatim: bool) -> dict[str, Any]:
-    """The configuration entry of a server that is started as a process."""
     from gaia.mcp.transports.command import split_command
 
     if not command:

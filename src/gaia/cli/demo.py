@@ -31,7 +31,6 @@ _SERVER = "demo"
 _CALL_SECONDS = 10.0
 _EVENT_SECONDS = 5.0
 _MAX_OVERHEAD = 0.050
-"""Most seconds that supervision may add to the median call."""
 
 
 @with_options("as_json", "trace", "debug")
@@ -106,8 +105,6 @@ def _tour() -> Generator[Step | str, None, None]:
 
 
 class _Guide:
-    """Runs the steps that need the server."""
-
     def __init__(self, manager: MCPClientManager, raw_call: Callable[[], None]) -> None:
         self._manager = manager
         self._raw_call = raw_call
@@ -240,7 +237,6 @@ class _Guide:
 
 
 def _recorded_spans() -> InMemorySpanExporter:
-    """Record all spans of this process from now on."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
     from gaia.mcp.tools.tool import MCPTool
 
-_BEGINNING = 300
-"""Most characters of a description in an overview."""
-
-_VALUE = 60
-"""Most characters of a default value or a list of choices in an overview."""
+_MAX_DESCRIPTION = 300
+_MAX_VALUE = 60
 
 
 def tool_sections(tools: Iterable[tuple[MCPTool, bool]]) -> RenderableType:
@@ -51,7 +48,6 @@ def tool_details(tool: MCPTool, *, blocked: bool) -> RenderableType:
 
 
 def resource_table(resources: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """A table with one line for each resource or resource template."""
     rows = (
         (
             one.get("uri", one.get("uriTemplate")),
@@ -66,7 +62,6 @@ def resource_table(resources: Iterable[Mapping[str, Any]]) -> RenderableType:
 
 
 def prompt_sections(prompts: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """Name, description and arguments of each prompt."""
     sections = []
     for prompt in prompts:
         arguments = prompt.get("arguments")
@@ -98,7 +93,7 @@ def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
 
     def shown(*values: object) -> str:
         written = one_line(", ".join(json.dumps(value, ensure_ascii=False) for value in values))
-        return f"{written[:_VALUE]}…" if limit and len(written) > _VALUE else written
+        return f"{written[:_MAX_VALUE]}…" if limit and len(written) > _MAX_VALUE else written
 
     properties = tool.input_schema.get("properties")
     schemas = properties if isinstance(properties, Mapping) else {}
@@ -131,11 +126,11 @@ def _indented(words: str) -> list[RenderableType]:
 
 
 def _beginning(description: object) -> str:
-    """The first paragraph on one line, cut to `_BEGINNING` characters. An ellipsis marks omitted text."""
+    """The first paragraph on one line, cut to `_MAX_DESCRIPTION` characters. An ellipsis marks omitted text."""
     whole = clean(description if isinstance(description, str) else "").strip()
     first = one_line(whole.partition("\n\n")[0])
-    if len(first) > _BEGINNING:
-        return f"{first[:_BEGINNING].rstrip()} …"
+    if len(first) > _MAX_DESCRIPTION:
+        return f"{first[:_MAX_DESCRIPTION].rstrip()} …"
     return first if len(first) >= len(one_line(whole)) else f"{first} …"
 
 

@@ -32,7 +32,6 @@ _SUMMARIES = {
 }
 
 _CHECKS_OF_STEPS = {"spawn": "start", "handshake": "handshake", "list": "tools", "ping": "latency"}
-"""Maps each step of `test_client` to the doctor's name for it."""
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")

@@ -85,7 +85,6 @@ def gateway_http_options(
         ),
     ] = 0.0,
 ) -> HttpOptions:
-    """The options of the HTTP server from the command line."""
     return HttpOptions(
         host,
         port,
@@ -223,7 +222,6 @@ def _over_stdio(sources: GatewaySources, http: HttpOptions, audit: Path | None) 
 
 
 def _stdio_command(options: Options, audit: Path | None) -> list[str]:
-    """The command that starts this gateway for one client."""
     # The PATH of a client that a desktop started seldom contains this environment's `gaia`.
     script = Path(sys.executable).with_name("gaia")
     command = [str(script) if script.is_file() else "gaia", "mcp", "gateway", "--stdio"]
@@ -288,7 +286,6 @@ class GatewaySources:
         self.clients = self._read_clients()
 
     def of(self, gateway: Gateway) -> list[Source]:
-        """The sources that `gateway` reloads while it runs."""
         from gaia.mcp.gateway.operations.reloader import Source
 
         sources = [Source(lambda: _files_of(self.config), lambda: self._load_servers(gateway))]

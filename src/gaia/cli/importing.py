@@ -239,7 +239,6 @@ def places(program: Program) -> list[Place]:
 
 
 def _application_folder() -> Path:
-    """The folder for settings of desktop programs on this system."""
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support"

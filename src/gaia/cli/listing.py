@@ -36,11 +36,7 @@ _MIN_SECONDS = 0.1
 """The servers get at least so many seconds, however long the command took to begin."""
 
 _LOOK_SECONDS = 0.05
-"""Seconds between two checks of the servers that are starting."""
-
 _UNDER_WAY = ("created", "starting", "restarting")
-"""States of a server that is not ready and has not failed."""
-
 Rows = list[dict[str, Any]]
 
 

@@ -58,7 +58,6 @@ class Options:
     given: frozenset[str] = frozenset()
     """Parameters that were given on the command line, not by the environment."""
     subcommand: str | None = None
-    """The name of the subcommand to run; None if there is none."""
     verbatim: bool = False
     """Whether the command's words stand after ``--`` and are taken literally."""
 
@@ -119,7 +118,6 @@ class Options:
 
 
 def say_warnings(servers: MCPConfig) -> None:
-    """Print warnings about likely mistakes in the files on standard error."""
     for warning in servers.warnings:
         terminal.note(f"Warning: {warning}", "yellow")
 

@@ -22,8 +22,7 @@ _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
 _DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
 
-_SPARKS = 12
-"""Width of a sparkline in columns."""
+_SPARKLINE_WIDTH = 12
 
 
 def plain_table(*columns: str, right: Sequence[str] = (), rows: Iterable[Iterable[str | Text]] = ()) -> Table:
@@ -40,7 +39,6 @@ def plain_table(*columns: str, right: Sequence[str] = (), rows: Iterable[Iterabl
 
 
 def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """A table of servers: name, state, number of tools, source file."""
     cells = (
         (one_line(row["name"]), _state_of(row), _or_nothing(row["tools"]), one_line(_or_nothing(row["source"])))
         for row in rows
@@ -119,7 +117,7 @@ def _cells(status: ServerStatus, sparks: str) -> dict[str, Text]:
             f"{len(status.replicas)} replicas on {len(nodes)} nodes" if len(nodes) > 1 else one_line(node or "-")
         ),
         **dict(zip(_FIGURES, map(text, (*figures, *latencies)), strict=True)),
-        "round trips": text(sparks.ljust(_SPARKS), "cyan"),
+        "round trips": text(sparks.ljust(_SPARKLINE_WIDTH), "cyan"),
         "last error": text(one_line(_or_nothing(status.last_error))),
     }
 
@@ -127,7 +125,7 @@ def _cells(status: ServerStatus, sparks: str) -> dict[str, Text]:
 def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
     """The last values as a row of bars, the highest bar full. A missing value is a cross."""
     bars, cross = ("_.-=*#", "x") if ascii_only else ("▁▂▃▄▅▆▇█", "✗")
-    shown = values[-_SPARKS:]
+    shown = values[-_SPARKLINE_WIDTH:]
     most = max((value for value in shown if value is not None), default=0.0)
     return "".join(
         cross if value is None else bars[min(int(value / most * len(bars)), len(bars) - 1) if most else 0]
@@ -136,7 +134,6 @@ def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> st
 
 
 def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
-    """A table of a test's steps: verdict, name, time, findings."""
     rows = (
         (_mark(ok=step["ok"]), step["name"], milliseconds(step["seconds"]), one_line(step["detail"])) for step in steps
     )
@@ -165,7 +162,6 @@ def check_table(checks: Sequence[Check]) -> Table:
 
 
 def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
-    """A table of latencies (p50, p95, p99 and the longest, in seconds) and calls per second."""
     columns = ("p50", "p95", "p99", "longest", "calls/s")
     cells = ((name, *map(microseconds, latencies), f"{rate:,.0f}") for name, latencies, rate in rows)
     return plain_table("", *columns, right=columns, rows=cells)
@@ -212,7 +208,6 @@ class Step(NamedTuple):
     lines: list[str]
     """For people. The first line is the step's title."""
     facts: dict[str, Any]
-    """For programs."""
 
 
 def show_step(step: Step) -> None:

@@ -87,7 +87,6 @@ def http_options(
         float, Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
     ] = HttpOptions.shutdown_grace,
 ) -> HttpOptions:
-    """The options of the HTTP server from the command line."""
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     return HttpOptions(host, port, token, hosts, origins, allow_anonymous, max_body=max_body, shutdown_grace=grace)
 
@@ -293,7 +292,6 @@ def announce(what: str) -> Callable[[str], None]:
 
 
 _END_SECONDS = 2.0
-"""Time at the end of the process for writing the remaining lines."""
 
 
 class HandedOver(logging.Handler):

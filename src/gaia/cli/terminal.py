@@ -31,7 +31,6 @@ def text(untrusted: object, style: str = "") -> Text:
 
 
 def out(*, stderr: bool = False) -> Console:
-    """A console of rich on standard output."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -66,12 +65,10 @@ def say(words: object, style: str = "", *, console: Console | None = None) -> No
 
 
 def note(words: object, style: str = "") -> None:
-    """`say` it on standard error."""
     say(words, style, console=err())
 
 
 def say_lines(words: str, *, console: Console | None = None) -> None:
-    """Show each line of a text, indented."""
     for line in words.split("\n"):
         say(f"    {line}", console=console)
 

@@ -54,7 +54,6 @@ def begin(seconds: float | None, started: float) -> None:
 
 
 def end() -> None:
-    """Remove the limit."""
     if _Limit.seconds is not None:
         handler, seconds = _Limit.former
         signal.setitimer(signal.ITIMER_REAL, seconds)

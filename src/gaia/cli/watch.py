@@ -86,7 +86,6 @@ def watch(
 
 class _Look(NamedTuple):
     document: dict[str, Any]
-    """For programs."""
     servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]
     """Each server with its last round trips, in seconds; None for a ping without an answer."""
     summary: str | None
@@ -202,7 +201,6 @@ def dashboard(
 
 @contextlib.contextmanager
 def _watched_gateway(url: str, token: str | None) -> Iterator[tuple[MCPClientManager, GatewayWatch]]:
-    """A manager of the servers behind the gateway."""
     from gaia.dashboard.servers import GatewayWatch
     from gaia.mcp.client import MCPClientManager
 

@@ -92,7 +92,7 @@ def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
     """The JSON object in `data`; empty if it is blank. `file` is for the messages. Raises ConfigError."""
     try:
         text = data.decode("utf-8-sig")
-        document = json.loads(text, parse_constant=_refuse, parse_float=_number) if text.strip() else {}
+        document = parse(text) if text.strip() else {}
     except UnicodeDecodeError as error:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode()) + 1
@@ -104,6 +104,11 @@ def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         broken(file, f"expected an object like {example}")
     return document
+
+
+def parse(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError, also for NaN and numbers too large, which Python would read."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_number)
 
 
 def broken(

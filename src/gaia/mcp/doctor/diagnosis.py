@@ -86,17 +86,13 @@ _LAUNCHERS = {
     "node": "Install Node.js: https://nodejs.org/",
     "docker": "Install Docker: https://docs.docker.com/get-docker/",
 }
-"""How to get the programs that start most servers."""
-
 _REFUSED = re.compile(r"\b40[13]\b")
-"""The HTTP statuses Unauthorized and Forbidden."""
 
 
 _VARIABLE = r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})"
 
 
 def for_missing_program(program: str) -> str | None:
-    """How to get a well-known program."""
     return _LAUNCHERS.get(os.path.basename(program))
 
 

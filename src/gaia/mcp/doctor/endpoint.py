@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gaia.http.url import Url
 
 _SECONDS = 10.0
-"""Seconds for each step."""
 _RENEW_DAYS = 14
 
 
@@ -94,7 +93,6 @@ def _look_up(host: str, port: int) -> Check:
 
 
 def _connect(url: Url, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    """`context` is for ``https``; None is for ``http``."""
     connection = http.client.HTTPConnection(url.host, url.port, timeout=_SECONDS)
     if context is not None:
         connection = http.client.HTTPSConnection(url.host, url.port, timeout=_SECONDS, context=context)

@@ -28,7 +28,6 @@ URL_CHECKS = ("config", "address", "connection", "http", *_TALK)
 NOT_REACHED = "not reached"
 
 _AT_ONCE = 4
-"""Most servers that are examined at once."""
 _ASK_AGAIN_SECONDS = 0.05
 
 OnCheck = Callable[[Check], object]

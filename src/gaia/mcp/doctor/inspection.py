@@ -36,7 +36,6 @@ class Inspection:
     start_seconds: float | None = None
     """Duration of starting the process, or of reaching the endpoint."""
     handshake_seconds: float | None = None
-    """Duration of the handshake, or of waiting for it."""
     status: ServerStatus | None = None
     server_info: dict[str, Any] = field(default_factory=dict)
     capabilities: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +59,6 @@ class Inspection:
 
     @property
     def ping(self) -> float | None:
-        """The median."""
         return statistics.median(self.pings) if self.pings else None
 
 
@@ -227,7 +225,6 @@ def _check_latency(seen: Inspection) -> Check:
 
 
 def names_of(definitions: Iterable[Any]) -> list[str]:
-    """The names in a listing. Entries without one are left out."""
     found = (tool.get("name") for tool in definitions if isinstance(tool, dict))
     return [name for name in found if isinstance(name, str) and name]
 

@@ -71,7 +71,6 @@ def _folder_of(server: ServerConfig) -> str | None:
 
 
 def _start_of(server: ServerConfig) -> tuple[list[str], dict[str, str]]:
-    """The program with its arguments, and the environment. Raises MCPError."""
     environment = server_environment(server.env, inherit_all=server.inherit_env)
     command, *arguments = argument_vector(server.command or "", server.args)
     return [find_executable(command, environment, _folder_of(server)), *arguments], environment
@@ -139,9 +138,7 @@ def _shebang(executable: str) -> list[str]:
 
 
 _NAME = "sandbox"
-_MOST = 10
-"""Most denials that are shown."""
-
+_MAX_DENIALS = 10
 _CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\)\s+= (?P<value>-?\d+)\S*(?: (?P<error>E[A-Z0-9]+))?")
 _PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<(?P<directory>[^>]*)>, )?"(?P<path>(?:[^"\\]|\\.)*)"')
 _ADDRESS = re.compile(r'(?:inet_addr\("|inet_pton\(AF_INET6, ")(?P<address>[^"]+)"')
@@ -160,7 +157,6 @@ class Denial(NamedTuple):
     key: str
     """The key that would permit it: ``read``, ``write`` or ``network``."""
     what: str
-    """A path or an address."""
 
 
 def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) -> Check:
@@ -190,8 +186,8 @@ def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) ->
         return warned(_NAME, f"{made}; what the server is denied could not be observed: {error}", None)
     if not denials:
         return ok(_NAME, f"{made}; nothing was denied while it started")
-    shown = [f"{key} {what}" for key, what in denials[:_MOST]]
-    more = f" and {len(denials) - _MOST} more" if len(denials) > _MOST else ""
+    shown = [f"{key} {what}" for key, what in denials[:_MAX_DENIALS]]
+    more = f" and {len(denials) - _MAX_DENIALS} more" if len(denials) > _MAX_DENIALS else ""
     return warned(_NAME, f"{made}; denied while it started: {', '.join(shown)}{more}", _remedy(denials))
 
 
