@@ -20,7 +20,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "gaia.agents.base.console": ("AgentConsole", "SilentConsole"),
-            "gaia.runtime.cancellation": ("CancelScope", "current_scope"),
+            "gaia.agents.base.console": "AgentConsole SilentConsole",
+            "gaia.runtime.cancellation": "CancelScope current_scope",
         },
     )

@@ -5,18 +5,10 @@ The package ``anthropic`` is not needed: definitions, calls and results are the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, synchronous
-from gaia.adapters.results import (
-    Shown,
-    content_for_model,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    text_for_model,
-)
+from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, listed, member
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.mcp import ToolResult
 
 __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
@@ -30,7 +22,7 @@ def anthropic_tools(manager: Manager) -> list[Any]:
     """
     return [
         {"name": name_for_model(tool), "description": description_for_model(tool), "input_schema": input_schema(tool)}
-        for tool in synchronous(manager).list_tools()
+        for tool in listed(manager)
     ]
 
 
@@ -54,26 +46,20 @@ async def run_tool_call_async(manager: Manager, tool_use: Any) -> Any:
 
 
 def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
-    kind = tool_use.get("type") if isinstance(tool_use, Mapping) else getattr(tool_use, "type", None)
-    if kind != "tool_use":
+    if (kind := member(tool_use, "type", None)) != "tool_use":
         raise ValueError(f"expected a block of the type 'tool_use', not {kind!r}")
-    return _member(tool_use, "name"), _member(tool_use, "input")
-
-
-def _member(thing: Any, name: str) -> Any:
-    return thing[name] if isinstance(thing, Mapping) else getattr(thing, name)
+    return member(tool_use, "name"), member(tool_use, "input")
 
 
 def _answer(manager: Manager, tool_use: Any, result: ToolResult) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": _member(tool_use, "id")}
+    block = {"type": "tool_result", "tool_use_id": member(tool_use, "id")}
     if result.is_error:
         # The API then accepts only text.
-        safe = is_safe(manager, _member(tool_use, "name"))
+        safe = is_safe(manager, member(tool_use, "name"))
         return {**block, "content": text_for_model(result, safe_to_repeat=safe), "is_error": True}
-    return {**block, "content": [_block(part) for part in content_for_model(result)]}
-
-
-def _block(part: Shown) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"type": "text", "text": part["text"]}
-    return {"type": "image", "source": {"type": "base64", "media_type": part["mimeType"], "data": part["data"]}}
+    content = parts_for_model(
+        result,
+        lambda text: {"type": "text", "text": text},
+        lambda data, mime: {"type": "image", "source": {"type": "base64", "media_type": mime, "data": data}},
+    )
+    return {**block, "content": content}

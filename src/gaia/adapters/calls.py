@@ -5,10 +5,11 @@ The adapters of this package use these functions; adapters of your own may too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from gaia.adapters.results import InvalidArguments, parse_arguments
-from gaia.mcp import MCPClientManager, ToolResult
+from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 from gaia.mcp.aio import AsyncMCPClientManager
 
 __all__ = ["Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"]
@@ -20,6 +21,10 @@ Manager: TypeAlias = MCPClientManager | AsyncMCPClientManager
 def synchronous(manager: Manager) -> MCPClientManager:
     """`manager` itself, or the synchronous manager behind an asynchronous one."""
     return manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
+
+
+def listed(manager: Manager) -> list[MCPTool]:
+    return synchronous(manager).list_tools()
 
 
 def call_tool(manager: Manager, name: str, arguments: dict[str, Any] | str | None) -> ToolResult:
@@ -46,5 +51,11 @@ async def call_tool_async(manager: Manager, name: str, arguments: dict[str, Any]
 
 def is_safe(manager: Manager, name: str) -> bool:
     """Whether the tool of this namespaced name is marked as safe to repeat; False if it is unknown."""
-    tools = synchronous(manager).list_tools()
-    return any(tool.namespaced_name == name and tool.safe_to_repeat for tool in tools)
+    return any(tool.namespaced_name == name and tool.safe_to_repeat for tool in listed(manager))
+
+
+def member(thing: Any, name: str, *default: Any) -> Any:
+    """A member of a dict or an object of a model's API."""
+    if isinstance(thing, Mapping):
+        return thing.get(name, *default) if default else thing[name]
+    return getattr(thing, name, *default)

@@ -6,7 +6,8 @@ The adapters of this package use it; adapters of your own may too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from gaia.mcp import MCPTool, ToolResult
@@ -39,12 +40,9 @@ class CallsInDoubt(Generic[Request]):
         """
         if (earlier := self._earlier(repeats)) is not None:
             return earlier
-        result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
-        try:
-            result = await call()
-        finally:
-            self._keep(tool, request, result)
-        return result
+        with self._noted(tool, request) as results:
+            results.append(await call())
+        return results[-1]
 
     def make_sync(
         self, tool: MCPTool, request: Request, repeats: Callable[[Request], bool], call: Callable[[], ToolResult]
@@ -52,16 +50,19 @@ class CallsInDoubt(Generic[Request]):
         """Like `make`, for a blocking `call`. A call that an exception such as KeyboardInterrupt ends is in doubt."""
         if (earlier := self._earlier(repeats)) is not None:
             return earlier
-        result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
-        try:
-            result = call()
-        finally:
-            self._keep(tool, request, result)
-        return result
+        with self._noted(tool, request) as results:
+            results.append(call())
+        return results[-1]
 
     def _earlier(self, repeats: Callable[[Request], bool]) -> ToolResult | None:
         return next((result for earlier, result in self._calls.copy() if repeats(earlier)), None)
 
-    def _keep(self, tool: MCPTool, request: Request, result: ToolResult) -> None:
-        if result.get("delivery") == "unknown" and not tool.safe_to_repeat:
-            self._calls.append((request, result))
+    @contextmanager
+    def _noted(self, tool: MCPTool, request: Request) -> Iterator[list[ToolResult]]:
+        """Remember the call if the last of the results leaves its outcome unknown."""
+        results = [ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))]
+        try:
+            yield results
+        finally:
+            if results[-1].get("delivery") == "unknown" and not tool.safe_to_repeat:
+                self._calls.append((request, results[-1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gaia.adapters.arguments import accepts_null, arguments_model, inlined_schema, without_nulls
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls import Manager, call_tool_async, listed, synchronous
 from gaia.adapters.results import description_for_model, name_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
@@ -24,12 +24,12 @@ def crewai_tools(manager: Manager) -> list[BaseTool]:
     and from any event loop, and keep working after a restart of their server. If CrewAI would show several tools by one
     name, the later ones get a number, such as ``_2``: otherwise it would call the first one for all of them.
     """
-    offered = [(name_for_model(tool), tool) for tool in synchronous(manager).list_tools()]
-    listed = {sanitize_tool_name(name) for name, _ in offered}
+    offered = [(name_for_model(tool), tool) for tool in listed(manager)]
+    plain_names = {sanitize_tool_name(name) for name, _ in offered}
     tools: dict[str, BaseTool] = {}
     for plain, tool in offered:
         name, number = plain, 1
-        while (shown := sanitize_tool_name(name)) in tools or (name != plain and shown in listed):
+        while (shown := sanitize_tool_name(name)) in tools or (name != plain and shown in plain_names):
             number += 1
             name = f"{plain}_{number}"
         tools[shown] = MCPServerTool(synchronous(manager), tool, name)

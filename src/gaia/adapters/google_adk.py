@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from typing import Any, TypeAlias
 
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls import Manager, call_tool_async, listed
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
@@ -43,9 +44,7 @@ class MCPManagerToolset(BaseToolset):
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The present tools of the manager."""
-        tools = [
-            MCPManagerTool(tool, self._manager, self._in_doubt) for tool in synchronous(self._manager).list_tools()
-        ]
+        tools = [MCPManagerTool(tool, self._manager, self._in_doubt) for tool in listed(self._manager)]
         return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
 
 
@@ -70,6 +69,7 @@ class MCPManagerTool(BaseTool):
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Call the tool. ADK uses this. Cancelling the task cancels the call."""
+        # `self.name` may have a prefix of ADK.
         name = name_for_model(self.tool)
         made = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
         identity, step, attempt = tool_context.function_call_id, tool_context.node_path, tool_context.attempt_count
@@ -79,10 +79,8 @@ class MCPManagerTool(BaseTool):
             is_retried = earlier[2] == step and earlier[3] < attempt
             return earlier[0] == made and (earlier[1] == identity or is_retried)
 
-        result = await self._in_doubt.make(
-            self.tool, (made, identity, step, attempt), repeats, lambda: call_tool_async(self._manager, name, args)
-        )
-        return self._response(result)
+        call = functools.partial(call_tool_async, self._manager, name, args)
+        return self._response(await self._in_doubt.make(self.tool, (made, identity, step, attempt), repeats, call))
 
     def _response(self, result: ToolResult) -> dict[str, Any]:
         if result.is_error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from gaia.adapters.arguments import inlined_schema
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls import Manager, call_tool_async, listed, synchronous
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import Shown, content_for_model, description_for_model, name_for_model, text_for_model
+from gaia.adapters.results import description_for_model, name_for_model, parts_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
 try:
@@ -21,7 +23,9 @@ except ImportError as error:
 _IDENTITY = "mcp_tool_call_id"
 """The key of the call's id in the metadata."""
 
-_in_doubt: CallsInDoubt[tuple[object, ...]] = CallsInDoubt()
+_Request: TypeAlias = tuple[object, ...]
+
+_in_doubt: CallsInDoubt[_Request] = CallsInDoubt()
 """Shared by all tools, because an agent that continues from a checkpoint may have new tools."""
 
 
@@ -45,7 +49,7 @@ def langchain_tools(manager: Manager) -> list[StructuredTool]:
             manager=synchronous(manager),
             tool=tool,
         )
-        for tool in synchronous(manager).list_tools()
+        for tool in listed(manager)
     ]
 
 
@@ -64,15 +68,9 @@ class MCPStructuredTool(StructuredTool):
 
     # These take no other parameters, because LangChain would pass them its own `config` and `run_manager`.
     def _run(self, /, **arguments: Any) -> Any:
-        request = self._request(arguments)
-        return self._output(
-            _in_doubt.make_sync(
-                self.tool,
-                request,
-                lambda earlier: request[0] is not None and earlier == request,
-                lambda: self.manager.call_tool(self.name, arguments),
-            )
-        )
+        request, repeats = self._request(arguments)
+        call = functools.partial(self.manager.call_tool, self.name, arguments)
+        return self._output(_in_doubt.make_sync(self.tool, request, repeats, call))
 
     def invoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - as LangChain has it
         return super().invoke(input, _with_identity(config, input), **options)
@@ -82,29 +80,28 @@ class MCPStructuredTool(StructuredTool):
         return await BaseTool.ainvoke(self, input, _with_identity(config, input), **options)
 
     async def _arun(self, /, **arguments: Any) -> Any:
-        request = self._request(arguments)
-        return self._output(
-            await _in_doubt.make(
-                self.tool,
-                request,
-                lambda earlier: request[0] is not None and earlier == request,
-                lambda: call_tool_async(self.manager, self.name, arguments),
-            )
-        )
+        request, repeats = self._request(arguments)
+        call = functools.partial(call_tool_async, self.manager, self.name, arguments)
+        return self._output(await _in_doubt.make(self.tool, request, repeats, call))
 
-    def _request(self, arguments: dict[str, Any]) -> tuple[object, ...]:
-        """The identity of a request when LangGraph runs a task again. Without LangGraph, the task is None."""
+    def _request(self, arguments: dict[str, Any]) -> tuple[_Request, Callable[[_Request], bool]]:
+        """The identity of a request when LangGraph runs a task again, and whether it repeats an earlier one."""
         metadata = ensure_config()["metadata"]
-        identity = metadata.get("langgraph_checkpoint_ns"), metadata.get(_IDENTITY)
-        return *identity, self.name, json.dumps(arguments, sort_keys=True, default=str)
+        task = metadata.get("langgraph_checkpoint_ns")
+        request = task, metadata.get(_IDENTITY), self.name, json.dumps(arguments, sort_keys=True, default=str)
+        # Without LangGraph there is no task.
+        return request, lambda earlier: task is not None and earlier == request
 
     def _output(self, result: ToolResult) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
         if result.is_error:
             raise ToolException(text_for_model(result, safe_to_repeat=self.tool.safe_to_repeat))
-        shown = content_for_model(result)
-        if all(part["type"] == "text" for part in shown):
-            return text_for_model(result), dict(result)
-        return [_block(part) for part in shown], dict(result)
+        blocks = parts_for_model(
+            result,
+            lambda text: {"type": "text", "text": text},
+            lambda data, mime: {"type": "image", "base64": data, "mime_type": mime},
+        )
+        is_text = all(block["type"] == "text" for block in blocks)
+        return text_for_model(result) if is_text else blocks, dict(result)
 
 
 def _with_identity(config: Any, call: Any) -> Any:
@@ -112,9 +109,3 @@ def _with_identity(config: Any, call: Any) -> Any:
     config = ensure_config(config)
     identity = call.get("id") if isinstance(call, dict) and call.get("type") == "tool_call" else None
     return {**config, "metadata": {**config["metadata"], _IDENTITY: identity}}
-
-
-def _block(part: Shown) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"type": "text", "text": part["text"]}
-    return {"type": "image", "base64": part["data"], "mime_type": part["mimeType"]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gaia.adapters.arguments import arguments_model
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model
+from gaia.adapters.calls import Manager, call_tool_async, listed, synchronous
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
 try:
@@ -24,7 +24,7 @@ def llama_index_tools(manager: Manager) -> list[FunctionTool]:
     after a restart of their server. A result's ``blocks`` have its texts and images, its ``raw_output`` is the whole
     `ToolResult`, and ``is_error`` says whether the call failed.
     """
-    return [_function_tool(synchronous(manager), tool) for tool in synchronous(manager).list_tools()]
+    return [_function_tool(synchronous(manager), tool) for tool in listed(manager)]
 
 
 class MCPToolRetriever(ObjectRetriever[FunctionTool]):
@@ -44,13 +44,13 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
     name = name_for_model(tool)
 
     def output(result: ToolResult, arguments: dict[str, Any]) -> ToolOutput:
-        blocks = [
-            TextBlock(text=part["text"])
-            if part["type"] == "text"
+        blocks = parts_for_model(
+            result,
+            lambda text: TextBlock(text=text),
             # Still encoded: code for a model's API decodes it if necessary.
-            else ImageBlock(image=part["data"].encode(), image_mimetype=part["mimeType"])
-            for part in content_for_model(result, safe_to_repeat=tool.safe_to_repeat)
-        ]
+            lambda data, mime: ImageBlock(image=data.encode(), image_mimetype=mime),
+            safe_to_repeat=tool.safe_to_repeat,
+        )
         return ToolOutput(name, blocks=blocks, raw_input=arguments, raw_output=result, is_error=result.is_error)
 
     def call(**arguments: Any) -> ToolOutput:

@@ -5,18 +5,10 @@ The package ``openai`` is not needed: definitions, calls and results are the dic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, synchronous
-from gaia.adapters.results import (
-    Shown,
-    content_for_model,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    text_for_model,
-)
+from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, listed, member
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.mcp import ToolResult
 
 __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
@@ -35,7 +27,7 @@ def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -
         raise ValueError(f"api: must be 'chat' or 'responses', got {api!r}")
     functions = [
         {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
-        for tool in synchronous(manager).list_tools()
+        for tool in listed(manager)
     ]
     if api == "chat":
         return [{"type": "function", "function": function} for function in functions]
@@ -54,37 +46,32 @@ def run_tool_call(manager: Manager, tool_call: Any) -> Any:
     Raises ValueError if `tool_call` is something else.
     """
     name, arguments = _requested(tool_call)
-    return _answer(manager, tool_call, call_tool(manager, name, arguments))
+    return _answer(manager, tool_call, name, call_tool(manager, name, arguments))
 
 
 async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
     """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
     name, arguments = _requested(tool_call)
-    return _answer(manager, tool_call, await call_tool_async(manager, name, arguments))
+    return _answer(manager, tool_call, name, await call_tool_async(manager, name, arguments))
 
 
 def _requested(tool_call: Any) -> tuple[str, str]:
-    kind = tool_call.get("type") if isinstance(tool_call, Mapping) else getattr(tool_call, "type", None)
+    kind = member(tool_call, "type", None)
     if kind not in ("function", "function_call"):
         raise ValueError(f"expected a call of the type 'function' or 'function_call', not {kind!r}")
-    function = _member(tool_call, "function") if kind == "function" else tool_call
-    return _member(function, "name"), _member(function, "arguments")
+    function = member(tool_call, "function") if kind == "function" else tool_call
+    return member(function, "name"), member(function, "arguments")
 
 
-def _member(thing: Any, name: str) -> Any:
-    return thing[name] if isinstance(thing, Mapping) else getattr(thing, name)
-
-
-def _answer(manager: Manager, tool_call: Any, result: ToolResult) -> dict[str, Any]:
-    safe = result.is_error and is_safe(manager, _requested(tool_call)[0])
-    if _member(tool_call, "type") == "function":
+def _answer(manager: Manager, tool_call: Any, name: str, result: ToolResult) -> dict[str, Any]:
+    safe = result.is_error and is_safe(manager, name)
+    if member(tool_call, "type") == "function":
         content = text_for_model(result, safe_to_repeat=safe)
-        return {"role": "tool", "tool_call_id": _member(tool_call, "id"), "content": content}
-    output = [_input(part) for part in content_for_model(result, safe_to_repeat=safe)]
-    return {"type": "function_call_output", "call_id": _member(tool_call, "call_id"), "output": output}
-
-
-def _input(part: Shown) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"type": "input_text", "text": part["text"]}
-    return {"type": "input_image", "image_url": f"data:{part['mimeType']};base64,{part['data']}", "detail": "auto"}
+        return {"role": "tool", "tool_call_id": member(tool_call, "id"), "content": content}
+    output = parts_for_model(
+        result,
+        lambda text: {"type": "input_text", "text": text},
+        lambda data, mime: {"type": "input_image", "image_url": f"data:{mime};base64,{data}", "detail": "auto"},
+        safe_to_repeat=safe,
+    )
+    return {"type": "function_call_output", "call_id": member(tool_call, "call_id"), "output": output}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
+from gaia.adapters.calls import Manager, call_tool_async, listed
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -22,7 +22,7 @@ def function_tools(manager: Manager) -> list[FunctionTool]:
     The tools have the names of `manager.list_tools`, may be used by any number of agents, runs and event loops, and
     keep working after a restart of their server. A failure is a text in the tool's output; no call raises an exception.
     """
-    return [_function_tool(manager, tool) for tool in synchronous(manager).list_tools()]
+    return [_function_tool(manager, tool) for tool in listed(manager)]
 
 
 @dataclass
@@ -55,12 +55,11 @@ def _function_tool(manager: Manager, tool: MCPTool) -> FunctionTool:
 
 
 def _output(result: ToolResult, tool: MCPTool) -> Any:
-    shown = content_for_model(result, safe_to_repeat=tool.safe_to_repeat)
-    if all(part["type"] == "text" for part in shown):
-        return text_for_model(result, safe_to_repeat=tool.safe_to_repeat)
-    return [
-        ToolOutputText(text=part["text"])
-        if part["type"] == "text"
-        else ToolOutputImage(image_url=f"data:{part['mimeType']};base64,{part['data']}")
-        for part in shown
-    ]
+    parts: list[Any] = parts_for_model(
+        result,
+        lambda text: ToolOutputText(text=text),
+        lambda data, mime: ToolOutputImage(image_url=f"data:{mime};base64,{data}"),
+        safe_to_repeat=tool.safe_to_repeat,
+    )
+    is_text = all(isinstance(part, ToolOutputText) for part in parts)
+    return text_for_model(result, safe_to_repeat=tool.safe_to_repeat) if is_text else parts

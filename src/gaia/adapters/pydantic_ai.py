@@ -7,8 +7,8 @@ import copy
 from typing import Any
 
 from gaia.adapters.arguments import inlined_schema
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
+from gaia.adapters.calls import Manager, call_tool_async, listed
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -47,7 +47,7 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The present tools of the manager."""
-        definitions = [_definition(tool) for tool in synchronous(self._manager).list_tools()]
+        definitions = [_definition(tool) for tool in listed(self._manager)]
         return {
             one.name: ToolsetTool(toolset=self, tool_def=one, max_retries=ctx.max_retries, args_validator=_ARGUMENTS)
             for one in definitions
@@ -89,12 +89,9 @@ def _schema(tool: MCPTool) -> dict[str, Any]:
 
 def _output(result: ToolResult) -> Any:
     """The structured content, if the rest is only text, which repeats it; else the texts and images."""
-    output = [
-        part["text"]
-        if part["type"] == "text"
-        else BinaryContent(base64.b64decode(part["data"]), media_type=part["mimeType"])
-        for part in content_for_model(result)
-    ]
+    output: list[Any] = parts_for_model(
+        result, str, lambda data, mime: BinaryContent(base64.b64decode(data), media_type=mime)
+    )
     if result.structured is not None and all(isinstance(part, str) for part in output):
         return result.structured
     return output[0] if len(output) == 1 else output

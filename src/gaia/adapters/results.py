@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
 from gaia.runtime.untrusted_text import parsed_arguments
@@ -21,6 +22,7 @@ __all__ = [
     "input_schema",
     "name_for_model",
     "parse_arguments",
+    "parts_for_model",
     "text_for_model",
 ]
 
@@ -38,10 +40,9 @@ IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 """The image types that models accept."""
 
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
-"""JSON-RPC codes of calls that the server did not execute: unreadable or invalid, no such method or tool, wrong
-arguments,
-and a person has to do something first.
-"""
+"""JSON-RPC codes of calls that the server did not execute."""
+
+Part = TypeVar("Part")
 
 
 class InvalidArguments(MCPError, ValueError):
@@ -81,6 +82,20 @@ def text_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> str:
     return "\n".join(part["text"] if part["type"] == "text" else _named("image", part, part["data"]) for part in parts)
 
 
+def parts_for_model(
+    result: ToolResult,
+    text: Callable[[str], Part],
+    image: Callable[[str, str], Part],
+    *,
+    safe_to_repeat: bool = False,
+) -> list[Part]:
+    """`content_for_model` in a framework's form: `text` takes a text, `image` its data in base64 and its MIME type."""
+    return [
+        text(part["text"]) if part["type"] == "text" else image(part["data"], part["mimeType"])
+        for part in content_for_model(result, safe_to_repeat=safe_to_repeat)
+    ]
+
+
 def name_for_model(tool: MCPTool) -> str:
     """The name for `MCPClientManager.call_tool`; for a tool without a manager its own name."""
     return tool.namespaced_name or tool.name
@@ -113,7 +128,6 @@ def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
 
 
 def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
-    """The text for a call without an answer of the tool."""
     if result.get("delivery") == "not_sent":
         advice = NO_EFFECT
     elif isinstance(code := result.get("code"), int) and code in _REJECTIONS:

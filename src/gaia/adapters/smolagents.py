@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from gaia.adapters.arguments import flat_properties, inlined_schema, without_nulls
-from gaia.adapters.calls import Manager, synchronous
+from gaia.adapters.calls import Manager, listed, synchronous
 from gaia.adapters.results import content_for_model, description_for_model, name_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPError, MCPTool
 
@@ -28,12 +28,11 @@ def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MC
     text, which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the
     parallel calls, and tell the model to try again.
     """
-    offered = synchronous(manager).list_tools()
-    names = [name_for_model(tool) for tool in offered]
+    offered = {name_for_model(tool): tool for tool in listed(manager)}
     tools: dict[str, MCPServerTool] = {}
-    for tool, name in zip(offered, names, strict=True):
+    for name, tool in offered.items():
         identifier = name.replace("-", "_")
-        while identifier != name and (identifier in tools or identifier in names):
+        while identifier != name and (identifier in tools or identifier in offered):
             identifier += "_"
         tools[identifier] = MCPServerTool(synchronous(manager), tool, identifier, raise_errors=raise_errors)
     return list(tools.values())

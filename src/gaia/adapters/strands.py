@@ -8,9 +8,9 @@ import contextlib
 import functools
 from typing import Any
 
-from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls import Manager, call_tool_async, listed
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import Shown, content_for_model, description_for_model, input_schema, name_for_model
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
 from gaia.mcp import MCPTool, ToolResult
 from gaia.mcp.errors import CallCancelled
 
@@ -31,7 +31,7 @@ def strands_tools(manager: Manager) -> list[AgentTool]:
 
     Agents, threads and event loops can share them, and they keep working after a restart of their server.
     """
-    return [MCPManagerTool(tool, manager) for tool in synchronous(manager).list_tools()]
+    return [MCPManagerTool(tool, manager) for tool in listed(manager)]
 
 
 class MCPManagerPlugin(Plugin):
@@ -54,11 +54,11 @@ class MCPManagerPlugin(Plugin):
 
     def _update(self, agent: Agent) -> None:
         registry = agent.tool_registry
-        listed = {name_for_model(tool): tool for tool in synchronous(self._manager).list_tools()}
+        present = {name_for_model(tool): tool for tool in listed(self._manager)}
         for name, known in tuple(registry.registry.items()):
-            if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != listed.get(name):
+            if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != present.get(name):
                 del registry.registry[name]
-        for tool in [tool for name, tool in listed.items() if name not in registry.registry]:
+        for tool in [tool for name, tool in present.items() if name not in registry.registry]:
             # A server's listing must not end the agent's run.
             with contextlib.suppress(ValueError):
                 registry.register_tool(MCPManagerTool(tool, self._manager))
@@ -93,12 +93,9 @@ class MCPManagerTool(AgentTool):
         call = functools.partial(self._call, arguments, invocation_state.get("agent"))
         # A retry passes the same object again. Another request may have the same id, so the id does not identify it.
         result = await self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
-        shown = content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)
-        answer = {
-            "toolUseId": tool_use["toolUseId"],
-            "status": "error" if result.is_error else "success",
-            "content": [_content(part) for part in shown],
-        }
+        content = parts_for_model(result, lambda text: {"text": text}, _image, safe_to_repeat=self.tool.safe_to_repeat)
+        status = "error" if result.is_error else "success"
+        answer = {"toolUseId": tool_use["toolUseId"], "status": status, "content": content}
         yield answer if result.structured is None else {**answer, "structuredContent": result.structured}
 
     async def _call(self, arguments: Any, agent: Agent | None) -> ToolResult:
@@ -113,9 +110,6 @@ class MCPManagerTool(AgentTool):
             await asyncio.wait((call,))
 
 
-def _content(part: Shown) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"text": part["text"]}
+def _image(data: str, mime_type: str) -> dict[str, Any]:
     # Strands accepts all types in `results.IMAGE_TYPES`.
-    form = part["mimeType"].removeprefix("image/")
-    return {"image": {"format": form, "source": {"bytes": base64.b64decode(part["data"])}}}
+    return {"image": {"format": mime_type.removeprefix("image/"), "source": {"bytes": base64.b64decode(data)}}}

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import weakref
-from collections.abc import Callable, Collection, ItemsView, Iterable, Mapping, ValuesView
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,10 +43,6 @@ class Registry(Protocol):
     def __setitem__(self, key: str, entry: dict[str, Any], /) -> None: ...
 
     def __delitem__(self, key: str, /) -> None: ...
-
-    def items(self) -> ItemsView[str, dict[str, Any]]: ...
-
-    def values(self) -> ValuesView[dict[str, Any]]: ...
 
     def copy(self) -> dict[str, dict[str, Any]]: ...
 
@@ -117,11 +113,12 @@ def _replace(
 
     `servers` are all servers that the owner knows.
     """
-    present = [entry for entry in registry.values() if isinstance(entry, _Entry)]
-    staying = [entry for entry in present if entry.owner is not owner or entry["_mcp_server"] != server]
+    present = registry.copy()
+    known = [entry for entry in present.values() if isinstance(entry, _Entry)]
+    staying = [entry for entry in known if entry.owner is not owner or entry["_mcp_server"] != server]
     tools = {(entry["_mcp_server"], entry["_mcp_tool_name"]): entry for entry in (*staying, *entries)}
     servers = {*servers, *(one for one, _ in tools)}
-    taken = {key for key, entry in registry.items() if not isinstance(entry, _Entry)}
+    taken = {key for key, entry in present.items() if not isinstance(entry, _Entry)}
     named: dict[str, _Entry] = {}
     nameless = []
     for name, pair in naming.assign(tools, servers).items():
@@ -140,8 +137,8 @@ def _replace(
         aliases = (f"{own}_{tool}", tool)
         entry["_mcp_aliases"] = [alias for alias in aliases if not naming.is_of_another(alias, own, others)]
         registry[key] = entry
-    for key, present_entry in registry.copy().items():
-        if isinstance(present_entry, _Entry) and key not in named:
+    for key, old in registry.copy().items():
+        if isinstance(old, _Entry) and key not in named:
             del registry[key]
     return nameless
 
@@ -165,8 +162,7 @@ def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
 
     def names() -> list[str]:
         manager = reference()
-        listed = None if manager is None else manager.list_servers()
-        return listed if isinstance(listed, list) else []
+        return [] if manager is None else list(manager.list_servers())
 
     return names
 
@@ -236,7 +232,7 @@ class AgentServers:
 
 
 def check_entry(name: str, entry: object) -> None:
-    """Raise ValueError if `entry` cannot be a server's entry: the declaring code is wrong."""
+    """Raise ValueError if `entry` cannot be a server's entry."""
     if not isinstance(entry, Mapping):
         raise ValueError(  # noqa: TRY004 - the specification says ValueError
             f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(entry).__name__}"
@@ -246,7 +242,7 @@ def check_entry(name: str, entry: object) -> None:
 
 
 def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
-    """Check all entries of `servers`. Raises ValueError for an unusable one, which is a mistake in the code."""
+    """A copy of `servers`. Raises ValueError for an unusable entry."""
     if servers is None:
         return {}
     require_servers(servers)
@@ -293,14 +289,12 @@ def load_summary(manager: MCPClientManager) -> str:
     lines = []
     # Servers with a status include those with unusable entries.
     for name in dict.fromkeys([*enabled, *statuses]):
-        client = manager.get_client(name) if name in connected else None
+        client, status = manager.get_client(name) if name in connected else None, statuses.get(name)
         if client is not None:
             lines.append(connected_line(client, manager.config.source_of(name)))
+        elif status is not None and status.state in _ON_THE_WAY:
+            lines.append(f"… {name} is {status.state.value}; its tools come when it is ready")
         else:
-            status = statuses.get(name)
-            if status is not None and status.state in _ON_THE_WAY:
-                lines.append(f"… {name} is {status.state.value}; its tools come when it is ready")
-                continue
             reason = f": {status.last_error}" if status is not None and status.last_error else ""
             again = "; it is tried again" if status is not None and status.retry_in is not None else ""
             lines.append(indented(f"✗ {name} failed to connect{reason}{again}"))

@@ -4,10 +4,9 @@ How it works with any host class:
 
 - One object holds its whole state, and is made on first need. So the methods also work in a host whose ``__init__``
   never calls ``super().__init__()``; such an agent connects no server by itself.
-- ``__init__`` only notes its settings. The servers are connected when the outermost ``__init__`` of the object
-  returns, whatever the order of the bases. By then the host can rebuild its prompt and print, and servers that a
-  constructor connects with `connect_mcp_server` come first. The settings of the last call count, so a class with its
-  agent before the mixin may call ``Agent.__init__(self)`` and then ``MCPClientMixin.__init__(self, config_file=…)``.
+- ``__init__`` only notes its settings; those of the last call count. The servers are connected when the outermost
+  ``__init__`` of the object returns, whatever the order of the bases. By then the host can rebuild its prompt and
+  print, and servers that a constructor connects with `connect_mcp_server` come first.
 - Its manager's configuration is the ``config_file``, or in memory. A configuration in memory is replaced by the stacked
   files when the construction ends, if they are to be loaded, or by a call that needs the files.
 - It uses ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry`` of the host, where they exist. A
@@ -87,13 +86,9 @@ class MCPClientMixin(ConstructionHook):
         `MCPConfig`. A server that cannot be connected is reported, and the agent starts without its tools.
 
         - `config_file`: only this file counts, whatever `auto_load_config` says. If it does not exist, it has no
-          servers, and
-          `connect_mcp_server` makes it.
-        - `mcp_servers`: only these count, by name, each with an entry as in a file, such as ``{"command": "uvx",
-          "args":
-          ["mcp-server-time"]}``. No file is read or written, unless there is a `config_file` too or `auto_load_config`
-          is true;
-          then an entry of `mcp_servers` overrides a file's.
+          servers, and `connect_mcp_server` makes it.
+        - `mcp_servers`: only these count, by name, each with an entry as in a file. No file is read or written, unless
+          there is a `config_file` too or `auto_load_config` is true; then an entry here overrides a file's.
         - `auto_load_config`: false skips the stacked files.
 
         `trust_local` is as in `MCPConfig`. `debug` defaults to the host's. `on_elicitation`, `on_sampling` and `roots`
@@ -108,17 +103,9 @@ class MCPClientMixin(ConstructionHook):
         """
         state = self._mcp_state
         servers = checked(mcp_servers)
-        options: dict[str, Any] = {
-            name: value
-            for name, value in (
-                ("tool_filter", tool_filter),
-                ("restart_policy", restart_policy),
-                ("on_elicitation", on_elicitation),
-                ("on_sampling", on_sampling),
-                ("roots", roots),
-            )
-            if value is not None
-        }
+        options: dict[str, Any] = {"tool_filter": tool_filter, "restart_policy": restart_policy, "roots": roots}
+        options |= {"on_elicitation": on_elicitation, "on_sampling": on_sampling}
+        options = {name: value for name, value in options.items() if value is not None}
         if start_timeout != LOADING_SECONDS:
             require_wait(start_timeout, "start_timeout")
             options["start_timeout"] = start_timeout
@@ -150,13 +137,13 @@ class MCPClientMixin(ConstructionHook):
         with state.lock:
             if state.manager is None:
                 debug = bool(getattr(self, "debug", False)) if state.debug is None else state.debug
-                memory_only = state.config_file is None
-                if memory_only:
-                    config = MCPConfig.in_memory(state.servers)
-                else:
-                    config = put_over_files(MCPConfig(state.config_file), state.servers, type(self).__name__)
+                config = (
+                    MCPConfig.in_memory(state.servers)
+                    if state.config_file is None
+                    else put_over_files(MCPConfig(state.config_file), state.servers, type(self).__name__)
+                )
                 self._mcp_manager = MCPClientManager(config=config, debug=debug, **state.options)
-                state.memory_only = memory_only
+                state.memory_only = state.config_file is None
             return state.manager
 
     @_mcp_manager.setter
@@ -176,16 +163,16 @@ class MCPClientMixin(ConstructionHook):
         if state.config_file is not None:
             self.load_mcp_servers_from_config()
             return
+        if not (state.auto_load or state.servers):
+            # The specification says that a manager exists from now on.
+            _ = self._mcp_manager
+            return
         if state.auto_load:
             try:
                 self._read_mcp_files()
             except Exception as error:  # noqa: BLE001 - files that the agent did not name do not keep it from working
                 self._report_mcp_problem(f"MCP servers were not loaded: {error}", error)
-        if state.auto_load or state.servers:
-            self._connect_configured_mcp_servers()
-        else:
-            # The specification says that a manager exists from now on.
-            _ = self._mcp_manager
+        self._connect_configured_mcp_servers()
 
     def _construction_failed(self) -> None:
         self._stop_mcp_servers()
@@ -218,7 +205,7 @@ class MCPClientMixin(ConstructionHook):
         return True
 
     def _ready_mcp_client(self, name: str, config: Mapping[str, Any], save: bool | None) -> MCPClient:
-        """The client of a server that is ready. Raises an exception if the server is not ready."""
+        """The client of a ready server. Raises an exception if it cannot be made ready."""
         manager = self._mcp_manager
         client: MCPClient | None = manager.get_client(name)
         is_new = manager.config.get_server(name) != config
@@ -243,10 +230,7 @@ class MCPClientMixin(ConstructionHook):
         return client
 
     def _read_mcp_files(self) -> None:
-        """Let a configuration that is only in memory read the usual files. Raises ConfigError if one is broken.
-
-        Entries in memory override the files.
-        """
+        """Put a configuration that is only in memory over the usual files. Raises ConfigError if one is broken."""
         state = self._mcp_state
         with state.lock:
             manager = self._mcp_manager
@@ -258,11 +242,9 @@ class MCPClientMixin(ConstructionHook):
                 state.memory_only = False
 
     def load_mcp_servers_from_config(self) -> int:
-        """Connect the servers of the configuration files, and register their tools.
+        """Connect the servers of the configuration files and of the agent's ``mcp_servers``; register their tools.
 
-        These are the files that `MCPConfig` names, or only the agent's ``config_file``. Servers of the agent's
-        ``mcp_servers`` that are not connected are connected too. Connected servers stay. A constructor may call this to
-        do now what otherwise happens when the object is constructed.
+        The files are those that `MCPConfig` names, or only the agent's ``config_file``. Connected servers stay.
 
         Returns how many servers are connected now, and prints each server's result on the agent's console. A server
         that could not be connected is tried again in the background, and its tools are registered when it is ready.
@@ -273,7 +255,6 @@ class MCPClientMixin(ConstructionHook):
         return self._connect_configured_mcp_servers()
 
     def _connect_configured_mcp_servers(self) -> int:
-        """Connect all servers of the manager's configuration. Returns how many are connected now."""
         manager = self._mcp_manager
         self._mcp_state.tools.expect(manager.config.get_servers())
         manager.load_from_config()
@@ -283,13 +264,11 @@ class MCPClientMixin(ConstructionHook):
 
     def _follow_connected_mcp_servers(self, manager: Any) -> int:
         """Register the tools of all connected servers. Returns the number of servers."""
-        registered = 0
-        for name in manager.list_servers():
-            if (client := manager.get_client(name)) is not None:
-                self._follow_mcp_tools(client)
-                registered += 1
+        clients = [client for name in manager.list_servers() if (client := manager.get_client(name)) is not None]
+        for client in clients:
+            self._follow_mcp_tools(client)
         self._rebuild_mcp_prompt()
-        return registered
+        return len(clients)
 
     def require_mcp_servers(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until servers are ready and their tools are registered, by default all configured servers.
@@ -348,8 +327,7 @@ class MCPClientMixin(ConstructionHook):
 
     def list_mcp_servers(self) -> list[str]:
         """The names of the connected servers, restarting ones included."""
-        names: list[str] = self._mcp_manager.list_servers()
-        return names
+        return list(self._mcp_manager.list_servers())
 
     def get_mcp_client(self, name: str) -> MCPClient | None:
         """The client of a connected server; None if there is no such server."""
@@ -359,8 +337,7 @@ class MCPClientMixin(ConstructionHook):
     def _register_mcp_tools(self, client: MCPClient) -> None:
         """Make the registry hold exactly the tools of `client`, besides those of other servers.
 
-        May be overridden to wrap tools in another way. Entries that an override writes to `_TOOL_REGISTRY` become this
-        agent's as well.
+        May be overridden. Entries that an override writes to `_TOOL_REGISTRY` become this agent's as well.
         """
         ticket = self._mcp_state.tools.ticket()
         self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions_of(client))
@@ -397,9 +374,7 @@ class MCPClientMixin(ConstructionHook):
     def _on_mcp_event(self, event: Event) -> None:
         """Update the registry after an event. Runs on a callback thread of the manager."""
         closed = isinstance(event, StateChanged) and event.new is ServerState.CLOSED
-        # The application may have connected a closed client of the manager again. Closing it removed its tools from the
-        # registry,
-        # and if it had failed, no ToolsChanged follows.
+        # The application may have connected a closed client again, whose tools are gone; no ToolsChanged may follow.
         connected = (
             isinstance(event, StateChanged) and event.old is ServerState.STARTING and event.new is ServerState.READY
         )
@@ -433,7 +408,6 @@ class MCPClientMixin(ConstructionHook):
             console.print_error(message)
 
     def _print_mcp_info(self, text: str) -> None:
-        """Print a text on the agent's console, if it has one."""
         console = getattr(self, "console", None)
         if console is not None and text:
             console.print_info(text)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_names(
-    package: str, names: Mapping[str, Iterable[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a package; `names` are grouped by their modules."""
-    module_of = {name: module for module, found in names.items() for name in found}
+def lazy_names(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` for a package; `names` has the names of each module, separated by spaces."""
+    module_of = {name: module for module, found in names.items() for name in found.split()}
 
     def load(name: str) -> Any:
         if name not in module_of:

@@ -48,12 +48,12 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "gaia.testing.fake_clock": ("FakeClock",),
-            "gaia.testing.fake_server": ("FakeServer",),
-            "gaia.testing.fake_state": ("FakeCall",),
-            "gaia.testing.fake_tool": ("FakePrompt", "FakeTool"),
-            "gaia.testing.mismatch": ("CassetteMismatch",),
-            "gaia.testing.recording": ("record",),
-            "gaia.testing.replaying": ("Replay", "replay"),
+            "gaia.testing.fake_clock": "FakeClock",
+            "gaia.testing.fake_server": "FakeServer",
+            "gaia.testing.fake_state": "FakeCall",
+            "gaia.testing.fake_tool": "FakePrompt FakeTool",
+            "gaia.testing.mismatch": "CassetteMismatch",
+            "gaia.testing.recording": "record",
+            "gaia.testing.replaying": "Replay replay",
         },
     )

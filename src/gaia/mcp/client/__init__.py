@@ -46,11 +46,11 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "gaia.mcp.authorization.config": ("AuthorizationRequest",),
-            "gaia.mcp.client.mcp_client": ("MCPClient",),
-            "gaia.mcp.client.mcp_client_manager": ("MCPClientManager",),
-            "gaia.mcp.protocol.server_questions": ("ElicitationAnswer", "ElicitationRequest"),
-            "gaia.mcp.tools.tool": ("MCPTool",),
-            "gaia.mcp.tools.tool_result": ("ToolResult",),
+            "gaia.mcp.authorization.config": "AuthorizationRequest",
+            "gaia.mcp.client.mcp_client": "MCPClient",
+            "gaia.mcp.client.mcp_client_manager": "MCPClientManager",
+            "gaia.mcp.protocol.server_questions": "ElicitationAnswer ElicitationRequest",
+            "gaia.mcp.tools.tool": "MCPTool",
+            "gaia.mcp.tools.tool_result": "ToolResult",
         },
     )

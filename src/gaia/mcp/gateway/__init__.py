@@ -26,4 +26,4 @@ __all__ = ["Gateway"]
 
 if not TYPE_CHECKING:
     # Hidden from type checkers: a module with `__getattr__` would have every name, misspelt ones too.
-    __getattr__, __dir__ = lazy_names(__name__, {"gaia.mcp.gateway.gateway": ("Gateway",)})
+    __getattr__, __dir__ = lazy_names(__name__, {"gaia.mcp.gateway.gateway": "Gateway"})
