@@ -8,7 +8,6 @@ ids, times and output on stderr are left out.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,11 +21,8 @@ from gaia.mcp.rpc.channel import Ending
 from gaia.runtime import json_file
 from gaia.runtime.redaction import MASK, mask_strings
 
-SUBSCRIBE = "subscriptions/listen"
-"""Not recorded: a client of the stateless era sends this request at some time, and it stays unanswered."""
-
-SUBSCRIBED = "notifications/subscriptions/acknowledged"
-"""The notification that follows it."""
+SUBSCRIBE, SUBSCRIBED = "subscriptions/listen", "notifications/subscriptions/acknowledged"
+"""Not recorded: a client of the stateless era sends this request at some time; this notification follows."""
 
 _VERSION = 1
 _EXAMPLE = '{"cassette": 1, "servers": {…}}'
@@ -94,10 +90,20 @@ class RecordedExchange(_Part):
     """Whether the client gave up."""
 
     @property
+    def is_call(self) -> bool:
+        """Whether the application made it. Clients greet and list by themselves."""
+        return not (is_greeting(self.request) or is_listing(self.request))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server answered, or the exchange failed."""
+        return self.result is not None or self.error is not None or self.failed is not None
+
+    @property
     def key(self) -> tuple[int, str, list[tuple[str, str]]]:
         """The key for sorting."""
-        params = [(key, json.dumps(value, sort_keys=True)) for key, value in self.params.items()]
-        return _rank(self.request), self.request, params
+        rank = 0 if is_greeting(self.request) else 1 if is_listing(self.request) else 2
+        return rank, self.request, [(key, json.dumps(value, sort_keys=True)) for key, value in self.params.items()]
 
 
 class RecordedEnding(Ending, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -160,7 +166,8 @@ class Cassette(_Part):
         """Replace the file atomically; readable for its owner only. Raises OSError."""
         target = Path(os.path.realpath(file))
         target.parent.mkdir(parents=True, exist_ok=True)
-        document: dict[str, Any] = _finite(msgspec.to_builtins(self))
+        # JSON has no NaN and no infinity, which some servers send.
+        document = json.loads(json.dumps(msgspec.to_builtins(self)), parse_constant=lambda _: None)
         json_file.write(target, document)
 
 
@@ -168,31 +175,14 @@ def _problems(start: Start) -> Iterator[str]:
     """Errors in a start that was edited by hand: a client would wait for an answer until its deadline."""
     steps = list(start.meanwhile)
     for exchange in start.exchanges:
-        outcomes = (
-            exchange.result,
-            exchange.error,
-            exchange.failed,
-            exchange.crashed or None,
-            exchange.unanswered or None,
-        )
-        if sum(outcome is not None for outcome in outcomes) != 1:
+        outcomes = [one is not None for one in (exchange.result, exchange.error, exchange.failed)]
+        if sum((*outcomes, exchange.crashed, exchange.unanswered)) != 1:
             yield f"{exchange.request}: expected one of result, error, failed, crashed and unanswered"
         if exchange.crashed and start.end is None:
             yield f"{exchange.request} has crashed the server, and there is no end"
         steps += [*exchange.meanwhile, *exchange.afterwards]
     if any((step.notification is None) == (step.request is None) for step in steps):
         yield "a step: expected one of notification and request"
-
-
-def _finite(value: Any) -> Any:
-    """`value` with null for NaN and infinity, which JSON does not have and some servers send."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return value
 
 
 def is_listing(method: str) -> bool:
@@ -207,10 +197,6 @@ def is_greeting(method: str) -> bool:
 def without_meta(params: Mapping[str, Any] | None) -> dict[str, Any]:
     """The params without ``_meta``, which has tokens, trace ids and the client's version."""
     return {key: value for key, value in (params or {}).items() if key != "_meta"}
-
-
-def _rank(method: str) -> int:
-    return 0 if is_greeting(method) else 1 if is_listing(method) else 2
 
 
 Redact = Callable[[str], str]
@@ -228,15 +214,22 @@ def stable_start(
     the server ended before any request, or if the client stopped it during the greeting: another recording may have no
     such start.
     """
-    kept = [_masked(exchange, redact) for exchange in exchanges if not _is_by_chance(exchange)]
+    kept = sorted(
+        (_masked(exchange, redact) for exchange in exchanges if not _is_by_chance(exchange)), key=lambda one: one.key
+    )
     if not kept or (ending is None and not _is_open(kept)):
         return None
-    kept.sort(key=lambda exchange: exchange.key)
-    return Start(
-        meanwhile=[_masked_step(step, redact) for step in greeting],
-        exchanges=_without_repetitions(kept),
-        end=None if ending is None else _recorded_ending(ending, redact),
-    )
+    # How often tools are listed varies.
+    distinct = [
+        exchange
+        for before, exchange in zip([None, *kept], kept, strict=False)
+        if before != exchange or not is_listing(exchange.request)
+    ]
+    end = None
+    if ending is not None:
+        known = {**msgspec.structs.asdict(ending), "stderr_tail": ""}
+        end = RecordedEnding(**known | {"cause": None if ending.cause is None else redact(ending.cause)})
+    return Start(meanwhile=_masked_steps(greeting, redact), exchanges=distinct, end=end)
 
 
 def _is_by_chance(exchange: RecordedExchange) -> bool:
@@ -247,8 +240,7 @@ def _is_by_chance(exchange: RecordedExchange) -> bool:
     """
     if exchange.request == "server/discover":
         return exchange.result is None
-    is_missing = exchange.result is None and exchange.error is None and exchange.failed is None
-    return is_listing(exchange.request) and is_missing and not exchange.crashed
+    return is_listing(exchange.request) and not exchange.is_over and not exchange.crashed
 
 
 def _is_open(exchanges: Iterable[RecordedExchange]) -> bool:
@@ -263,32 +255,19 @@ def _is_open(exchanges: Iterable[RecordedExchange]) -> bool:
 
 def _masked(exchange: RecordedExchange, redact: Redact) -> RecordedExchange:
     failed = exchange.failed
-    is_missing = exchange.result is None and exchange.error is None and failed is None
+    params = mask_strings(exchange.params, redact)
     return RecordedExchange(
         request=exchange.request,
-        params=_params(mask_strings(exchange.params, redact)),
-        meanwhile=[_masked_step(step, redact) for step in exchange.meanwhile],
-        afterwards=[_masked_step(step, redact) for step in exchange.afterwards],
+        # Clients write answers, for example, in any order.
+        params=_stateless({key: json.loads(json.dumps(value, sort_keys=True)) for key, value in params.items()}),
+        meanwhile=_masked_steps(exchange.meanwhile, redact),
+        afterwards=_masked_steps(exchange.afterwards, redact),
         result=_stateless(mask_strings(exchange.result, redact)),
         error=mask_strings(exchange.error, redact),
         failed=None if failed is None else Failure(**mask_strings(msgspec.structs.asdict(failed), redact)),
-        crashed=is_missing and exchange.crashed,
-        unanswered=is_missing and not exchange.crashed,
+        crashed=not exchange.is_over and exchange.crashed,
+        unanswered=not exchange.is_over and not exchange.crashed,
     )
-
-
-def _params(params: dict[str, Any]) -> dict[str, Any]:
-    """The params with their members in a fixed order: those of answers, for example, come in any order."""
-    ordered: dict[str, Any] = _stateless({key: _sorted(value) for key, value in params.items()})
-    return ordered
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_sorted(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return value
 
 
 def _stateless(members: Any) -> Any:
@@ -296,27 +275,8 @@ def _stateless(members: Any) -> Any:
     return {**members, _STATE: MASK} if members and _STATE in members else members
 
 
-def _masked_step(step: Step, redact: Redact) -> Step:
-    return msgspec.structs.replace(
-        step, params=mask_strings(step.params, redact), answer=mask_strings(step.answer, redact)
-    )
-
-
-def _recorded_ending(ending: Ending, redact: Redact) -> RecordedEnding:
-    return RecordedEnding(
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        used_up=ending.used_up,
-        cause=None if ending.cause is None else redact(ending.cause),
-        renewable=ending.renewable,
-        unauthorized=ending.unauthorized,
-    )
-
-
-def _without_repetitions(exchanges: list[RecordedExchange]) -> list[RecordedExchange]:
-    """Without listings that equal the one before: how often tools are listed varies."""
+def _masked_steps(steps: Iterable[Step], redact: Redact) -> list[Step]:
     return [
-        exchange
-        for before, exchange in zip([None, *exchanges], exchanges, strict=False)
-        if before != exchange or not is_listing(exchange.request)
+        msgspec.structs.replace(one, params=mask_strings(one.params, redact), answer=mask_strings(one.answer, redact))
+        for one in steps
     ]

@@ -70,9 +70,7 @@ class FakeClock:
             raise ValueError(f"seconds: time does not run backwards, got {seconds!r}")
         with self._changed:
             self._now += seconds
-            due = {
-                waiter for waiter, deadline in self._waiters.items() if deadline is not None and self._is_past(deadline)
-            }
+            due = {waiter for waiter, deadline in self._waiters.items() if self._is_past(deadline)}
             if not self._changed.wait_for(lambda: due.isdisjoint(self._waiters), _PATIENCE):
                 raise AssertionError("a thread whose deadline has passed was not woken")
 
@@ -80,9 +78,8 @@ class FakeClock:
         """Let time pass until `condition` holds: from one moment that a thread waits for to the next one.
 
         Time passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
-        none holds the time (`hold`). `condition` is called in this thread. Raises AssertionError if it does not hold
-        after `limit` seconds. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the
-        event loop to the task.
+        none holds the time (`hold`). Raises AssertionError if the condition does not hold after `limit` seconds. In a
+        coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the event loop to the task.
         """
         started, end = time.monotonic(), self._now + limit
         while not condition():
@@ -90,7 +87,7 @@ class FakeClock:
                 waiting = f"the condition does not hold, and threads wait until {self.deadlines()}"
                 raise AssertionError(waiting + blocked_loop("clock.advance_until"))
             with self._changed:
-                deadlines = [deadline for deadline in self._waiters.values() if deadline is not None]
+                deadlines = self._moments()
                 if self._changed.wait(_SETTLED) or self._holds or not deadlines:
                     continue
                 if min(deadlines) > end:
@@ -112,19 +109,17 @@ class FakeClock:
 
     def wait_for_waiter(self, deadline: float | None) -> None:
         """Return when a thread waits until `deadline`; None: when one waits without a deadline."""
-
-        def is_awaited() -> bool:
-            return any(_same(deadline, awaited) for awaited in self._waiters.values())
-
         with self._changed:
-            if not self._changed.wait_for(is_awaited, _PATIENCE):
+            if not self._changed.wait_for(
+                lambda: any(_same(deadline, one) for one in self._waiters.values()), _PATIENCE
+            ):
                 raise AssertionError(f"no thread waits until {deadline}, but until {list(self._waiters.values())}")
 
     def advance_to_next_deadline(self) -> float:
         """Wait until a thread waits for a deadline, and let the time pass up to it. Returns the seconds that passed."""
         started = time.monotonic()
         with self._changed:
-            while not (deadlines := [deadline for deadline in self._waiters.values() if deadline is not None]):
+            while not (deadlines := self._moments()):
                 if not self._changed.wait(_PATIENCE - (time.monotonic() - started)):
                     raise AssertionError("no thread waits for a moment to come")
             seconds = max(0.0, min(deadlines) - self._now)
@@ -135,6 +130,9 @@ class FakeClock:
         """The deadlines of all waiting threads; None is a wait without a deadline."""
         with self._changed:
             return list(self._waiters.values())
+
+    def _moments(self) -> list[float]:
+        return [deadline for deadline in self._waiters.values() if deadline is not None]
 
     def _is_past(self, deadline: float | None) -> bool:
         return deadline is not None and deadline <= self._now

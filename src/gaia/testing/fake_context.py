@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import queue
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from gaia.agents.base.mcp_context import (
@@ -20,7 +20,6 @@ from gaia.mcp.errors import JsonRpcError
 from gaia.mcp.protocol.exchange import META
 from gaia.mcp.protocol.messages import encode_request
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.locks import reentrant_lock
 from gaia.testing.fake_state import FakeCall
 from gaia.testing.fake_tool import Json
 
@@ -34,10 +33,8 @@ class FakeRequests:
         """`write` sends a line to the client."""
         self._write = write
         self._ids = itertools.count(1)
-        self._lock = reentrant_lock()
-        """Owns `_waiting`."""
-        self._waiting: dict[str, queue.SimpleQueue[Json | None]] = {}
-        """By id, the queue of the thread that waits for the answer. None in it means that there will be no answer."""
+        self._waiting: dict[str, Future[Json]] = {}
+        """By id. Each use is one operation, so no lock is needed."""
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
         """Send the client a request, and wait for its result until `scope` is cancelled.
@@ -45,19 +42,16 @@ class FakeRequests:
         Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` was cancelled.
         """
         identifier = f"fake-{next(self._ids)}"
-        waiting: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
-        with self._lock:
-            self._waiting[identifier] = waiting
-        forget = scope.on_cancel(lambda: waiting.put(None))
+        waiting = self._waiting[identifier] = Future()
+        forget = scope.on_cancel(waiting.cancel)
         try:
             self._write(encode_request(identifier, request["method"], request.get("params")))
-            answer = waiting.get()
+            answer = waiting.result()
+        except CancelledError:
+            raise MCPRequestCancelled from None
         finally:
             forget()
-            with self._lock:
-                self._waiting.pop(identifier, None)
-        if answer is None:
-            raise MCPRequestCancelled
+            self._waiting.pop(identifier, None)
         if "error" in answer:
             raise JsonRpcError(answer["error"]["code"], answer["error"]["message"])
         result: Json = answer["result"]
@@ -65,10 +59,9 @@ class FakeRequests:
 
     def answered(self, message: Json) -> None:
         """Pass on a response of the client. It is dropped if no thread waits for it."""
-        with self._lock:
-            waiting = self._waiting.pop(str(message.get("id")), None)
-        if waiting is not None:
-            waiting.put(message)
+        waiting = self._waiting.pop(str(message.get("id")), None)
+        if waiting is not None and waiting.set_running_or_notify_cancel():
+            waiting.set_result(message)
 
 
 class FakeContext(MCPContext):
@@ -79,7 +72,6 @@ class FakeContext(MCPContext):
         identifier: RequestId,
         method: str,
         params: Json,
-        meta: Json,
         requests: FakeRequests,
         notify: Callable[[str, Json], None],
     ) -> None:
@@ -89,17 +81,17 @@ class FakeContext(MCPContext):
         self._notify = notify
         self.identifier = self.request_id = identifier
         self.method = method
+        self.params = params
         self.record: FakeCall | None = None
         """The record of a tool call; None for other requests."""
-        self.scope = CancelScope()
         self.work_ended: Callable[[], None] = lambda: None
         """Called when the server has finished its work for the request."""
         self.may_hang = True
         """Whether a fault may hold it. Owned by the session."""
         self.is_stateless = False
         self.answers = {**json.loads(params.get("requestState") or "{}"), **(params.get("inputResponses") or {})}
-        self._progress_token = meta.get("progressToken")
-        self.log_level: Callable[[], str | None] = lambda: meta.get(f"{META}logLevel")
+        self.meta: Json = params.get("_meta") or {}
+        self.log_level: Callable[[], str | None] = lambda: self.meta.get(f"{META}logLevel")
         """The least severe level that the client wants; None for no log messages."""
 
     def work_begins(self, ended: Callable[[], None]) -> None:
@@ -107,19 +99,12 @@ class FakeContext(MCPContext):
         self.work_ended = ended
         self.scope.on_cancel(ended)
 
-    @property
-    def cancelled(self) -> bool:
-        return self.scope.cancelled
-
-    def on_cancel(self, callback: Callable[[], object]) -> None:
-        self.scope.on_cancel(callback)
-
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        if self._progress_token is None or self.cancelled:
-            return
-        params = {"progressToken": self._progress_token, "progress": progress, "total": total, "message": message}
-        wanted = {key: value for key, value in params.items() if value is not None}
-        self._notify("notifications/progress", wanted)
+        token = self.meta.get("progressToken")
+        if token is not None and not self.cancelled:
+            params = {"progressToken": token, "progress": progress, "total": total, "message": message}
+            wanted = {key: value for key, value in params.items() if value is not None}
+            self._notify("notifications/progress", wanted)
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         if level not in LOG_LEVELS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -34,9 +33,6 @@ class FakeServer(InProcessServer):
     the server's own name of a tool, only calls of this tool count. Restarts do not change pending faults.
     """
 
-    clock: Clock | None = None
-    """The clock of the server and its clients; None is the system's clock."""
-
     def __init__(
         self,
         name: str,
@@ -51,12 +47,9 @@ class FakeServer(InProcessServer):
         """`name` is the name that the server gives in the handshake.
 
         `tools` are functions, from which definitions are derived, or definitions, or both as `FakeTool`. `resources`
-        are texts or bytes by URI, or functions that return them; `prompts` are functions. `instructions` are the
-        server's hints for a model. `protocol` is its revision: up to "2025-11-25" with a handshake, from "2026-07-28"
-        on without one.
-
-        `clock`, such as a `FakeClock`, gives the time to the server and its clients: for deadlines of calls, backoff,
-        health checks and delays.
+        are texts or bytes by URI, or functions that return them; `prompts` are functions. `protocol` is the server's
+        revision: up to "2025-11-25" with a handshake, from "2026-07-28" on without one. `clock`, such as a `FakeClock`,
+        gives the time to the server and its clients.
 
         Raises ValueError for an invalid tool or an unknown revision.
         """
@@ -67,18 +60,15 @@ class FakeServer(InProcessServer):
         self._state = FakeServerState(
             name, revision=protocol, instructions=instructions, clock=clock or SystemClock(), notify=self._tell
         )
-        self._numbers = itertools.count(1)
         self._lock = reentrant_lock()
         """Owns the rest."""
         self._generation = 0
         self._start_failures: list[str] = []
         self._transports: WeakObjects[InMemoryTransport] = WeakObjects()
-        self.tools = self._state.tools
-        """The tools. Clients are told when some are added or removed."""
+        self.tools, self.prompts = self._state.tools, self._state.prompts
+        """Clients are told when some are added or removed."""
         self.resources = self._state.resources
-        """The resources, by URI. Clients are told when some are added, removed or updated."""
-        self.prompts = self._state.prompts
-        """The prompts. Clients are told when some are added or removed."""
+        """By URI. Clients are told when some are added, removed or updated."""
         for tool in tools:
             self.tools.add(tool)
         for uri, content in (resources or {}).items():
@@ -107,10 +97,9 @@ class FakeServer(InProcessServer):
             return self._generation
 
     def wait_for_call(self, tool: str | None = None, nth: int = 1) -> FakeCall:
-        """Wait until the `nth` call has come, of `tool` if that is given, and return it.
+        """Wait until the `nth` call has come, of `tool` if that is given, and return it. Earlier calls count.
 
-        Earlier calls count. Raises AssertionError if it does not come within 60 real seconds. In a coroutine, use
-        ``await asyncio.to_thread(server.wait_for_call, "now")``.
+        Raises AssertionError after 60 real seconds. In a coroutine, use ``await asyncio.to_thread(…)``.
         """
         return self._state.wait_for_call(tool, nth)
 
@@ -131,15 +120,13 @@ class FakeServer(InProcessServer):
 
         `stderr` is its last output there. With `after` the tool of the call has run, and only its answer is missing.
         """
-        ending = Ending(None if signal else exit_code, signal, stderr)
-        self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
+        self._end(Ending(None if signal else exit_code, signal, stderr), tool, nth, times, after)
 
     def disconnect(
         self, *, tool: str | None = None, nth: int | None = None, times: int | None = None, after: bool = False
     ) -> None:
         """Lose the connection, as to a server on another machine: the client does not know how the server ended."""
-        ending = Ending(cause="closed the connection")
-        self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
+        self._end(Ending(cause="closed the connection"), tool, nth, times, after)
 
     def hang(self, *, tool: str | None = None, nth: int | None = None, times: int | None = None) -> None:
         """Never answer a call; or, at once, stop reading and writing until the server is started again.
@@ -175,13 +162,11 @@ class FakeServer(InProcessServer):
         for channel in self._present():
             channel.resume()
 
+    def _end(self, ending: Ending, tool: str | None, nth: int | None, times: int | None, after: bool) -> None:
+        self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
+
     def _add(
-        self,
-        fault: Fault,
-        tool: str | None,
-        nth: int | None,
-        times: int | None,
-        at_once: Callable[[FakeChannel], None],
+        self, fault: Fault, tool: str | None, nth: int | None, times: int | None, at_once: Callable[[FakeChannel], None]
     ) -> None:
         if tool is not None or nth is not None or times is not None:
             self._state.plan(fault, tool, nth or 1, times or 1)
@@ -196,7 +181,7 @@ class FakeServer(InProcessServer):
 
     def _start(self, listener: ChannelListener, name: str) -> FakeChannel:
         with self._lock:
-            self._generation = next(self._numbers)
+            self._generation += 1
             if self._start_failures:
                 raise StartFailed(f"the fake server could not be started: {self._start_failures.pop(0)}")
             return FakeChannel(self._state, listener, name, self._generation)

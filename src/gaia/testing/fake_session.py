@@ -72,21 +72,22 @@ class FakeSession:
         self._is_closed = False
         self._held: list[Callable[[], None]] = []
         """Functions that continue hanging calls."""
-        answers: dict[str, Callable[[Json], Json]] = {
+        of_the_era: dict[str, Callable[[Json], Json]] = {
+            "initialize": self._initialize,
+            "ping": lambda _: {},
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": lambda params: self._subscribe(params, self._subscribed.add),
+            "resources/unsubscribe": lambda params: self._subscribe(params, self._subscribed.discard),
+        }
+        if self._is_stateless:
+            of_the_era = {"server/discover": self._discover}
+        self._answers: dict[str, Callable[[Json], Json]] = {
             "tools/list": lambda _: {"tools": state.tools.definitions()},
             "resources/list": lambda _: {"resources": state.resources.definitions()},
             "resources/templates/list": lambda _: {"resourceTemplates": []},
             "prompts/list": lambda _: {"prompts": state.prompts.definitions()},
+            **of_the_era,
         }
-        if self._is_stateless:
-            answers["server/discover"] = self._discover
-        else:
-            answers["initialize"] = self._initialize
-            answers["ping"] = lambda _: {}
-            answers["logging/setLevel"] = self._set_level
-            answers["resources/subscribe"] = lambda params: self._subscribe(params, self._subscribed.add)
-            answers["resources/unsubscribe"] = lambda params: self._subscribe(params, self._subscribed.discard)
-        self._answers = answers
 
     # For the channel.
 
@@ -112,14 +113,14 @@ class FakeSession:
 
     def tell(self, method: str, params: Json) -> None:
         """Send the client a notification of a change, if it wants it."""
+        uri = params.get("uri")
         with self._lock:
-            uri = params.get("uri")
-            wanted = [] if self._is_stateless else [None] if uri is None or uri in self._subscribed else []
+            is_wanted = not self._is_stateless and (uri is None or uri in self._subscribed)
             listening = dict(self._listening)
         for identifier, wants in listening.items():
             if wants.get(_WANTED_AS.get(method, "")) or uri in wants.get("resourceSubscriptions", ()):
                 self._notify(method, {**params, "_meta": {SUBSCRIPTION_ID: identifier}})
-        for _ in wanted:
+        if is_wanted:
             self._notify(method, params)
 
     def close(self) -> None:
@@ -134,11 +135,10 @@ class FakeSession:
 
     def _requested(self, identifier: RequestId, method: str, params: Json) -> None:
         try:
-            meta = params.get("_meta") or {}
             if self._is_stateless:
-                self._check_revision(method, meta)
+                self._check_revision(method, params.get("_meta") or {})
             if method in ("tools/call", "resources/read", "prompts/get"):
-                self._begin(identifier, method, params, meta)
+                self._begin(identifier, method, params)
             elif method == "subscriptions/listen" and self._is_stateless:
                 self._listen(identifier, params)
             elif (answer := self._answers.get(method)) is not None:
@@ -180,19 +180,12 @@ class FakeSession:
 
     def _introduction(self) -> Json:
         changes = {"listChanged": True}
-        capabilities = {
-            "tools": changes,
-            "prompts": changes,
-            "resources": {**changes, "subscribe": True},
-            "logging": {},
-        }
-        introduction: Json = {
-            "capabilities": capabilities,
+        resources = {**changes, "subscribe": True}
+        return {
+            "capabilities": {"tools": changes, "prompts": changes, "resources": resources, "logging": {}},
             "serverInfo": {"name": self._state.name, "version": "1.0.0"},
+            **({} if self._state.instructions is None else {"instructions": self._state.instructions}),
         }
-        if self._state.instructions is not None:
-            introduction["instructions"] = self._state.instructions
-        return introduction
 
     def _set_level(self, params: Json) -> Json:
         if params.get("level") not in LOG_LEVELS:
@@ -206,10 +199,10 @@ class FakeSession:
         return {}
 
     def _listen(self, identifier: RequestId, params: Json) -> None:
+        wanted = params.get("notifications") or {}
         with self._lock:
-            self._listening[identifier] = params.get("notifications") or {}
-        meta = {SUBSCRIPTION_ID: identifier}
-        acknowledged = {"notifications": params.get("notifications") or {}, "_meta": meta}
+            self._listening[identifier] = wanted
+        acknowledged = {"notifications": wanted, "_meta": {SUBSCRIPTION_ID: identifier}}
         self._notify("notifications/subscriptions/acknowledged", acknowledged)
 
     def _cancelled(self, identifier: Any) -> None:
@@ -223,12 +216,8 @@ class FakeSession:
 
     # Requests that functions of the test answer.
 
-    def _begin(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
-        record = None
-        if method == "tools/call":
-            record = FakeCall(str(params.get("name")), params.get("arguments") or {}, self._generation, meta)
-        context = FakeContext(identifier, method, params, meta, self._requests, self._notify)
-        context.record = record
+    def _begin(self, identifier: RequestId, method: str, params: Json) -> None:
+        context = FakeContext(identifier, method, params, self._requests, self._notify)
         context.protocol_version = self._state.revision
         context.client_capabilities = self._client.get("capabilities") or {}
         context.client_info = self._client.get("clientInfo") or {}
@@ -242,24 +231,26 @@ class FakeSession:
                 self._running[identifier] = context
         if is_closed:
             context.scope.cancel()
-        faults = [] if record is None else self._state.record(record)
-        self._threads.submit(functools.partial(self._go_on, context, faults, lambda: self._result_of(context, params)))
+        faults = []
+        if method == "tools/call":
+            arguments = params.get("arguments") or {}
+            context.record = FakeCall(str(params.get("name")), arguments, self._generation, context.meta)
+            faults = self._state.record(context.record)
+        self._threads.submit(functools.partial(self._go_on, context, faults))
 
-    def _result_of(self, context: FakeContext, params: Json) -> Json:
-        name, arguments = params.get("name"), params.get("arguments") or {}
-        if context.method == "tools/call":
-            if (tool := self._state.tools.get(name)) is None:
-                raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
-            return tool.run(arguments, context)
-        if context.method == "prompts/get":
-            if (prompt := self._state.prompts.get(name)) is None:
-                raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {name!r}")
-            return prompt.run(arguments, context)
-        if (resource := self._state.resources.get(params.get("uri"))) is None:
-            raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
-        return self._cacheable(resource.read())
+    def _result_of(self, context: FakeContext) -> Json:
+        """The answer of a function of the test, on the thread of the caller."""
+        name, arguments = context.params.get("name"), context.params.get("arguments") or {}
+        if context.method == "resources/read":
+            if (resource := self._state.resources.get(uri := context.params.get("uri"))) is None:
+                raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {uri!r}")
+            return self._cacheable(resource.read())
+        kind, offered = ("tool", self._state.tools) if context.record else ("prompt", self._state.prompts)
+        if (item := offered.get(name)) is None:
+            raise JsonRpcError(INVALID_PARAMS, f"unknown {kind} {name!r}")
+        return item.run(arguments, context)
 
-    def _go_on(self, context: FakeContext, faults: list[Fault], run: Callable[[], Json]) -> None:
+    def _go_on(self, context: FakeContext, faults: list[Fault]) -> None:
         """Run a call through its `faults`. A fault may end it."""
         for position, fault in enumerate(faults):
             if fault.kind == "delay":
@@ -273,14 +264,14 @@ class FakeSession:
                 with self._lock:
                     is_held = context.may_hang
                     if is_held:
-                        self._held.append(functools.partial(self._go_on, context, faults[position + 1 :], run))
+                        self._held.append(functools.partial(self._go_on, context, faults[position + 1 :]))
                 if is_held:
                     context.work_ended()
                     return
             elif not fault.after:
                 self._end(fault.ending)
                 return
-        answer = self._answer_of(context, run)
+        answer = self._answer_of(context)
         ending = next((fault.ending for fault in faults if fault.kind == "end"), None)
         if ending is not None:
             self._end(ending)
@@ -299,10 +290,10 @@ class FakeSession:
         else:
             self._respond(context.identifier, answer)
 
-    def _answer_of(self, context: FakeContext, run: Callable[[], Json]) -> Json | JsonRpcError | None:
+    def _answer_of(self, context: FakeContext) -> Json | JsonRpcError | None:
         """The answer to the request; None if it was cancelled."""
         try:
-            return run()
+            return self._result_of(context)
         except JsonRpcError as error:
             return error
         except MCPRequestCancelled:

@@ -41,8 +41,6 @@ class FakeCall:
 
 
 class FakeResource:
-    """A resource of a `FakeServer`. Immutable."""
-
     def __init__(self, uri: str, content: Content | Callable[[], Content], **definition: Any) -> None:
         self.name = uri
         self.definition: Json = {"uri": uri, "name": uri.rpartition("/")[2] or uri, **definition}
@@ -83,11 +81,9 @@ class Collection(Generic[ItemT]):
         self._on_changed()
 
     def get(self, name: object) -> ItemT | None:
-        """The item of this name; None if it is not there."""
         return self._items.get(name) if isinstance(name, str) else None
 
     def definitions(self) -> list[Json]:
-        """The definitions for a listing."""
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:
@@ -160,9 +156,9 @@ class FakeServerState:
             lambda uri: notify("notifications/resources/updated", {"uri": uri}),
         )
         self._changed = threading.Condition()
-        """Owns `_calls` and `_faults`. Notified when a call has come."""
+        """Owns `_calls` and `_planned`. Notified when a call has come."""
         self._calls: list[FakeCall] = []
-        self._faults = FaultPlan()
+        self._planned: list[_PlannedFault] = []
 
     @property
     def calls(self) -> list[FakeCall]:
@@ -170,12 +166,19 @@ class FakeServerState:
             return list(self._calls)
 
     def plan(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
+        """Plan `fault` for the `nth` call from now on, and for the following ones, `times` in all (None: no limit).
+
+        Only calls of `tool` count, if it is given. Raises ValueError for a number below 1.
+        """
+        for name, value in (("nth", nth), ("times", times)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: must be 1 or more, got {value!r}")
         with self._changed:
-            self._faults.add(fault, tool, nth, times)
+            self._planned.append(_PlannedFault(fault, tool, nth - 1, times))
 
     def clear_faults(self) -> None:
         with self._changed:
-            self._faults.clear()
+            self._planned.clear()
 
     def begin_work(self) -> Callable[[], None]:
         """Let a fake clock wait for the server until the returned function is called, which may be repeated."""
@@ -190,11 +193,19 @@ class FakeServerState:
         return end
 
     def record(self, call: FakeCall) -> list[Fault]:
-        """Record a call. Returns the faults that happen at it."""
+        """Record a call. Returns the faults that happen at it, in the order of planning."""
         with self._changed:
             self._calls.append(call)
             self._changed.notify_all()
-            return self._faults.at_call(call.tool)
+            concerned = [planned for planned in self._planned if planned.tool in (None, call.tool)]
+            due = [planned for planned in concerned if planned.before == 0]
+            for planned in concerned:
+                if planned.before:
+                    planned.before -= 1
+                elif planned.times is not None:
+                    planned.times -= 1
+            self._planned = [planned for planned in self._planned if planned.times != 0]
+            return [planned.fault for planned in due]
 
     def wait_for_call(self, tool: str | None, nth: int) -> FakeCall:
         def matching() -> list[FakeCall]:
@@ -223,7 +234,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass
-class _Planned:
+class _PlannedFault:
     fault: Fault
     tool: str | None
     """None: calls of any tool count."""
@@ -231,38 +242,3 @@ class _Planned:
     """Number of calls that still pass before it happens."""
     times: int | None
     """Number of times it still happens; None for no limit."""
-
-
-class FaultPlan:
-    """Decides which fault happens at which call. Not thread-safe: its owner has a lock."""
-
-    def __init__(self) -> None:
-        self._planned: list[_Planned] = []
-
-    def add(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
-        """Plan `fault` for the `nth` call from now on, and for the following ones, `times` in all.
-
-        Only calls of `tool` count, if it is given. `times` None is no limit.
-        """
-        for name, value in (("nth", nth), ("times", times)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: must be 1 or more, got {value!r}")
-        self._planned.append(_Planned(fault, tool, nth - 1, times))
-
-    def at_call(self, tool: str) -> list[Fault]:
-        """Count a call of `tool`. Returns its faults, in the order of adding."""
-        faults = []
-        for planned in self._planned:
-            if planned.tool not in (None, tool):
-                continue
-            if planned.before > 0:
-                planned.before -= 1
-                continue
-            faults.append(planned.fault)
-            if planned.times is not None:
-                planned.times -= 1
-        self._planned = [planned for planned in self._planned if planned.times != 0]
-        return faults
-
-    def clear(self) -> None:
-        self._planned.clear()

@@ -12,14 +12,26 @@ from typing import Any
 import msgspec
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPContext, MCPRequestCancelled
-from gaia.agents.base.tool_schema import schema_of
+from gaia.agents.base.tool_schema import schema_of, type_hints
 from gaia.mcp.errors import JsonRpcError
 from gaia.runtime.log import exception_text
 
 Json = dict[str, Any]
 
 
-class FakeTool:
+class FakeItem:
+    """A function of the test that clients call by its name, and its definition in a listing. Immutable."""
+
+    def __init__(self, function: Function, derived: Json, definition: Json) -> None:
+        """`derived` are members from the function besides its name and its docstring; `definition` overrides them."""
+        self._function = function
+        self.definition: Json = {"name": function.name, "description": function.docstring, **derived, **definition}
+        """The definition in the listing."""
+        self.name: str = self.definition["name"]
+        """The name by which clients call it."""
+
+
+class FakeTool(FakeItem):
     """A tool of a `FakeServer`: a function and its definition in ``tools/list``. Immutable."""
 
     def __init__(self, function: Callable[..., object], **definition: Any) -> None:
@@ -37,16 +49,8 @@ class FakeTool:
         structured content; a list of content blocks is the content; None is no content; everything else is text. An
         exception becomes a result with ``isError``, and a `JsonRpcError` an error of the protocol.
         """
-        self._function = Function(function)
-        self.definition: Json = {
-            "name": getattr(function, "__name__", type(function).__name__),
-            "description": inspect.getdoc(function) or "",
-            "inputSchema": self._function.input_schema(),
-            **definition,
-        }
-        """The definition in ``tools/list``."""
-        self.name: str = self.definition["name"]
-        """The name by which clients call it."""
+        callee = Function(function)
+        super().__init__(callee, {"inputSchema": callee.input_schema()}, definition)
 
     @classmethod
     def of(cls, tool: FakeTool | Callable[..., object] | Mapping[str, Any]) -> FakeTool:
@@ -74,7 +78,7 @@ class FakeTool:
             return {"content": text_content(str(error) or exception_text(error)), "isError": True}
 
 
-class FakePrompt:
+class FakePrompt(FakeItem):
     """A prompt of a `FakeServer`: a function of its arguments, which are strings. Immutable."""
 
     def __init__(self, function: Callable[..., object], **definition: Any) -> None:
@@ -82,17 +86,10 @@ class FakePrompt:
 
         The function returns a text, which becomes one message of the user, or the messages.
         """
-        self._function = Function(function)
-        schema = self._function.input_schema()
-        self.definition: Json = {
-            "name": getattr(function, "__name__", type(function).__name__),
-            "description": inspect.getdoc(function) or "",
-            "arguments": [{"name": name, "required": name in schema["required"]} for name in schema["properties"]],
-            **definition,
-        }
-        """The definition in ``prompts/list``."""
-        self.name: str = self.definition["name"]
-        """The name by which clients get it."""
+        callee = Function(function)
+        schema = callee.input_schema()
+        arguments = [{"name": name, "required": name in schema["required"]} for name in schema["properties"]]
+        super().__init__(callee, {"arguments": arguments}, definition)
 
     @classmethod
     def of(cls, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
@@ -103,8 +100,7 @@ class FakePrompt:
         """The result of one ``prompts/get``, on the thread of the caller. Raises what the function raises."""
         messages = self._function(arguments, context)
         if not isinstance(messages, list):
-            content = {"type": "text", "text": str(messages)}
-            messages = [{"role": "user", "content": content}]
+            messages = [{"role": "user", "content": text_content(str(messages))[0]}]
         return {"description": self.definition["description"], "messages": messages}
 
 
@@ -113,12 +109,10 @@ class Function:
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except Exception:  # noqa: BLE001 - annotations are the author's expressions, and need not mean anything
-            hints = {}
+        self.name = str(getattr(function, "__name__", type(function).__name__))
+        self.docstring = inspect.getdoc(function) or ""
         self._parameters: dict[str, inspect.Parameter] = {}
-        self._hints = hints
+        self._hints = type_hints(function)
         self._context: str | None = None
         self._takes_any = False
         for name, parameter in inspect.signature(function).parameters.items():
@@ -127,7 +121,7 @@ class Function:
             elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 # Arguments have names.
                 continue
-            elif isinstance(hint := hints.get(name), type) and issubclass(hint, MCPContext):
+            elif isinstance(hint := self._hints.get(name), type) and issubclass(hint, MCPContext):
                 self._context = name
             else:
                 self._parameters[name] = parameter
@@ -173,13 +167,13 @@ def _result_of(value: object) -> Json:
     value = msgspec.to_builtins(value, enc_hook=str)
     if isinstance(value, dict) and isinstance(value.get("content"), list):
         return {"isError": False, **value}
-    if isinstance(value, dict):
-        return {"content": text_content(json.dumps(value)), "structuredContent": value, "isError": False}
+    if value is None:
+        value = []
     if isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value):
         return {"content": value, "isError": False}
-    if value is None:
-        return {"content": [], "isError": False}
-    return {"content": text_content(value if isinstance(value, str) else json.dumps(value)), "isError": False}
+    structured = {"structuredContent": value} if isinstance(value, dict) else {}
+    text = value if isinstance(value, str) else json.dumps(value)
+    return {"content": text_content(text), **structured, "isError": False}
 
 
 def text_content(text: str) -> list[Json]:

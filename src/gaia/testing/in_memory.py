@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
-from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.transports.base import StandaloneTransport
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame
+from gaia.mcp.transports.base import StandaloneChannel, StandaloneTransport
 from gaia.runtime.locks import reentrant_lock
 
 _MAX_PENDING = 1024
 
 
-class InMemoryChannel(ABC):
-    """One start of a server in this process. Implements most of `Channel`; thread-safe."""
+class InMemoryChannel(StandaloneChannel):
+    """One start of a server in this process; thread-safe."""
 
-    pid: int | None = None
+    pid = None
 
     def __init__(self, listener: ChannelListener) -> None:
         self.is_forked = False
@@ -25,23 +24,11 @@ class InMemoryChannel(ABC):
         """Owns the changing attributes. Not held while a message is delivered."""
         self._ending: Ending | None = None
 
-    @abstractmethod
-    def send(self, item: Outgoing) -> bool: ...
-
-    @abstractmethod
-    def is_alive(self) -> bool: ...
-
-    @abstractmethod
-    def stop_writing(self) -> bool: ...
-
-    @abstractmethod
-    def close(self, grace: float) -> Ending: ...
-
     def cancel(self, notice: Frame) -> None:
         self.send(notice)
 
-    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:  # noqa: B027 - there is nothing to do
-        """Nothing to do: the encoding is the same in all revisions."""
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:  # noqa: ARG002 - one encoding for all
+        return
 
     def redact(self, text: str) -> str:
         return text
@@ -86,6 +73,5 @@ class InMemoryTransport(StandaloneTransport):
 
     def open(self, listener: ChannelListener, name: str) -> InMemoryChannel:
         channel = self._start(listener, name)
-        if self.channel is None:
-            self._channel = channel
+        self._channel = self.channel or channel
         return channel

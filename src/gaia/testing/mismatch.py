@@ -10,7 +10,7 @@ from typing import Any
 from gaia.mcp.config.trust import difference
 from gaia.runtime.redaction import MASK
 from gaia.runtime.untrusted_text import consists_of
-from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
+from gaia.testing.cassette import RecordedExchange
 
 _COMPARED = 500
 """Most characters of arguments that are compared to find the closest recorded request: the time grows quadratically."""
@@ -62,8 +62,7 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequ
         shown = _text(_subject(method, equal[0].params)[1])
         return f"{place}: {subject} was asked for this {times} in the recording, and now once more:\n{shown}"
     if not same:
-        calls = [one for one in recorded if not (is_greeting(one.request) or is_listing(one.request))]
-        others = sorted({_subject(one.request, one.params)[0] for one in calls})
+        others = sorted({_subject(one.request, one.params)[0] for one in recorded if one.is_call})
         return f"{begin}:\n{_text(arguments)}\nRecorded are {', '.join(others) or 'no calls'}."
     closest = max(same[:_CANDIDATES], key=lambda exchange: _similarity(exchange.params, params))
     before = _subject(closest.request, closest.params)[1]
@@ -73,10 +72,8 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequ
 
 def different_answer(place: str, method: str, recorded: dict[str, Any], given: dict[str, Any]) -> str:
     """The message for a server's request that the application answers differently than in the recording."""
-    lines = difference(recorded, _unmasked(recorded, given))
-    return "\n".join(
-        [f"{place}: {method} of the server was answered otherwise; recorded (-) and answered now (+):", *lines]
-    )
+    begin = f"{place}: {method} of the server was answered otherwise; recorded (-) and answered now (+):"
+    return "\n".join([begin, *difference(recorded, _unmasked(recorded, given))])
 
 
 def _subject(method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -22,14 +22,8 @@ _SETTLE_SECONDS = 30.0
 """Most seconds to wait for servers that are starting or restarting when a recording begins or ends."""
 
 _SETTINGS = (
-    "enabledTools",
-    "disabledTools",
-    "timeout",
-    "maxTimeout",
-    "resetTimeoutOnProgress",
-    "outputValidation",
-    "protocol",
-    "restart",
+    *("enabledTools", "disabledTools", "timeout", "maxTimeout", "resetTimeoutOnProgress"),
+    *("outputValidation", "protocol", "restart"),
 )
 """The keys of an entry that a client of the cassette needs, too. The others say how to reach the server."""
 
@@ -41,12 +35,11 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
     ``with MCPClientManager(servers) as manager, record(manager, "tests/cassettes/time.json"): …``
 
     Each server is recorded from a fresh start: a server that is ready gets a new process (`MCPClient.restart`). Leaving
-    the block writes the file, unless an exception leaves it: then an existing file stays as it is. At the end, servers
-    that are restarting are waited for, for at most 30 seconds.
+    the block writes the file, unless an exception leaves it. At the end, servers that are restarting are waited for,
+    for at most 30 seconds.
 
-    The file is readable for its owner only. Secrets from the servers' entries are masked in it, as in log events and
-    traces. So are `secrets`: texts that servers send or that are arguments of calls. A recording of the same calls
-    gives the same file, if the servers answer the same.
+    The file is readable for its owner only. Secrets from the servers' entries are masked in it, and so are `secrets`:
+    texts that servers send or that are arguments of calls. The same calls and answers give the same file.
 
     Raises RuntimeError if `manager` is being recorded already, `ServerUnavailable` (a RuntimeError) for a server that
     cannot be restarted, and ValueError for one text as `secrets`. Several threads may use `manager` meanwhile. Entering
@@ -68,7 +61,8 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
         readiness.wait(lambda: not _starting(recorded) and recording.is_settled(_ready(recorded)), _SETTLE_SECONDS)
     finally:
         recorders.new = None
-        recording.stop()
+        with recording.lock:
+            recording.stopped = True
     _cassette(recording.starts, recorded.config.get_entries(), secrets).write(file)
 
 

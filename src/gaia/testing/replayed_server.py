@@ -53,14 +53,12 @@ class _Played:
 
 class _PlayedStart:
     def __init__(self, start: Start) -> None:
-        self.failed = start.failed
-        self.end = start.end
-        self.meanwhile = start.meanwhile
+        self.recorded = start
         self.exchanges = [_Played(exchange, self) for exchange in start.exchanges]
 
     def is_over(self) -> bool:
         """Whether the server ends now, as it did in the recording; see `Replay`."""
-        if self.end is None:
+        if self.recorded.end is None:
             return False
         if crashed := [one for one in self.exchanges if one.exchange.crashed]:
             # Listings are made at any time.
@@ -105,21 +103,20 @@ class ReplayedServer(InProcessServer):
             count = "1 start was" if len(self._starts) == 1 else f"{len(self._starts)} starts were"
             raise StartFailed(f"{self.place}: {count} recorded, and this is number {number}")
         start = self._starts[number - 1]
-        if start.failed is not None:
-            raise StartFailed(start.failed)
+        if start.recorded.failed is not None:
+            raise StartFailed(start.recorded.failed)
         return start
 
     def take(self, start: _PlayedStart, method: str, params: dict[str, Any]) -> _Played | None:
         """The exchange to play for a request during `start`; None if nothing is left for it."""
         with self._lock:
-            others = [one for other in self._starts if other is not start for one in other.exchanges]
             found = _next(start.exchanges, method, params)
             if found is None and is_listing(method):
                 # Listings may be requested more often than they were recorded.
                 found = next((one for one in reversed(start.exchanges) if one.matches(method, params)), None)
             if found is None and not is_greeting(method):
                 # A call of another thread may come later here than in the recording, after the server has ended.
-                found = _next(others, method, params)
+                found = _next(self._exchanges(), method, params)
             if found is not None:
                 found.asked = True
             return found
@@ -133,9 +130,10 @@ class ReplayedServer(InProcessServer):
             return start.is_over()
 
     def mismatch(self, method: str, params: dict[str, Any]) -> str:
-        return not_recorded(
-            self.place, method, params, [one.exchange for start in self._starts for one in start.exchanges]
-        )
+        return not_recorded(self.place, method, params, [one.exchange for one in self._exchanges()])
+
+    def _exchanges(self) -> list[_Played]:
+        return [one for start in self._starts for one in start.exchanges]
 
 
 def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> _Played | None:
@@ -227,10 +225,9 @@ class _ReplayChannel(InMemoryChannel):
             return
         if not (is_greeting(method) or is_listing(method)):
             self._greet()
-        played = self._server.take(self._start, method, params)
-        if played is not None:
+        if (played := self._server.take(self._start, method, params)) is not None:
             if played.exchange.crashed and played.start is not self._start:
-                self._end(played.start.end)
+                self._end(played.start.recorded.end)
             self._end_if_over()
             self._advance(self._perform(message, played))
         elif is_greeting(method):
@@ -240,14 +237,14 @@ class _ReplayChannel(InMemoryChannel):
             text = self._server.mismatch(method, params)
             self._server.on_mismatch(text)
             self._refuse(message, _MISMATCH, text)
-        if is_listing(method) and not any(step.subscribed for step in self._start.meanwhile):
+        if is_listing(method) and not any(step.subscribed for step in self._start.recorded.meanwhile):
             self._greet()
 
     def _greet(self) -> None:
         """Send the messages that came before the first call."""
         if not self._greeted:
             self._greeted = True
-            self._advance(self._steps(self._start.meanwhile, None))
+            self._advance(self._steps(self._start.recorded.meanwhile, None))
 
     def _perform(self, message: dict[str, Any], played: _Played) -> _Script:
         exchange, identifier = played.exchange, message["id"]
@@ -303,7 +300,7 @@ class _ReplayChannel(InMemoryChannel):
 
     def _end_if_over(self) -> None:
         if self._server.is_over(self._start):
-            self._end(self._start.end)
+            self._end(self._start.recorded.end)
 
     def _end(self, ending: Ending | None) -> None:
         """Write nothing from now on. The connection is told once earlier messages are sent."""

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any
 
 from gaia.runtime.clock import Clock
-from gaia.runtime.locks import reentrant_lock
 from gaia.testing.cassette import Cassette
 from gaia.testing.mismatch import CassetteMismatch
 from gaia.testing.replayed_server import ReplayedServer
@@ -42,11 +41,12 @@ class Replay(Mapping[str, Mapping[str, Any]]):
 
     def __init__(self, file: Path, cassette: Cassette, clock: Clock | None) -> None:
         self._file = file
-        self._lock = reentrant_lock()
-        """Owns `_mismatches`."""
         self._mismatches: list[str] = []
         self._entries: dict[str, dict[str, Any]] = {
-            name: {**ReplayedServer(f"{file}, server {name!r}", server, self._mismatched, clock), **server.settings}
+            name: {
+                **ReplayedServer(f"{file}, server {name!r}", server, self._mismatches.append, clock),
+                **server.settings,
+            }
             for name, server in cassette.servers.items()
         }
 
@@ -65,8 +65,7 @@ class Replay(Mapping[str, Mapping[str, Any]]):
     @property
     def mismatches(self) -> list[str]:
         """The requests so far that were not recorded, each with its difference."""
-        with self._lock:
-            return list(self._mismatches)
+        return list(self._mismatches)
 
     def check(self) -> None:
         """Raise `CassetteMismatch` (an AssertionError) if a server got a request that was not recorded.
@@ -88,7 +87,3 @@ class Replay(Mapping[str, Mapping[str, Any]]):
             # Most likely a mismatch caused the error.
             for mismatch in self.mismatches:
                 error.add_note(mismatch)
-
-    def _mismatched(self, text: str) -> None:
-        with self._lock:
-            self._mismatches.append(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 
@@ -21,7 +22,7 @@ from gaia.mcp.protocol.messages import (
     Response,
     decode,
 )
-from gaia.mcp.rpc.channel import CallerWork, Channel, ChannelListener, Ending, Outgoing
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Outgoing
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.runtime.locks import reentrant_lock
 from gaia.testing.cassette import (
@@ -32,7 +33,6 @@ from gaia.testing.cassette import (
     Start,
     Step,
     is_greeting,
-    is_listing,
     stable_start,
     without_meta,
 )
@@ -53,17 +53,6 @@ class _Pending(msgspec.Struct):
     item: Outgoing
     exchange: RecordedExchange
 
-    @property
-    def is_call(self) -> bool:
-        """Whether the application made it. Then the server's messages meanwhile most likely belong to it."""
-        method = self.exchange.request
-        return not (is_greeting(method) or is_listing(method))
-
-    @property
-    def is_open(self) -> bool:
-        exchange = self.exchange
-        return exchange.result is None and exchange.error is None and exchange.failed is None and not self.item.ended
-
 
 class Recording:
     """The starts of all servers of a manager."""
@@ -72,7 +61,6 @@ class Recording:
         self.lock = reentrant_lock()
         """Owns everything below, and the state of all recorders."""
         self.stopped = False
-        """Whether recording has stopped."""
         self.starts: dict[str, list[StartRecorder]] = {}
         """By server, in the order of the starts."""
 
@@ -83,10 +71,6 @@ class Recording:
             if not self.stopped:
                 self.starts.setdefault(server, []).append(start)
         return start
-
-    def stop(self) -> None:
-        with self.lock:
-            self.stopped = True
 
     def is_settled(self, ready: set[str]) -> bool:
         """Whether each server in `ready` has a recorder that saw it ready and not lost since."""
@@ -119,11 +103,11 @@ class StartRecorder:
 
     def listener(self, connection: Connection) -> ChannelListener:
         self._connection = connection
-        return _Listener(self, connection)
+        return cast("ChannelListener", _Listener(self, connection))
 
     def channel(self, channel: Channel) -> Channel:
         self._channel = channel
-        return _Channel(self, channel)
+        return cast("Channel", _Channel(self, channel))
 
     def failed(self, error: MCPError) -> None:
         self._failure = error.message
@@ -155,24 +139,21 @@ class StartRecorder:
 
     def received(self, line: bytes | OversizedLine) -> None:
         if isinstance(line, OversizedLine):
-            if (identifier := line.answered_id()) is not None:
-                error = InvalidResponse("the answer is longer than the limit allows")
-                self.request_failed(identifier, error)
+            self.request_failed(line.answered_id(), InvalidResponse("the answer is longer than the limit allows"))
             return
         try:
             decoded = decode(line)
         except NestedTooDeep as error:
-            if error.identifier is not None:
-                self.request_failed(error.identifier, InvalidResponse(f"the answer is {error}"))
-            return
+            self.request_failed(error.identifier, InvalidResponse(f"the answer is {error}"))
         except NotAMessage:
             return
-        with self._recording.lock:
-            if not self._recording.stopped:
-                for message in decoded if isinstance(decoded, list) else [decoded]:
-                    self._note(message)
+        else:
+            with self._recording.lock:
+                if not self._recording.stopped:
+                    for message in decoded if isinstance(decoded, list) else [decoded]:
+                        self._note(message)
 
-    def request_failed(self, identifier: RequestId, error: MCPError) -> None:
+    def request_failed(self, identifier: RequestId | None, error: MCPError) -> None:
         with self._recording.lock:
             if not self._recording.stopped and (pending := self._answered(identifier)) is not None:
                 pending.exchange.failed = Failure.of(error)
@@ -198,24 +179,24 @@ class StartRecorder:
 
     def _note(self, message: Message) -> None:
         if isinstance(message, Response | ErrorResponse):
-            pending = None if message.id is None else self._answered(message.id)
-            if pending is not None and isinstance(message, ErrorResponse):
-                pending.exchange.error = message.error
-            elif pending is not None and isinstance(message, Response):
-                if isinstance(message.result, dict):
-                    pending.exchange.result = message.result
-                else:
-                    error = InvalidResponse(f"the result of {pending.exchange.request} is not an object")
-                    pending.exchange.failed = Failure.of(error)
+            if (pending := self._answered(message.id)) is None:
+                return
+            exchange = pending.exchange
+            if isinstance(message, ErrorResponse):
+                exchange.error = message.error
+            elif isinstance(message.result, dict):
+                exchange.result = message.result
+            else:
+                exchange.failed = Failure.of(InvalidResponse(f"the result of {exchange.request} is not an object"))
+        elif message.method in _UNRECORDED:
+            return
         elif isinstance(message, Request):
-            if message.method not in _UNRECORDED:
-                step = Step(request=message.method, params=without_meta(message.params))
-                self._asked[message.id] = step
-                self._steps().append(step)
-        elif message.method not in _UNRECORDED:
+            step = self._asked[message.id] = Step(request=message.method, params=without_meta(message.params))
+            self._steps().append(step)
+        else:
             self._note_notification(message)
 
-    def _answered(self, identifier: RequestId) -> _Pending | None:
+    def _answered(self, identifier: RequestId | None) -> _Pending | None:
         """The request of an answer; None if the client has given up on it."""
         pending = self._by_id.pop(str(identifier), None)
         return None if pending is None or pending.item.ended else pending
@@ -227,21 +208,19 @@ class StartRecorder:
             if pending is not None:
                 pending.exchange.meanwhile.append(Step(notification=message.method, params=params))
             return
-        meta = params.get("_meta")
-        subscription = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
-        if isinstance(meta, dict):
-            params["_meta"] = {key: value for key, value in meta.items() if key != SUBSCRIPTION_ID}
-        if not params.get("_meta"):
-            params.pop("_meta", None)
-        self._steps().append(Step(notification=message.method, params=params, subscribed=subscription is not None))
+        meta = params.pop("_meta", None)
+        meta = dict(meta) if isinstance(meta, dict) else {}
+        subscribed = meta.pop(SUBSCRIPTION_ID, None) is not None
+        params |= {"_meta": meta} if meta else {}
+        self._steps().append(Step(notification=message.method, params=params, subscribed=subscribed))
 
     def _steps(self) -> list[Step]:
         """The list for an unasked message of the server: of a waiting call, or else of the last call."""
-        calls = [pending for pending in self._requests if pending.is_call]
+        calls = [one for one in self._requests if one.exchange.is_call]
         if not calls:
             return self._greeting
-        waiting = next((pending for pending in calls if pending.is_open), None)
-        return calls[-1].exchange.afterwards if waiting is None else waiting.exchange.meanwhile
+        waiting = (one.exchange.meanwhile for one in calls if not (one.exchange.is_over or one.item.ended))
+        return next(waiting, calls[-1].exchange.afterwards)
 
     # The outcome.
 
@@ -268,53 +247,40 @@ class StartRecorder:
         return self._ending or Ending()
 
 
-class _Listener:
-    """Passes everything from the channel to the connection; see `ChannelListener`."""
+class _Forwarding:
+    """Passes on to `target` whatever a subclass does not define."""
 
-    def __init__(self, recorder: StartRecorder, connection: Connection) -> None:
-        self._recorder = recorder
-        self._connection = connection
-        self.awaits_answers = connection.awaits_answers
+    def __init__(self, recorder: StartRecorder, target: Any) -> None:
+        self._recorder, self._target = recorder, target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+class _Listener(_Forwarding):
+    """See `ChannelListener`; the target is the connection."""
 
     def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
         self._recorder.received(line)
-        self._connection.message_received(line, call_id)
+        self._target.message_received(line, call_id)
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
         self._recorder.request_failed(call_id, error)
-        self._connection.request_failed(call_id, error)
+        self._target.request_failed(call_id, error)
 
     def channel_ended(self) -> None:
         self._recorder.ended()
-        self._connection.channel_ended()
+        self._target.channel_ended()
 
 
-class _Channel:
-    """Passes everything from the connection to the channel; see `Channel`."""
-
-    def __init__(self, recorder: StartRecorder, channel: Channel) -> None:
-        self._recorder = recorder
-        self._channel = channel
-        self.cancel = channel.cancel
-        self.set_protocol_version = channel.set_protocol_version
-        self.redact = channel.redact
-        self.memory = channel.memory
-        self.after_fork = channel.after_fork
-
-    @property
-    def pid(self) -> int | None:
-        return self._channel.pid
-
-    @property
-    def session_id(self) -> str | None:
-        session: str | None = getattr(self._channel, "session_id", None)
-        return session
+class _Channel(_Forwarding):
+    """See `Channel`; the target is the channel of the transport."""
 
     def send(self, item: Outgoing) -> bool:
-        return self._channel.send(_Item(self._recorder, item))
+        return bool(self._target.send(_Item(self._recorder, item)))
 
     def ending(self, wait: float) -> Ending | None:
-        ending = self._channel.ending(wait)
+        ending: Ending | None = self._target.ending(wait)
         if ending is not None:
             self._recorder.learnt(ending)
         return ending
@@ -322,41 +288,22 @@ class _Channel:
     def stop_writing(self) -> bool:
         # The server ends at the end of its input, before `close` or after it.
         self._recorder.closing()
-        return self._channel.stop_writing()
+        return bool(self._target.stop_writing())
 
     def close(self, grace: float) -> Ending:
         self._recorder.closing()
-        return self._channel.close(grace)
+        return cast("Ending", self._target.close(grace))
 
 
-class _Item:
-    """A message to write. It tells the recorder when it is written; see `Outgoing`."""
-
-    def __init__(self, recorder: StartRecorder, item: Outgoing) -> None:
-        self._recorder = recorder
-        self._item = item
-        self.frame = item.frame
-        self.id = item.id
-        self.method = item.method
-        self.bound = item.bound
-        self.loop = item.loop
-        self.params = item.params
-        self.run_in_caller: Callable[[CallerWork], bool] = item.run_in_caller
-
-    @property
-    def ended(self) -> bool:
-        return self._item.ended
-
-    @property
-    def deadline(self) -> float:
-        return self._item.deadline
+class _Item(_Forwarding):
+    """See `Outgoing`; the target is a message, which tells the recorder when it is written."""
 
     def begin_write(self) -> bool:
-        if not self._item.begin_write():
+        if not self._target.begin_write():
             return False
-        self._recorder.written(self)
+        self._recorder.written(self._target)
         return True
 
     def undo_write(self) -> None:
-        self._recorder.unwritten(self)
-        self._item.undo_write()
+        self._recorder.unwritten(self._target)
+        self._target.undo_write()

@@ -27,7 +27,7 @@ class Client:
 
 
 def make(client: Client, params: Json | None = None, meta: Json | None = None) -> FakeContext:
-    context = FakeContext(7, "tools/call", params or {}, meta or {}, client.requests, client.notify)
+    context = FakeContext(7, "tools/call", {**(params or {}), "_meta": meta or {}}, client.requests, client.notify)
     context.client_capabilities = {"elicitation": {}}
     return context
 

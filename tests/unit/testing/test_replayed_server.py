@@ -72,7 +72,7 @@ def text(result: Any) -> str:
 
 def mismatches(manager: MCPClientManager) -> list[str]:
     server = manager.config.get_servers()["s"]["inProcess"]
-    found: list[str] = server.on_mismatch.__self__.mismatches
+    found: list[str] = server.on_mismatch.__self__
     return found
 
 

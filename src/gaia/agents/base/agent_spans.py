@@ -7,25 +7,13 @@ Calls to MCP servers have spans of their own (`gaia.telemetry`), which are child
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 _tracer = trace.get_tracer("gaia.agents")
-
-
-def agent_span(agent: str) -> AbstractContextManager[Span]:
-    return _span("invoke_agent", agent, SpanKind.INTERNAL, "gen_ai.agent.name")
-
-
-def chat_span(model: str) -> AbstractContextManager[Span]:
-    return _span("chat", model, SpanKind.CLIENT, "gen_ai.request.model")
-
-
-def native_tool_span(tool: str) -> AbstractContextManager[Span]:
-    return _span("execute_tool", tool, SpanKind.INTERNAL, "gen_ai.tool.name")
 
 
 def set_completion(span: Span, input_tokens: int, output_tokens: int, finish_reason: str | None) -> None:
@@ -37,7 +25,7 @@ def set_completion(span: Span, input_tokens: int, output_tokens: int, finish_rea
 
 
 @contextlib.contextmanager
-def _span(operation: str, target: str, kind: SpanKind, target_attribute: str) -> Iterator[Span]:
+def _span(operation: str, target_attribute: str, kind: SpanKind, target: str) -> Iterator[Span]:
     with _tracer.start_as_current_span(
         f"{operation} {target}",
         kind=kind,
@@ -52,3 +40,8 @@ def _span(operation: str, target: str, kind: SpanKind, target_attribute: str) ->
             span.set_attribute("error.type", type(error).__qualname__)
             span.set_status(Status(StatusCode.ERROR))
             raise
+
+
+agent_span = functools.partial(_span, "invoke_agent", "gen_ai.agent.name", SpanKind.INTERNAL)
+chat_span = functools.partial(_span, "chat", "gen_ai.request.model", SpanKind.CLIENT)
+native_tool_span = functools.partial(_span, "execute_tool", "gen_ai.tool.name", SpanKind.INTERNAL)

@@ -10,13 +10,8 @@ The policy decides which calls need a person:
 =============== ======================================================================================================
 
 A call that needs a person is refused if there is none to ask. The default policy is ``destructive`` with a person, and
-``marked`` without one. So without a person, tools whose servers say nothing about them can be used, and a tool that is
-marked destructive cannot, unless the application permits it.
-
-All other cases fail closed. Under ``destructive`` a tool of an MCP server is exempt only if its annotations say
-``readOnlyHint: true``, the boolean; ``destructiveHint: false`` does not exempt it. Any answer of the callback except
-True, also an exception, refuses the call, and the model is told. Annotations come from the server: they are only as
-trustworthy as the server.
+``marked`` without one. Any answer of the callback except True, also an exception, refuses the call, and the model is
+told. Annotations come from the server: they are only as trustworthy as the server.
 """
 
 from __future__ import annotations
@@ -62,8 +57,8 @@ class ConfirmationRequest:
 def requires_confirmation(entry: Mapping[str, Any]) -> bool:
     """Whether calls of a registry entry's tool need a person under the policy ``destructive``.
 
-    A tool of an MCP server does unless its annotations say ``readOnlyHint: true``; a native one if it was registered
-    with ``requires_confirmation=True``.
+    A tool of an MCP server does unless its annotations say ``readOnlyHint: true``, the boolean; a native one if it was
+    registered with ``requires_confirmation=True``.
     """
     if entry.get("requires_confirmation"):
         return True
@@ -87,9 +82,15 @@ def is_marked_destructive(entry: Mapping[str, Any]) -> bool:
     if not isinstance(annotations, Mapping) or annotations.get("readOnlyHint") is True:
         return False
     destructive = annotations.get("destructiveHint")
-    if destructive is None:
-        return annotations.get("readOnlyHint") is not None
-    return destructive is not False
+    return annotations.get("readOnlyHint") is not None if destructive is None else destructive is not False
+
+
+_NEEDS_PERSON: Mapping[ConfirmationPolicy, Callable[[Mapping[str, Any]], bool]] = {
+    "never": lambda _: False,
+    "marked": is_marked_destructive,
+    "destructive": requires_confirmation,
+    "always": lambda _: True,
+}
 
 
 class ConfirmationGate:
@@ -104,7 +105,7 @@ class ConfirmationGate:
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
         """Ask if the policy requires it; returns the reason against the call, for the model, or None."""
-        if not self._needs_person(entry):
+        if not _NEEDS_PERSON[self.policy](entry):
             return None
         if self._ask is None:
             logger.warning("confirmation_impossible", tool=key, policy=self.policy)
@@ -129,10 +130,3 @@ class ConfirmationGate:
                 return f"The call of {key!r} could not be confirmed. It was not made."
         # Only True counts: the text "no" is truthy.
         return None if confirmed is True else f"The user refused the call of {key!r}. It was not made."
-
-    def _needs_person(self, entry: Mapping[str, Any]) -> bool:
-        if self.policy == "marked":
-            return is_marked_destructive(entry)
-        if self.policy == "destructive":
-            return requires_confirmation(entry)
-        return self.policy == "always"

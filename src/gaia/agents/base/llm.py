@@ -20,9 +20,6 @@ from gaia.runtime.extras import not_installed
 if TYPE_CHECKING:
     from gaia.agents.base.agent_result import AgentResult
 
-_NO_KEY = "no-key"
-"""The package requires a key; many local endpoints have none."""
-
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_SECONDS = 3600.0
 """Seconds. Stops an endpoint that never stops sending; `LLMSettings.timeout` is for a silent one."""
@@ -80,22 +77,20 @@ class OpenAIChat:
             import openai
         except ImportError as error:
             raise LLMNotInstalled(f"Agent.run needs {not_installed('llm', 'openai')}") from error
+        self.model = str(self.settings.model)
         self._openai: Any = openai
         self._streams: list[Any] = []
         """The network streams of all connections, from the HTTP library."""
         self._client: Any = openai.OpenAI(
             base_url=self.settings.base_url,
-            api_key=self.settings.api_key or _NO_KEY,
+            # The package requires a key; many local endpoints have none.
+            api_key=self.settings.api_key or "no-key",
             timeout=self.settings.timeout,
             max_retries=self.settings.max_retries,
             # Otherwise the package would send OPENAI_ORG_ID and OPENAI_PROJECT_ID to any endpoint.
             default_headers={"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()},  # type: ignore[dict-item]
             http_client=openai.DefaultHttpxClient(**self._http_options()),
         )
-
-    @property
-    def model(self) -> str:
-        return str(self.settings.model)
 
     def close(self) -> None:
         """Close all connections. A request under way in another thread fails."""
@@ -107,7 +102,6 @@ class OpenAIChat:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], on_text: Callable[[str], None]
     ) -> Completion:
-        """See `ChatModel.complete`."""
         request: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.settings.options}
         if tools:
             request["tools"] = list(tools)

@@ -154,9 +154,7 @@ class Run:
             {
                 "id": request.id,
                 "type": "function",
-                # Endpoints refuse a conversation with malformed names or arguments, even the model's own. The answer to
-                # the call explains
-                # the problem.
+                # Endpoints refuse malformed names or arguments, even the model's own. The call's answer explains it.
                 "function": {
                     "name": name_for_api(request.name) if request.name else "unnamed",
                     "arguments": json.dumps(call.arguments or {}),
@@ -187,13 +185,19 @@ class Run:
                 ready[number] = prepared
         try:
             for event in work(
-                {number: self._job(call) for number, call in ready.items()},
+                {number: functools.partial(self._make, call) for number, call in ready.items()},
                 scope=self.scope,
                 name=f"{type(self._agent).__name__}-tool",
                 limit=self._agent.max_parallel_tools,
             ):
                 if isinstance(event, Done):
-                    ended[event.key] = self._ended(requests[event.key].id, ready[event.key], event)
+                    if event.error is not None:
+                        # `_execute_tool` raises only exceptions that stop a program.
+                        raise event.error
+                    identifier, call, outcome = requests[event.key].id, ready[event.key], _outcome_of(event.value)
+                    ended[event.key] = self._ended(
+                        identifier, call.key, call.arguments, outcome, event.value, event.duration
+                    )
         except WorkCancelled:
             for number in ready.keys() - ended.keys():
                 call = ready[number]
@@ -212,25 +216,18 @@ class Run:
             executor.confirm(call)
             return call
         except CallNotMade as reason:
-            content = self._agent.result_budget.fit(text_of_result(error_result(str(reason))), reason.tool)
-            self._agent.console.print_tool_outcome(reason.tool, reason.outcome, 0.0)
-            return ToolCall(request.id, reason.tool, arguments, reason.outcome, content, 0.0)
+            return self._ended(request.id, reason.tool, arguments, reason.outcome, error_result(str(reason)))
 
-    def _job(self, call: PreparedCall) -> Callable[[Say], Any]:
-        def make(_say: Say) -> Any:
-            with call.under_way():
-                return self._agent._execute_tool(call.key, dict(call.arguments))
+    def _make(self, call: PreparedCall, _say: Say) -> Any:
+        with call.under_way():
+            return self._agent._execute_tool(call.key, dict(call.arguments))
 
-        return make
-
-    def _ended(self, identifier: str, call: PreparedCall, event: Done[int, Any]) -> ToolCall:
-        if event.error is not None:
-            # `_execute_tool` raises only exceptions that stop a program.
-            raise event.error
-        outcome = _outcome_of(event.value)
-        content = self._agent.result_budget.fit(text_of_result(event.value), call.key)
-        self._agent.console.print_tool_outcome(call.key, outcome, event.duration)
-        return ToolCall(identifier, call.key, call.arguments, outcome, content, event.duration)
+    def _ended(
+        self, identifier: str, tool: str, arguments: Any, outcome: Outcome, result: Any, duration: float = 0.0
+    ) -> ToolCall:
+        content = self._agent.result_budget.fit(text_of_result(result), tool)
+        self._agent.console.print_tool_outcome(tool, outcome, duration)
+        return ToolCall(identifier, tool, arguments, outcome, content, duration)
 
 
 def _outcome_of(value: Any) -> Outcome:

@@ -17,22 +17,16 @@ _OPTIONAL_METHODS = {
 
 
 class MCPAgent(Agent):
-    """Base class for agents that support MCP.
-
-    It defines what an MCP server for this agent offers; `gaia.mcp.server` serves it. Works in any order with
-    `ApiAgent`::
-
-        class CodeAgent(MCPAgent, ApiAgent, Agent): ...
+    """Base class for agents that support MCP; `gaia.mcp.server` serves them. Works in any order with `ApiAgent`.
 
     Only the two abstract methods are needed. The server calls all methods on worker threads, several at once.
     """
 
     @abstractmethod
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
-        """The tools on offer.
+        """The tools that `execute_mcp_tool` knows, each with ``name``, ``description`` and ``inputSchema``.
 
-        Each definition has a ``name`` (lowercase with dashes), a ``description`` and an ``inputSchema`` (a JSON Schema
-        of type object). Every tool named here must be known to `execute_mcp_tool`.
+        The name is in lower case with dashes, the schema a JSON Schema of type object.
         """
 
     @abstractmethod
@@ -54,8 +48,6 @@ class MCPAgent(Agent):
     def get_mcp_server_info(self) -> dict[str, Any]:
         """``name`` and ``version`` of the server that this agent appears as."""
         return {"name": f"GAIA {type(self).__name__}", "version": "2.0.0"}
-
-    # The methods below are for agents that offer more than tools. Each has a default.
 
     @property
     def mcp_context(self) -> MCPContext:

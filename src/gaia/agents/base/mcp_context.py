@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from gaia.runtime.cancellation import CancelScope
+
 CAPABILITIES = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -72,11 +74,13 @@ class MCPContext:
 
     def __init__(self) -> None:
         self._asked: dict[str, int] = {}
+        self.scope = CancelScope()
+        """Calls to MCP servers within this scope are cancelled with the request."""
 
     @property
     def cancelled(self) -> bool:
         """Whether the client has cancelled the request or disconnected. A long call should check it now and then."""
-        return False
+        return self.scope.cancelled
 
     def raise_if_cancelled(self) -> None:
         """Raise `MCPRequestCancelled` if the request was cancelled or the client has disconnected."""
@@ -88,6 +92,7 @@ class MCPContext:
 
         Calls to MCP servers need no callback: they are cancelled with the request.
         """
+        self.scope.on_cancel(callback)
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report the progress of the call to a client that asked for it; `progress` must grow."""

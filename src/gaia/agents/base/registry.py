@@ -3,13 +3,11 @@
 An agent sees these entries; the first one with a name wins:
 
 1. its **own** entries: the tools of its MCP servers, and entries that it writes into its registry;
-2. the tools that it registered with the `tool` decorator in ``_register_tools``: they are bound to this agent, and stay
-   when another agent of the same class registers its own;
+2. the tools that it registered with the `tool` decorator in ``_register_tools``, which are bound to this agent;
 3. entries of the shared registry, `_TOOL_REGISTRY`, that are not another agent's own.
 
-So agents neither see nor replace each other's tools, whatever their servers are called. All tools can still be found in
-the shared registry: an own entry is also put there if its name is free, and only its owner removes it. Then the agent
-that has waited longest for the name gets it.
+So agents neither see nor replace each other's tools. An own entry is also put into the shared registry if its name is
+free, and only its owner removes it. Then the agent that has waited longest for the name gets it.
 """
 
 from __future__ import annotations
@@ -46,7 +44,8 @@ def _withdraw_dropped() -> None:
     with contextlib.suppress(queue.Empty):
         while True:
             shared, table = _dropped.get_nowait()
-            shared.withdraw_all(table)
+            for key in list(table):
+                shared.withdraw(key, table)
 
 
 def _drop(shared: _SharedRegistry, table: _Table) -> None:
@@ -124,9 +123,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
     def copy(self) -> dict[str, Entry]:
         """A snapshot of the visible tools: native tools in the order of registration, then the agent's own entries.
 
-        Tools of MCP servers follow `server_order`, and the tools of one server its own order, whenever they were
-        registered:
-        models cache prompts with the same beginning.
+        Tools of MCP servers follow `server_order`, then their server's order: models cache equal beginnings of prompts.
         """
         servers = {name: position for position, name in enumerate(self.server_order())}
 
@@ -207,10 +204,6 @@ class _SharedRegistry:
             del self.entries[key]
             if key in self._waiting:
                 self.place(key, self._waiting[key][0])
-
-    def withdraw_all(self, table: _Table) -> None:
-        for key in list(table):
-            self.withdraw(key, table)
 
     def _stop_waiting(self, key: str, table: _Table) -> None:
         waiting = [other for other in self._waiting.pop(key, ()) if other is not table]

@@ -65,7 +65,7 @@ def input_schema(entry: Mapping[str, Any]) -> Schema:
 
 def _native_schema(entry: Mapping[str, Any]) -> Schema:
     function = entry.get("function")
-    hints = _hints(function) if callable(function) else {}
+    hints = type_hints(function) if callable(function) else {}
     declared = (_declared_parameters(function) if callable(function) else None) or {}
     parameters = entry.get("parameters") or {}
     schema: Schema = {
@@ -104,7 +104,8 @@ def _property(about: Mapping[str, Any], hint: Any, declared: inspect.Parameter |
     return schema
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function; empty if one of them cannot be evaluated."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 - annotations are the author's expressions, and need not mean anything at run time

@@ -15,7 +15,7 @@ it have ``requires_confirmation``::
         "_mcp_annotations": {"readOnlyHint": True},  # as the server gave them
     }
 
-This module imports nothing of gaia: agents and the MCP client mixin share only it.
+Agents and the MCP client mixin share only this module.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from typing import Any, Literal, TypeVar, overload
 _TOOL_REGISTRY: dict[str, dict[str, Any]] = {}
 """The registry of the process: tools of the `tool` decorator, and of every agent as far as names are free.
 
-An agent's `gaia.agents.base.registry.ToolRegistry` decides which of them it sees, and adds its own.
-
 Iterate over a copy (``_TOOL_REGISTRY.copy()``): tools of MCP servers come and go on other threads.
 """
 
@@ -51,20 +49,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ToolNotFound(ValueError):
-    """No tool has this name. `candidates` are similar names."""
-
-    def __init__(self, name: str, candidates: list[str]) -> None:
-        hint = f"; did you mean {', '.join(candidates)}?" if candidates else ""
-        super().__init__(f"Unknown tool: {name!r}{hint}")
-        self.name, self.candidates = name, candidates
+    """No tool has this name."""
 
 
 class AmbiguousToolName(ValueError):
-    """Several tools have this name. `candidates` are unambiguous names."""
-
-    def __init__(self, name: str, candidates: list[str]) -> None:
-        super().__init__(f"Ambiguous tool name: {name!r} could be {', '.join(candidates)}; use one of these names")
-        self.name, self.candidates = name, candidates
+    """Several tools have this name."""
 
 
 @overload
@@ -163,8 +152,7 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
     3. a tool's own name on its MCP server;
     4. rules 1 to 3 again, whatever the case of the letters.
 
-    A name that belongs to another server, connected or not, never leads to a tool: such names are left out of the
-    ``_mcp_aliases`` of an entry.
+    Names that belong to another server are left out of the ``_mcp_aliases`` of an entry.
 
     Raises `AmbiguousToolName` if a rule finds several tools, and `ToolNotFound` if none finds any.
     """
@@ -178,8 +166,11 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
             if len(matches) == 1:
                 return matches[0]
             if matches:
-                raise AmbiguousToolName(name, sorted(matches))
-    raise ToolNotFound(name, _close_matches(name, aliases))
+                raise AmbiguousToolName(
+                    f"Ambiguous tool name: {name!r} could be {', '.join(sorted(matches))}; use one of these names"
+                )
+    similar = _close_matches(name, aliases)
+    raise ToolNotFound(f"Unknown tool: {name!r}" + (f"; did you mean {', '.join(similar)}?" if similar else ""))
 
 
 def _aliases(key: str, entry: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:

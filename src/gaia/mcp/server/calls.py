@@ -30,7 +30,6 @@ from gaia.agents.base.mcp_context import (
 )
 from gaia.mcp.protocol.json_schema import problems_by_own_schema
 from gaia.mcp.server.changes import wants_log
-from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.log import get_logger
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
@@ -50,8 +49,6 @@ class ServedContext(MCPContext):
         super().__init__()
         self._ctx = ctx
         self._loop = asyncio.get_running_loop()
-        self.scope = CancelScope()
-        """The scope of the agent's own calls to MCP servers; they are cancelled with the request."""
         self.method = ctx.method
         self.request_id = ctx.request_id
         self.protocol_version = ctx.protocol_version
@@ -70,13 +67,6 @@ class ServedContext(MCPContext):
         """1 for a first call. The client states it, so it may be wrong."""
         self._kept: dict[str, dict[str, Any]] = dict(kept.get("answers") or {})
         self.answers = {**self._kept, **answers}
-
-    @property
-    def cancelled(self) -> bool:
-        return self.scope.cancelled
-
-    def on_cancel(self, callback: Callable[[], object]) -> None:
-        self.scope.on_cancel(callback)
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._await(self._ctx.session.report_progress(progress, total, message))
