@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from gaia.mcp.client import MCPClientManager
-from gaia.mcp.gateway.upstream.client_side import Answer
-from gaia.mcp.gateway.upstream.relayed_call import EndingOnError, RelayedCall
-from gaia.mcp.gateway.upstream.rounds import OngoingCall, Relayed, Rounds
-from gaia.mcp.gateway.upstream.upstream import Upstream
-from gaia.mcp.observation.request_spans import Observation
+from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.gateway.upstream.relayed_call import RelayedCall, relay_error
+from gaia.mcp.gateway.upstream.rounds import Answer, OngoingCall, Relayed, Rounds
+from gaia.mcp.gateway.upstream.sealing import binding_of
 from gaia.mcp.protocol.messages import Refusal
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
@@ -24,13 +22,19 @@ Json = dict[str, Any]
 EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
+class Upstream(NamedTuple):
+    """The client of a server, and the calls that wait for clients."""
+
+    client: MCPClient
+    rounds: Rounds
+
+
 class Requester:
     """One request of one client, see `ClientSide`. Belongs to the test's loop."""
 
     key: object = None
     wants_progress = True
     log_level: str | None = None
-    observation: Observation | None = None
 
     def __init__(
         self, *, identity: str = "ann", is_stateless: bool = False, capabilities: Mapping[str, Any] = EVERYTHING
@@ -65,15 +69,19 @@ class Requester:
     # Its request.
 
     def send(self, upstream: Upstream, method: str, params: Json) -> Requester:
-        with EndingOnError(self.ended.set_result):
-            parked = upstream.parked(method, params, self)
+        rounds, on_end, parked = upstream.rounds, self.ended.set_result, None
+        try:
+            if "requestState" in params:
+                parked = rounds.opened(params, binding_of(upstream.client.name, self.identity, method, params))
             if parked is not None:
-                parked.go_on(params, self, self.ended.set_result)
+                parked.go_on(params, self, on_end)
                 self.call = parked
             else:
-                call = RelayedCall(upstream, method, params, self, self.ended.set_result)
+                call = RelayedCall(upstream.client, rounds, method, params, self, on_end)
                 call.start()
                 self.call = call
+        except Exception as error:  # noqa: BLE001 - as the gateway does
+            on_end(Relayed(error=relay_error(error)))
         return self
 
     async def relayed(self) -> Relayed:
@@ -108,6 +116,6 @@ async def upstream_of(server: FakeServer | Mapping[str, Any], rounds: Rounds | N
     assert client is not None
     assert client.is_connected(), client.last_error
     try:
-        yield Upstream(client, rounds)
+        yield Upstream(client, Rounds() if rounds is None else rounds)
     finally:
         await loop.run_in_executor(None, manager.disconnect_all)

@@ -279,7 +279,7 @@ class Gateway:
             self._end_refused_streams(self.access)
         self._keep_alive.sweep()
         self._sessions.end_idle()
-        self._servers.end_unused()
+        self._servers.handles.expire()
         if self._patterns is not None and not self._patterns.is_done:
             self._patterns.look(self._servers.tool_names())
 

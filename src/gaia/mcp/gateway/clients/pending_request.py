@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
-from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.sessions import Session
-from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, ClientOwner, Handle, UnknownHandle, owner_of_session
 from gaia.mcp.gateway.messages import (
     META,
     Params,
@@ -21,9 +21,9 @@ from gaia.mcp.gateway.messages import (
     member,
     stateless_result,
 )
-from gaia.mcp.gateway.upstream.rounds import OngoingCall
+from gaia.mcp.gateway.upstream.rounds import Answer
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
 from gaia.runtime.log import exception_text, get_logger
 
@@ -49,6 +49,14 @@ _TRACE_META = frozenset({"traceparent", "tracestate", "baggage"})
 class Reply(Protocol):
     """Sends the answer to one request, and the messages before it."""
 
+    @property
+    def accepts_messages(self) -> bool:
+        """Whether messages passed to `send` reach the client."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes sent to the client that it has not read yet, on all its connections."""
+
     def send(self, message: bytes) -> None:
         """Send a notification or a request that belongs to the client's request."""
 
@@ -61,38 +69,14 @@ class Reply(Protocol):
     def forget(self) -> None:
         """Forget the request: the client has closed the connection."""
 
-    @property
-    def accepts_messages(self) -> bool:
-        """Whether messages passed to `send` reach the client."""
-
-    @property
-    def unread(self) -> int:
-        """Bytes sent to the client that it has not read yet, on all its connections."""
-
-
-class Target:
-    """The server, and the tool, prompt or resource there, that a request is for."""
-
-    __slots__ = ("name", "server", "tool")
-
-    def __init__(self, server: str | None, name: str | None, *, is_tool: bool = False) -> None:
-        """`server` is None if no server has it; `name` is that of a tool or prompt, or a URI."""
-        self.server = server
-        self.name = name
-        self.tool = name if is_tool else None
-
 
 class PendingRequest:
-    """Belongs to the gateway's event loop. Answered once; later answers are dropped."""
+    """Belongs to the gateway's event loop. Answered once; later answers are dropped. It is a `ClientSide`."""
 
     __slots__ = (
         "_after_end",
         "_progress_token",
-        "_withdrawals",
         "address",
-        "admission",
-        "begun",
-        "call",
         "capabilities",
         "handle",
         "headers",
@@ -102,13 +86,11 @@ class PendingRequest:
         "log_level",
         "meta",
         "method",
-        "observation",
         "on_cancelled",
         "params",
         "principal",
         "reply",
         "session",
-        "target",
         "view",
     )
 
@@ -129,33 +111,23 @@ class PendingRequest:
         self.method = method
         self.params = params
         self.meta = meta
+        self.reply = reply
         self.view = view
         self.session = session
         self.principal = principal
         """The client; None if clients have no names."""
-        self.headers: Mapping[bytes, bytes] | None = None
-        """Headers of the HTTP request, where they must agree with the params."""
         self.address = address
         """The IP address of the client, if known."""
-        self.observation: Observation | None = None
-        """Telemetry of the request to the server."""
+        self.headers: Mapping[bytes, bytes] | None = None
+        """Headers of the HTTP request, where they must agree with the params."""
         self.handle: Handle | None = None
-        """The client's handle of its own instances, if the request goes to one."""
+        """The client's handle of its own instances, once the request has gone to one."""
         self.is_stateless = session is None
-        self.reply = reply
         self.is_answered = False
-        self.target: Target | None = None
-        """The subject of the request at a server; None until it is relayed."""
-        self.begun = 0.0
-        """When it was relayed; a reading of the monotonic clock."""
-        self.admission: Admission | None = None
-        self.call: OngoingCall | None = None
-        """The running request to the server."""
-        self.on_cancelled: Callable[[bool], None] | None = None
-        """Called if the client cancels a relayed request. The argument says whether the server may have it."""
+        self.on_cancelled: Callable[[str], None] | None = None
+        """Called with the reason if the client cancels a request that was passed on to a server."""
         self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
-        self._withdrawals: list[Callable[[], None]] = []
         if session is None:
             self.capabilities: Mapping[str, Any] = meta.get(f"{META}clientCapabilities") or _NO_CAPABILITIES
             self.log_level: str | None = meta.get(f"{META}logLevel")
@@ -206,16 +178,15 @@ class PendingRequest:
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
         """Cancel the request. With `is_gone`, the client gets no answer. Does nothing if the request is answered."""
-        call, on_cancelled = self.call, self.on_cancelled
+        on_cancelled = self.on_cancelled
         if self._ends():
+            if on_cancelled is not None:
+                # Withdraws questions at the client, which it must get before the end of its request.
+                on_cancelled(reason)
             if is_gone:
                 self.reply.forget()
             else:
                 self.reply.abandon()
-            if call is not None:
-                call.cancel(reason)
-            if on_cancelled is not None:
-                on_cancelled(call is not None)
 
     def client_gone(self) -> None:
         """The client has closed the connection on which it would get the answer."""
@@ -230,15 +201,37 @@ class PendingRequest:
             return False
         self.is_answered = True
         # Break the reference cycle: request and call refer to each other, and each keeps the whole message.
-        self.call = self.on_cancelled = None
-        for withdraw in self._withdrawals:
-            withdraw()
-        self._withdrawals = []
+        self.on_cancelled = None
         for act in self._after_end:
             act()
         return True
 
-    # For servers that answer the request (`ClientSide`).
+    # For servers that answer the request.
+
+    def owner_at(self, server: UpstreamServer) -> tuple[Hashable, Handle | None]:
+        """The owner of the server's process for this request, and the handle for the result if it is a new one.
+
+        The shared process has the owner None. A client of the stateless era that names no handle has one process for
+        all its requests. Raises RequestRefused for an invalid handle.
+        """
+        instances = server.instances_kind
+        if instances == "shared":
+            return None, None
+        if instances == "per-client" or self.session is not None:
+            return owner_of_session(self.session, self.identity, instances), None
+        given = self.meta.get(HANDLE_KEY)
+        if given is None:
+            return ClientOwner(self.identity), None
+        if self.handle is None:
+            handles = self.view.handles
+            try:
+                self.handle = handles.use(given, self.identity)
+            except UnknownHandle as unknown:
+                refusals, client = self.view.checks.refusals, self.identity or None
+                refusals.note("unknown_handle", unknown.message, self.method, self.address, client)
+                raise
+            self.after_end(partial(handles.done, self.handle))
+        return self.handle, None if self.handle.text == given else self.handle
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         return self.view.profile.allows_tool(server, tool, annotations)
@@ -268,14 +261,10 @@ class PendingRequest:
         if is_wanted(params.get("level"), self.log_level):
             self.notify("notifications/message", params)
 
-    def ask(
-        self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
-    ) -> Callable[[], None]:
+    def ask(self, method: str, params: dict[str, Any], answer: Answer) -> Callable[[], None]:
         if self.session is None or self.is_answered or not self.reply.accepts_messages:
             raise Refusal(METHOD_NOT_FOUND, "the client of this request cannot be asked")
-        withdraw = self.session.ask(method, params, answer, self.reply.send)
-        self._withdrawals.append(withdraw)
-        return withdraw
+        return self.session.ask(method, params, answer, self.reply.send)
 
 
 def _is_for_servers(key: str) -> bool:

@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.messages import encode_notification, encode_request, is_wanted
+from gaia.mcp.gateway.upstream.rounds import Answer
 from gaia.mcp.gateway.views.notifier import Notifier
 from gaia.mcp.gateway.views.upstream_servers import Kind
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
-
-Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
 _MAX_UNTOLD = 1_000
 """Most kept notifications about changes for a session without a stream."""
@@ -43,8 +42,7 @@ class SessionRequest(Protocol):
 
     method: str
 
-    def cancel(self, reason: str) -> None:
-        """Cancel it: the client does not want the answer."""
+    def cancel(self, reason: str) -> None: ...
 
 
 class Session:
@@ -81,7 +79,7 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be ended for another session: there are no open requests and no streams."""
+        """Whether it has no open requests and no streams, so that it may be ended for another session."""
         return not self.requests and not self._streams
 
     @property
@@ -102,7 +100,6 @@ class Session:
         return True
 
     def close_stream(self, stream: MessageStream) -> None:
-        """Forget a stream that has ended."""
         if stream in self._streams:
             self._streams.remove(stream)
 
@@ -191,6 +188,13 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def close(self) -> None:
+        """Open no further sessions."""
+        self._is_closed = True
+
     def open(self, view: View, owner: Principal | None) -> Session | None:
         """Open a session. None if there are too many and none can be ended, or after `close`."""
         if self._is_closed:
@@ -223,12 +227,6 @@ class Sessions:
                 return own[0]
         return None
 
-    def close(self) -> None:
-        self._is_closed = True
-
-    def __iter__(self) -> Iterator[Session]:
-        return iter(self._sessions.values())
-
     def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
         """The session with this id; None if it belongs to another view or owner. It counts as used now."""
         session = self._sessions.get(identifier)
@@ -260,7 +258,7 @@ class Sessions:
     def end_idle(self) -> None:
         """End sessions that were not used for long. Call it at intervals."""
         long_ago = self._clock() - self._idle_seconds
-        for session in list(self._sessions.values()):
+        for session in list(self):
             if session.requests or session.lasts:
                 # The idle time begins after the last call. Streams do not count: proxies keep those of dead clients.
                 self._use(session)
@@ -268,5 +266,5 @@ class Sessions:
                 self.end(session)
 
     def end_all(self) -> None:
-        for session in list(self._sessions.values()):
+        for session in list(self):
             self.end(session)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -18,7 +19,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import Overloaded
-from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.gateway.instances.handles import identity_of
 from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.runtime.log import exception_text, get_logger
@@ -28,23 +29,19 @@ logger = get_logger(__name__)
 _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
 """States without a process: ending such an instance loses nothing."""
 
-
 _SUMS = ("calls", "errors", "restarts", "recyclings", "noise_lines", "noise_bytes")
 """Figures of a status that only grow. Those of ended instances are kept."""
 _GAUGES = ("in_flight", "queued")
 
 
+@dataclass
 class _Instance:
     """One client of the server, with its own process."""
 
-    def __init__(
-        self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None, happened: Callable[[Event], None]
-    ) -> None:
-        self.client = client
-        self.happened = happened
-        self.upstream = upstream
-        self.entry = entry
-        """The server's entry when this instance was made or last renewed."""
+    client: MCPClient
+    happened: Callable[[Event], None]
+    entry: ServerConfig | None
+    """The server's entry when this instance was made or last renewed."""
 
 
 class InstancePool:
@@ -54,21 +51,17 @@ class InstancePool:
         self,
         manager: MCPClientManager,
         shared: MCPClient,
-        upstream_of: Callable[[MCPClient], Upstream],
         on_event: Callable[[MCPClient, Event], None] = lambda *_: None,
-        identity_of: Callable[[Hashable], str] = lambda _: "",
         most_each: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
 
-        `on_event` gets the events of each instance, on any thread, so it must be quick. ``identity_of(owner)`` is the
-        name of the owner's client, which may have ``most_each()`` instances (None: half of all).
+        `on_event` gets the events of each instance, on any thread, so it must be quick. One client may have
+        ``most_each()`` instances (None: half of all).
         """
         self._manager = manager
         self._shared = shared
-        self._upstream_of = upstream_of
         self._on_event = on_event
-        self._identity_of = identity_of
         self._most_each = most_each
         self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
         """By owner, least recently used first."""
@@ -81,20 +74,20 @@ class InstancePool:
         """The number of instances with an owner."""
         return len(self._owned)
 
-    def upstream(self, owner: Hashable) -> Upstream:
-        """The instance of `owner`, which is made if needed. That takes about a millisecond, and waits for no start.
+    def client_of(self, owner: Hashable) -> MCPClient:
+        """The client of the owner's process. It is made if needed; that takes about a millisecond, without a start.
 
         Raises Overloaded if there are too many, or if the server is being removed.
         """
         instance = self._owned.get(owner)
         if instance is None:
-            self._check_share(self._identity_of(owner))
+            self._check_share(identity_of(owner))
             instance = self._owned[owner] = self._take()
             self._keep_spare()
         else:
             self._owned.move_to_end(owner)
             self._renew(instance)
-        return instance.upstream
+        return instance.client
 
     def release(self, owner: Hashable) -> None:
         """End the owner's process: the owner is gone."""
@@ -155,16 +148,15 @@ class InstancePool:
                 'sessions, lower "idleStop", or raise "maxInstances" in its entry'
             )
         instance, self._spare = self._spare, None
-        if instance is not None and instance.entry is not entry:
+        if instance is not None:
+            if instance.entry is entry:
+                return instance
             self._end(instance.client)
-            instance = None
-        if instance is None:
-            try:
-                instance = self._make()
-            except ValueError as error:
-                # The manager has just removed the server.
-                raise Overloaded(str(error)) from error
-        return instance
+        try:
+            return self._make()
+        except ValueError as error:
+            # The manager has just removed the server.
+            raise Overloaded(str(error)) from error
 
     def _end(self, client: MCPClient) -> None:
         """Begin to stop an instance. Its open calls are cancelled."""
@@ -196,7 +188,7 @@ class InstancePool:
             client._engine.subscriptions.set_log_level(level)
         # With `keep_trying`, this does not wait for the process.
         client.connect(keep_trying=True)
-        return _Instance(client, self._upstream_of(client), self._entry, happened)
+        return _Instance(client, happened, self._entry)
 
     def _check_share(self, identity: str) -> None:
         """Make room if a client has as many instances as it may have. Raises Overloaded if all of them run."""
@@ -204,7 +196,7 @@ class InstancePool:
         if not identity or entry is None:
             return
         most = self._most_each() or (entry.max_instances + 1) // 2
-        own = [owner for owner in self._owned if self._identity_of(owner) == identity]
+        own = [owner for owner in self._owned if identity_of(owner) == identity]
         if len(own) >= most and not self._drop_one_at_rest(own):
             raise Overloaded(
                 f"client {identity!r} has {len(own)} instances of server {self._shared.name!r}, and limits allow no "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,20 +10,34 @@ import msgspec
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.access.audit import shown_uri
 from gaia.mcp.gateway.clients.metadata import check_parameters
-from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.messages import RequestRefused, member
 from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, record_unknown, refuse_unknown, relay
+from gaia.mcp.gateway.views.merged_list import MergedList
 from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
-from gaia.mcp.gateway.views.view import expanded
+from gaia.mcp.gateway.views.view import View, expanded
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 
-def list_tools(request: PendingRequest) -> None:
-    cursor = member(request.params, "cursor", str)
-    view = request.view
-    view.when_settled(
-        later(request, lambda: request.succeed(view.tools().page(cursor, stateless=request.is_stateless)))
-    )
+def _listing(
+    wait: Callable[[View, Callable[[], None]], None], merged: Callable[[View], MergedList]
+) -> Callable[[PendingRequest], None]:
+    """The handler of a method that lists something: it answers with a page of a `merged` list, after a `wait`."""
+
+    def handle(request: PendingRequest) -> None:
+        cursor, view = member(request.params, "cursor", str), request.view
+        wait(
+            view,
+            later(request, lambda: request.succeed(merged(view).page(cursor, stateless=request.is_stateless))),
+        )
+
+    return handle
+
+
+list_tools = _listing(View.when_settled, View.tools)
+list_prompts = _listing(View.when_prompts_known, View.prompts)
+list_resources = _listing(View.when_resources_known, View.resources)
+list_templates = _listing(View.when_resources_known, View.templates)
 
 
 def call_tool(request: PendingRequest, *, has_waited: bool = False) -> None:
@@ -39,45 +53,26 @@ def call_tool(request: PendingRequest, *, has_waited: bool = False) -> None:
     if request.headers is not None and (marks := request.view.tools().marks.get(name)):
         check_parameters(request.headers, marks, request.params.get("arguments"))
     server, own_name = found
-    relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name, is_tool=True))
-
-
-def list_prompts(request: PendingRequest) -> None:
-    cursor = member(request.params, "cursor", str)
-    view = request.view
-    view.when_prompts_known(
-        later(request, lambda: request.succeed(view.prompts().page(cursor, stateless=request.is_stateless)))
-    )
+    relay(request, server, request.forwarded(name=own_name), own_name)
 
 
 def get_prompt(request: PendingRequest) -> None:
     name = request.text("name")
+    _with_prompt(request, name, lambda own_name: request.forwarded(name=own_name))
 
-    def get() -> None:
+
+def _with_prompt(request: PendingRequest, name: str, params: Callable[[str], dict[str, Any]]) -> None:
+    """Pass a request on to the server of a prompt. `params` makes them of the server's own name of it."""
+
+    def pass_on() -> None:
         found = request.view.prompts().routes.get(name)
         if found is None:
             refuse_unknown(request, "prompt", name)
-            return
-        server, own_name = found
-        relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name))
+        else:
+            server, own_name = found
+            relay(request, server, params(own_name), own_name)
 
-    request.view.when_prompts_known(later(request, get))
-
-
-def list_resources(request: PendingRequest) -> None:
-    cursor = member(request.params, "cursor", str)
-    view = request.view
-    view.when_resources_known(
-        later(request, lambda: request.succeed(view.resources().page(cursor, stateless=request.is_stateless)))
-    )
-
-
-def list_templates(request: PendingRequest) -> None:
-    cursor = member(request.params, "cursor", str)
-    view = request.view
-    view.when_resources_known(
-        later(request, lambda: request.succeed(view.templates().page(cursor, stateless=request.is_stateless)))
-    )
+    request.view.when_prompts_known(later(request, pass_on))
 
 
 def read_resource(request: PendingRequest) -> None:
@@ -107,7 +102,7 @@ def _read(
             # The first server most likely knows what is wrong with the URI.
             fail(request, *found)
 
-    relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)
+    relay(request, server, request.forwarded(uri=uri), shown_uri(uri), failed)
 
 
 def _in_words_of(request: PendingRequest, server: UpstreamServer, uri: str, error: JsonRpcError) -> JsonRpcError:
@@ -131,23 +126,13 @@ def complete(request: PendingRequest) -> None:
     reference: dict[str, Any] = member(request.params, "ref", dict) or {}
     match reference:
         case {"type": "ref/prompt", "name": str(name)}:
-            request.view.when_prompts_known(later(request, lambda: _complete_prompt(request, name)))
+            _with_prompt(request, name, lambda own: request.forwarded(ref={"type": "ref/prompt", "name": own}))
         case {"type": "ref/resource", "uri": str(uri)}:
             request.view.when_resources_known(later(request, lambda: _complete_resource(request, uri)))
         case _:
             raise RequestRefused(
                 INVALID_PARAMS, "ref: has to be a ref/prompt with a name, or a ref/resource with a uri"
             )
-
-
-def _complete_prompt(request: PendingRequest, name: str) -> None:
-    found = request.view.prompts().routes.get(name)
-    if found is None:
-        refuse_unknown(request, "prompt", name)
-        return
-    server, own_name = found
-    reference = {"type": "ref/prompt", "name": own_name}
-    relay(request, server, request.forwarded(ref=reference), Target(server.name, own_name))
 
 
 def _complete_resource(request: PendingRequest, uri: str) -> None:
@@ -167,4 +152,4 @@ def _complete_resource(request: PendingRequest, uri: str) -> None:
     checked = {"argument": argument, "context": context}
     parts = {key: msgspec.to_builtins(part) for key, part in checked.items() if part is not None}
     params = request.forwarded(ref={"type": "ref/resource", "uri": uri}, **parts)
-    relay(request, found[0], params, Target(found[0].name, shown_uri(uri)))
+    relay(request, found[0], params, shown_uri(uri))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -26,12 +25,14 @@ from gaia.mcp.gateway.access.checks import OverShare
 from gaia.mcp.gateway.access.gate import CircuitOpen
 from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import ANONYMOUS, metric_name
-from gaia.mcp.gateway.clients.pending_request import PendingRequest, Target, later
-from gaia.mcp.gateway.instances.owners import Handle, with_handle
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.instances.handles import Handle, with_handle
 from gaia.mcp.gateway.messages import cacheable_result
-from gaia.mcp.gateway.upstream.relayed_call import EndingOnError, RelayedCall
-from gaia.mcp.gateway.upstream.rounds import Relayed
+from gaia.mcp.gateway.upstream.relayed_call import RelayedCall, relay_error
+from gaia.mcp.gateway.upstream.rounds import OngoingCall, Relayed
+from gaia.mcp.gateway.upstream.sealing import binding_of
 from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
+from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
@@ -73,127 +74,207 @@ _DELIVERY = {
     "unknown": "the server may have acted on it",
 }
 
+OnFailed = Callable[[MCPError], None]
+
 
 def relay(
     request: PendingRequest,
     server: UpstreamServer,
     params: dict[str, Any],
-    target: Target,
-    failed: Callable[[MCPError], None] | None = None,
+    target: str,
+    failed: OnFailed | None = None,
 ) -> None:
     """Pass a request on with other `params`, once the limits admit it. `failed` gets an error in place of the client.
 
-    The audit has its line before the client gets the answer.
+    `target` is the server's name of the tool or prompt, or a URI. The audit has its line before the client gets the
+    answer.
     """
-    owner, handle = server.owner_of(request)
-    checks = request.view.checks
-    request.target, request.begun, request.admission = target, time.monotonic(), None
-    request.on_cancelled = functools.partial(_cancelled, request)
-    on_end = functools.partial(_ended, request, _Ending(server.name, handle, failed))
+    owner, handle = request.owner_at(server)
+    passed = _PassedRequest(request, server.name, target, handle, failed)
+    request.on_cancelled = passed.cancelled
 
     def new_call() -> RelayedCall | None:
         """The call to start; None if a parked call continues instead."""
-        upstream = server.upstream_of(owner)
-        parked = upstream.parked(request.method, params, request)
-        if parked is None:
-            request.call = call = RelayedCall(upstream, request.method, params, request, on_end)
-            return call
-        request.call = parked
-        parked.go_on(params, request, on_end)
-        return None
+        process, rounds, method = server.process_of(owner), request.view.rounds, request.method
+        if "requestState" in params:
+            parked = rounds.opened(params, binding_of(server.name, request.identity, method, params))
+            if parked is not None:
+                passed.call = parked
+                parked.go_on(params, request, passed.ended)
+                return None
+        passed.call = call = RelayedCall(process, rounds, method, params, request, passed.ended)
+        passed.observation = call.exchange.observation
+        return call
 
     def admitted(admission: Admission) -> None:
-        request.admission = admission
+        passed.admission = admission
         if admission.waited:
-            metrics.instruments.limit_wait_duration.record(admission.waited, _labels(request))
-        with EndingOnError(on_end):
+            metrics.instruments.limit_wait_duration.record(admission.waited, passed.labels())
+        with passed:
             if (call := new_call()) is not None:
                 call.start()
 
     def refused(error: MCPError) -> None:
-        metrics.instruments.refused.add(1, {**_labels(request), names.ERROR_TYPE: error.error_type})
-        on_end(Relayed(error=error))
+        metrics.instruments.refused.add(1, {**passed.labels(), names.ERROR_TYPE: error.error_type})
+        passed.ended(Relayed(error=error))
 
     if request.is_stateless and request.log_level is not None:
         server.want_log_level(request.log_level)
-    limits, client = checks.limits, request.principal or ANONYMOUS
+    checks, client = request.view.checks, request.principal or ANONYMOUS
+    limits = checks.limits
     if checks.audit is not None and (unrecorded := checks.audit.refusal()) is not None:
         refused(unrecorded)
     elif limits is None or not limits.concern(client):
-        with EndingOnError(on_end):
+        with passed:
             if (call := new_call()) is not None:
                 call.start()
     else:
-        admission = limits.admit(client, server.name, target.tool, admitted, refused)
-        if not request.is_answered and request.admission is None:
-            request.admission = admission
+        tool = target if request.method == "tools/call" else None
+        admission = limits.admit(client, server.name, tool, admitted, refused)
+        if not passed.is_over:
+            passed.admission = admission
 
 
-class _Ending(NamedTuple):
-    server: str
-    handle: Handle | None
-    """A new handle, which is added to the result."""
-    failed: Callable[[MCPError], None] | None
+class _PassedRequest:
+    """A request that is passed on to a server, as the limits, the audit and the counts see it."""
 
+    __slots__ = (
+        "admission",
+        "begun",
+        "call",
+        "failed",
+        "handle",
+        "is_over",
+        "observation",
+        "request",
+        "server",
+        "target",
+    )
 
-def _ended(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
-    """Handle the end of a call, with a result or an error."""
-    # While the audit holds the answer back, the client can still cancel. The call itself is over.
-    request.on_cancelled = lambda _: _count(request, ending.server, "cancelled")
-    admission, request.admission = request.admission, None
-    if admission is not None:
-        too_large = None if relayed.error is not None else admission.check_answer(len(relayed.result))
-        admission.end(failed=_failed(relayed))
-        if too_large is not None:
-            relayed = Relayed(error=too_large)
-    answer = later(request, lambda: _answer(request, ending, relayed))
-    error = relayed.error
-    size = len(relayed.result) if error is None else 0
-    _record(request, admission, relayed.outcome, _delivery(request.params, error), answer, size)
+    def __init__(
+        self,
+        request: PendingRequest,
+        server: str | None,
+        target: str,
+        handle: Handle | None = None,
+        failed: OnFailed | None = None,
+    ) -> None:
+        """`server` is None if no server has the target."""
+        self.request = request
+        self.server = server
+        self.target = target
+        self.handle = handle
+        """A new handle, which is added to the result."""
+        self.failed = failed
+        self.begun = time.monotonic()
+        self.admission: Admission | None = None
+        self.call: OngoingCall | None = None
+        self.observation: Observation | None = None
+        self.is_over = False
+        """Whether the call is over. The audit may still hold the answer back."""
 
+    def __enter__(self) -> None:
+        """Pass the request on. An error in the block ends it: nothing else would."""
 
-def _answer(request: PendingRequest, ending: _Ending, relayed: Relayed) -> None:
-    if len(relayed.result) > _LARGE_RESULT and (unread := _too_much_unread(request, relayed)) is not None:
-        relayed = Relayed(error=unread)
-    _count(request, ending.server, relayed.outcome)
-    if relayed.error is None:
-        result = relayed.result if ending.handle is None else with_handle(relayed.result, ending.handle)
-        is_kept = request.is_stateless and request.method == "resources/read"
-        request.succeed(cacheable_result(result) if is_kept else result)
-    elif ending.failed is not None:
-        ending.failed(relayed.error)
-    else:
-        fail(request, ending.server, relayed.error)
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.ended(Relayed(error=relay_error(error)))
+        return True
 
+    def ended(self, relayed: Relayed) -> None:
+        """The call has ended, with a result or an error."""
+        self.is_over = True
+        if self.admission is not None:
+            too_large = None if relayed.error is not None else self.admission.check_answer(len(relayed.result))
+            self.admission.end(failed=_failed(relayed))
+            if too_large is not None:
+                relayed = Relayed(error=too_large)
+        params, error = self.request.params, relayed.error
+        if error is None or (isinstance(error, JsonRpcError) and error.delivery == "unknown"):
+            delivery = "answered"
+        else:
+            delivery = delivery_of(params, error)
+        size = len(relayed.result) if error is None else 0
+        self.record(relayed.outcome, delivery, later(self.request, lambda: self._answer(relayed)), size)
 
-def _cancelled(request: PendingRequest, was_sent: bool) -> None:
-    admission = request.admission
-    if admission is not None:
-        admission.end()
-    assert request.target is not None, "it was passed on"
-    _count(request, request.target.server or "", "cancelled")
-    _record(request, admission, "cancelled", "unknown" if was_sent else "not_sent", lambda: None)
+    def cancelled(self, reason: str) -> None:
+        """The client has cancelled the request."""
+        if self.call is not None:
+            self.call.cancel(reason)
+        self._count("cancelled")
+        if not self.is_over:
+            if self.admission is not None:
+                self.admission.end()
+            self.record("cancelled", "not_sent" if self.call is None else "unknown", lambda: None)
 
+    def _answer(self, relayed: Relayed) -> None:
+        request = self.request
+        if len(relayed.result) > _LARGE_RESULT:
+            try:
+                client = (request.principal or ANONYMOUS).name
+                request.view.checks.shares.check_unread(client, request.reply.unread, request.address)
+            except OverShare as over:
+                text = f"the result has {len(relayed.result)} bytes and is not sent: {over}"
+                relayed = Relayed(error=InvalidResponse(text))
+        self._count(relayed.outcome)
+        if relayed.error is None:
+            result = relayed.result if self.handle is None else with_handle(relayed.result, self.handle)
+            is_kept = request.is_stateless and request.method == "resources/read"
+            request.succeed(cacheable_result(result) if is_kept else result)
+        elif self.failed is not None:
+            self.failed(relayed.error)
+        else:
+            fail(request, self.server or "", relayed.error)
 
-def _count(request: PendingRequest, server: str, outcome: str) -> None:
-    request.view.checks.counts.add(request.principal, server, outcome, time.monotonic() - request.begun)
+    def _count(self, outcome: str) -> None:
+        counts, seconds = self.request.view.checks.counts, time.monotonic() - self.begun
+        counts.add(self.request.principal, self.server or "", outcome, seconds)
 
+    def labels(self) -> dict[str, str]:
+        """Labels of metrics. Clients of an issuer count as one, to keep the number of values small."""
+        client = metric_name((self.request.principal or ANONYMOUS).name)
+        return {names.SERVER_NAME: self.server or "", names.GATEWAY_CLIENT: client}
 
-def _labels(request: PendingRequest) -> dict[str, str]:
-    """Labels of metrics. Clients of an issuer count as one, to keep the number of values small."""
-    server = None if request.target is None else request.target.server
-    client = metric_name((request.principal or ANONYMOUS).name)
-    return {names.SERVER_NAME: server or "", names.GATEWAY_CLIENT: client}
+    def record(self, outcome: str, delivery: Any, then: Callable[[], None], size: int = 0) -> None:
+        """Record the end in the audit, which then calls `then`. Without an audit, only call `then`."""
+        request = self.request
+        audit = request.view.checks.audit
+        if audit is None:
+            then()
+            return
+        arguments = bytes(request.params.get("arguments", b""))
+        seconds = time.monotonic() - self.begun
+        entry = AuditEntry(
+            time=datetime.fromtimestamp(time.time() - seconds, UTC),
+            client=(request.principal or ANONYMOUS).name,
+            address=request.address,
+            session=None if request.session is None else request.session.mark,
+            request=shown_text(request.id) if isinstance(request.id, str) else request.id,
+            method=shown_text(request.method),
+            server=self.server,
+            target=shown_text(self.target),
+            arguments=digest_of(arguments),
+            arguments_bytes=len(arguments),
+            outcome=outcome,
+            delivery=delivery,
+            seconds=seconds,
+            waited=0.0 if self.admission is None else self.admission.waited,
+            answer_bytes=size,
+            trace=self._trace_id(),
+        )
+        audit.record(entry, then)
 
+    def _trace_id(self) -> str:
+        """The id of the trace for the audit.
 
-def _too_much_unread(request: PendingRequest, relayed: Relayed) -> MCPError | None:
-    """The error that replaces a large result if the client has left too much unread; None otherwise."""
-    client = (request.principal or ANONYMOUS).name
-    try:
-        request.view.checks.shares.check_unread(client, request.reply.unread, request.address)
-    except OverShare as over:
-        return InvalidResponse(f"the result has {len(relayed.result)} bytes and is not sent: {over}")
-    return None
+        It is the client's trace, which the gateway's spans continue (W3C Trace Context), or the gateway's own one.
+        Without tracing it is random, and serves as the name of the line.
+        """
+        found = _TRACEPARENT.match(str(self.request.meta.get("traceparent", "")))
+        if found is not None:
+            return found[1]
+        return (None if self.observation is None else self.observation.trace_id) or secrets.token_hex(16)
 
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
@@ -205,8 +286,7 @@ def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
 
 def record_unknown(request: PendingRequest, name: str, outcome: str, then: Callable[[], None]) -> None:
     """Record a request for something that does not exist, then answer it."""
-    request.target, request.begun = Target(None, name), time.monotonic()
-    _record(request, None, outcome, "not_sent", then)
+    _PassedRequest(request, None, name).record(outcome, "not_sent", then)
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
@@ -215,9 +295,8 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
         # The stateless era has no code for a missing resource.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
         if code in _OWN_AFFAIRS:
-            request.fail(
-                INTERNAL_ERROR, f"the gateway and server {server!r} do not understand one another: {error.message}"
-            )
+            text = f"the gateway and server {server!r} do not understand one another: {error.message}"
+            request.fail(INTERNAL_ERROR, text)
         else:
             request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
@@ -251,58 +330,3 @@ def _failed(relayed: Relayed) -> bool | None:
     if isinstance(error, (CallCancelled, Overloaded, ToolDenied)):
         return None
     return error is not None or relayed.is_error
-
-
-def _delivery(params: Mapping[str, Any], error: MCPError | None) -> str:
-    if error is None or (isinstance(error, JsonRpcError) and error.delivery == "unknown"):
-        return "answered"
-    return delivery_of(params, error)
-
-
-def _trace_id(request: PendingRequest) -> str:
-    """The id of the trace for the audit.
-
-    It is the client's trace, which the gateway's spans continue (W3C Trace Context), or the gateway's own one. Without
-    tracing it is random, and serves as the name of the line.
-    """
-    found = _TRACEPARENT.match(str(request.meta.get("traceparent", "")))
-    if found is not None:
-        return found[1]
-    observation = request.observation
-    return (None if observation is None else observation.trace_id) or secrets.token_hex(16)
-
-
-def _record(
-    request: PendingRequest,
-    admission: Admission | None,
-    outcome: str,
-    delivery: Any,
-    then: Callable[[], None],
-    size: int = 0,
-) -> None:
-    """Record an ended request in the audit, which then calls `then`. Without an audit, only call `then`."""
-    audit, target = request.view.checks.audit, request.target
-    if audit is None or target is None:
-        then()
-        return
-    arguments = bytes(request.params.get("arguments", b""))
-    seconds = time.monotonic() - request.begun
-    entry = AuditEntry(
-        time=datetime.fromtimestamp(time.time() - seconds, UTC),
-        client=(request.principal or ANONYMOUS).name,
-        address=request.address,
-        session=None if request.session is None else request.session.mark,
-        request=shown_text(request.id) if isinstance(request.id, str) else request.id,
-        method=shown_text(request.method),
-        server=target.server,
-        target=None if target.name is None else shown_text(target.name),
-        arguments=digest_of(arguments),
-        arguments_bytes=len(arguments),
-        outcome=outcome,
-        delivery=delivery,
-        seconds=seconds,
-        waited=0.0 if admission is None else admission.waited,
-        answer_bytes=size,
-        trace=_trace_id(request),
-    )
-    audit.record(entry, then)

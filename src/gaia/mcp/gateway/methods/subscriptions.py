@@ -192,9 +192,9 @@ def _watch_at(
     done: Callable[[MCPError | None], None],
 ) -> None:
     """Watch a resource in the process that answers this client's requests."""
-    owner, _ = server.owner_of(request)
+    owner, _ = request.owner_at(server)
     try:
-        client = server.upstream_of(owner).client
+        client = server.process_of(owner)
     except Overloaded as error:
         done(error)
         return

@@ -1,8 +1,7 @@
 """One request on its way to a server and back, with the questions that the server asks meanwhile.
 
-`upstream` is one process of a server. `relayed_call` is one request there, over all its rounds. `rounds` keeps the
-state between two rounds for clients of the stateless era, and `sealing` encrypts the part that the client carries.
-`client_side` is the part of a client that a server may use.
+`relayed_call` is one request at a process of a server, over all its rounds. `rounds` keeps the state between two rounds
+for clients of the stateless era, and `sealing` encrypts the part that the client carries.
 
 Invariants: a call ends exactly once. A question ends once: answered, refused or withdrawn. Only the client that got a
 state can use it, for the same request. Calls that wait for a client are bounded in number and time.

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import orjson
+from opentelemetry import context as contexts
 
+from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRpcError, MCPError
-from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
-from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
-from gaia.mcp.gateway.upstream.sealing import SealBroken
-from gaia.mcp.gateway.upstream.upstream import Upstream
+from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, ClientSide, OnEnd, Relayed, Rounds, check_offered, offers
+from gaia.mcp.gateway.upstream.sealing import SealBroken, binding_of
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY
+from gaia.mcp.protocol.exchange import Send
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
-from gaia.mcp.protocol.rounds import InputRequired
+from gaia.mcp.protocol.rounds import InputRequest, InputRequired
+from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.submitted_request import SubmittedRequest
 from gaia.mcp.rpc.call import Call, OnAnswer
+from gaia.mcp.supervision.server_requests import ServerRequest
 from gaia.runtime.log import exception_text, get_logger, traceback_text
+from gaia.runtime.loop_work import running_loop_work
+from gaia.telemetry import spans
 
 logger = get_logger(__name__)
+
+_OPTIONS = CallOptions()
 
 _AWAY_SECONDS = 60.0
 """Seconds after which a parked call without its client gives way to other calls, see `RequestOwner.is_away`."""
@@ -31,26 +39,11 @@ _QUESTION_SECONDS = PARK_SECONDS
 """Seconds that a client may take to answer a server's request."""
 
 
-class _Question:
-    """One request of a server during a call. It ends once: `answer` is called, or the server withdraws it."""
-
-    __slots__ = ("answer", "is_over", "method", "params", "withdraw")
-
-    def __init__(self, method: str, params: dict[str, Any], answer: OnAnswer) -> None:
-        self.method = method
-        self.params = params
-        self.answer = answer
-        self.withdraw: Callable[[], object] = lambda: None
-        """Withdraws the question at the client."""
-        self.is_over = False
-
-
 class RelayedCall(SubmittedRequest):
     """Belongs to the gateway's event loop, except for the methods of `RequestOwner`. The client answers questions."""
 
     __slots__ = (
         "_asked_count",
-        "_binding",
         "_is_over",
         "_method",
         "_missing_capability",
@@ -58,37 +51,43 @@ class RelayedCall(SubmittedRequest):
         "_outcome",
         "_params",
         "_parked_at",
+        "_process",
         "_questions",
+        "_rounds",
         "_timer",
-        "_upstream",
         "_work",
         "client",
     )
 
     def __init__(
-        self, upstream: Upstream, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd
+        self,
+        process: MCPClient,
+        rounds: Rounds,
+        method: str,
+        params: dict[str, Any],
+        client: ClientSide,
+        on_end: OnEnd,
     ) -> None:
         """`params` may have encoded members (`orjson.Fragment`) without line breaks.
 
         `on_end` is called once, possibly during the start of the call, unless the call is cancelled. Raises `MCPError`
         for a request that may not be passed on.
         """
-        exchange = upstream.new_exchange(method, params)
-        if exchange.observation is not None:
-            client.observation = exchange.observation
-            if client.identity:
-                exchange.observation.of_client(client.identity)
-        super().__init__(upstream.client._engine.trips, exchange)
+        exchange = _new_exchange(process, method, params)
+        if exchange.observation is not None and client.identity:
+            exchange.observation.of_client(client.identity)
+        super().__init__(process._engine.trips, exchange)
         exchange.owner = self
-        self.loop = self._work = upstream.work
+        self.loop = self._work = running_loop_work()
         self.client = client
         """The request that gets the answer. The client's next request replaces it when it continues a parked call."""
-        self._upstream = upstream
+        self._process = process
+        self._rounds = rounds
         self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
         """None while the call is parked, and once it is over."""
-        self._questions: dict[str, _Question] = {}
+        self._questions: dict[str, tuple[InputRequest, ServerRequest]] = {}
         """Unanswered questions of a server of the handshake era; or those of the round, by the server's keys."""
         self._asked_count = 0
         self._missing_capability: str | None = None
@@ -100,7 +99,6 @@ class RelayedCall(SubmittedRequest):
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         """Set while a client of the handshake era is asked what a server of the other era requires."""
-        self._binding: bytes | None = None
 
     # For the client's side.
 
@@ -113,8 +111,24 @@ class RelayedCall(SubmittedRequest):
         self._drop_questions(reason)
         if self._timer is not None:
             # The client is asked, so no round is under way that would end.
-            self._stop_timer()
-            self.fail(CallCancelled(reason))
+            self._not_answered(CallCancelled(reason))
+
+    def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
+        """Continue a parked call: the client has sent its request again, with answers."""
+        self.client, self._on_end, self._parked_at = client, on_end, None
+        try:
+            responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
+        except ValueError:
+            # For example a number that is too large. The questions then count as not answered.
+            responses = None
+        for key in list(self._questions):
+            given = responses.get(key) if isinstance(responses, dict) else None
+            self._question_answered(key, given if isinstance(given, dict) else None, None)
+        if self._outcome is not None:
+            outcome, self._outcome = self._outcome, None
+            self._end(outcome)
+        elif self._questions:
+            self._park()
 
     # Rounds, see `SubmittedRequest`.
 
@@ -137,7 +151,7 @@ class RelayedCall(SubmittedRequest):
             super().next_step(call)
         except Exception as error:  # noqa: BLE001 - the client has been answered, and the loop must go on
             text, trace = exception_text(error), traceback_text(error)
-            logger.error("relay_failed", server=self._upstream.client.name, error=text, exception=trace)
+            logger.error("relay_failed", server=self._process.name, error=text, exception=trace)
 
     def ended(self) -> None:
         self._work.run_soon(self._ended)
@@ -155,7 +169,7 @@ class RelayedCall(SubmittedRequest):
     def _end(self, relayed: Relayed) -> None:
         if self._is_over:
             return
-        on_end = self._on_end
+        on_end, error = self._on_end, relayed.error
         if on_end is None:
             # The call is parked. Its client gets the result when it comes back.
             self._outcome = self._outcome or relayed
@@ -164,46 +178,38 @@ class RelayedCall(SubmittedRequest):
         self._is_over, self._on_end = True, None
         self._drop_questions("the call has ended")
         self._params = {}
-        if (
-            self._missing_capability is not None
-            and isinstance(relayed.error, JsonRpcError)
-            and self.client.is_stateless
-        ):
+        if self._missing_capability is not None and isinstance(error, JsonRpcError) and self.client.is_stateless:
             # The error that a server of the client's own era would have sent.
-            name = self._missing_capability
-            error = JsonRpcError(MISSING_CAPABILITY, relayed.error.message, {"requiredCapabilities": {name: {}}})
-            relayed = Relayed(error=error)
+            data: dict[str, Any] = {"requiredCapabilities": {self._missing_capability: {}}}
+            relayed = Relayed(error=JsonRpcError(MISSING_CAPABILITY, error.message, data))
         on_end(relayed)
 
-    # A server of the stateless era requires input.
+    def _binding(self) -> bytes:
+        """The hash that ties a sealed state to this request."""
+        return binding_of(self._process.name, self.client.identity, self._method, self._params)
 
-    @property
-    def binding(self) -> bytes:
-        """The hash that ties the sealed state to this request."""
-        if self._binding is None:
-            self._binding = self._upstream.binding(self._method, self._params, self.client)
-        return self._binding
+    # A server of the stateless era requires input.
 
     def ask(self) -> None:
         exchange, required = self.exchange, self.exchange.required
         assert required is not None, "that is why the client is asked"
         if self._is_over:
             self.fail(CallCancelled("the client does not want the answer any more"))
-            return
-        if self.client.is_stateless:
-            relayed = Relayed(self._upstream.rounds.sealed(exchange.raw, self.client, self.binding))
+        elif self.client.is_stateless:
+            relayed = Relayed(self._rounds.sealed(exchange.raw, self.client, self._binding()))
             exchange.end()
             self._end(relayed)
-            return
-        try:
-            check_offered(required, self.client)
-        except InvalidResponse as error:
-            self.fail(error)
         else:
-            self._ask_session(required)
+            try:
+                check_offered(required, self.client)
+            except InvalidResponse as error:
+                self.fail(error)
+            else:
+                self._ask_session(required)
 
     def _ask_session(self, required: InputRequired) -> None:
         """Ask a client of the handshake era, and begin the next round when it has answered everything."""
+        requests = required.requests or {}
         answers: dict[str, Any] = {}
         self._timer = asyncio.get_running_loop().call_later(
             _QUESTION_SECONDS, self._not_answered, _missing("the client has not answered in time")
@@ -218,24 +224,24 @@ class RelayedCall(SubmittedRequest):
                 self.fail(_missing(f"the client's answers cannot be passed on: {error}"))
 
         def answered(key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-            if self._is_over or key in answers:
+            if self._is_over:
                 return
             if result is None:
                 self._not_answered(_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}"))
                 return
             answers[key] = result
-            if len(answers) == len(required.requests or {}):
+            if len(answers) == len(requests):
                 next_round()
 
-        for key, request in (required.requests or {}).items():
-            self._questions[key] = _Question(request.method, request.params, functools.partial(answered, key))
-        for question in list(self._questions.values()):
-            if not question.is_over:
-                self._ask(question)
-        if not required.requests:
+        for key, request in requests.items():
+            self._questions[key] = (request, ServerRequest(math.inf, 0.0, functools.partial(answered, key)))
+        for key in requests:
+            if key in self._questions:
+                self._ask(key)
+        if not requests:
             next_round()
 
-    def _not_answered(self, error: InputMissing) -> None:
+    def _not_answered(self, error: MCPError) -> None:
         self._stop_timer()
         self.fail(error)
 
@@ -268,7 +274,7 @@ class RelayedCall(SubmittedRequest):
 
     def logged(self, params: dict[str, Any]) -> None:
         # Sessions get the log messages of servers of the handshake era anyway, with or without a call there.
-        if not (self.client.is_stateless or self._upstream.is_stateless):
+        if not (self.client.is_stateless or self._process._engine.trips.is_stateless):
             return
 
         def log() -> None:
@@ -279,93 +285,82 @@ class RelayedCall(SubmittedRequest):
 
     def refusal(self, tool: str) -> MCPError | None:
         # Check again: after a start or restart the server may list the tool with other annotations.
-        client = self._upstream.client
-        found = client._engine.tool_calls.catalog.get(tool)
-        if self.client.may_call(client.name, tool, None if found is None else found.annotations):
+        found = self._process._engine.tool_calls.catalog.get(tool)
+        if self.client.may_call(self._process.name, tool, None if found is None else found.annotations):
             return None
         return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
-        question = _Question(method, dict(params), answer)
+        # The client of the server limits the time of the question.
+        question = ServerRequest(math.inf, 0.0, answer)
         # Posted even from the loop: the call may not know its round trip yet.
-        self._work.post(functools.partial(self._asked, question))
+        self._work.post(functools.partial(self._asked, InputRequest(method, dict(params)), question))
         return lambda: self._work.post(functools.partial(self._withdrawn, question))
 
     # On the loop again.
 
-    def _asked(self, question: _Question) -> None:
-        if question.is_over:
+    def _asked(self, request: InputRequest, question: ServerRequest) -> None:
+        if question.ended:
             return
+        refusal: Refusal | None = None
         if self._is_over or self._outcome is not None or self.under_way is None:
-            self._close(question, None, Refusal(INVALID_REQUEST, "the call that the request belongs to has ended"))
-        elif not offers(self.client.capabilities, question.method, question.params):
-            text = f"the client does not offer {question.method[:100]}"
-            self._missing_capability = question.method.partition("/")[0]
-            self._close(question, None, Refusal(METHOD_NOT_FOUND, text))
-        elif self.client.is_stateless and not self._upstream.rounds.has_room(self.client.identity):
-            self._close(question, None, Refusal(INVALID_REQUEST, "too many calls wait for answers of clients"))
-        else:
-            self._asked_count += 1
-            self._questions[str(self._asked_count)] = question
-            # The client of the server limits the time of the question itself.
-            self.allow(_QUESTION_SECONDS + self.requests.session.timeout)
-            if not self.client.is_stateless:
-                self._ask(question)
-            elif self._on_end is not None:
-                self._park()
-
-    def _ask(self, question: _Question) -> None:
-        """Ask a client of the handshake era."""
-        try:
-            withdraw = self.client.ask(
-                question.method, question.params, functools.partial(self._question_answered, question)
-            )
-        except Refusal as refusal:
-            self._question_answered(question, None, refusal)
-        else:
-            question.withdraw = withdraw
-
-    def _question_answered(self, question: _Question, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-        if question.is_over:
+            refusal = Refusal(INVALID_REQUEST, "the call that the request belongs to has ended")
+        elif not offers(self.client.capabilities, request.method, request.params):
+            self._missing_capability = request.method.partition("/")[0]
+            refusal = Refusal(METHOD_NOT_FOUND, f"the client does not offer {request.method[:100]}")
+        elif self.client.is_stateless and not self._rounds.has_room(self.client.identity):
+            refusal = Refusal(INVALID_REQUEST, "too many calls wait for answers of clients")
+        if refusal is not None:
+            question.finish(refusal=refusal)
             return
-        self._forget(question)
-        self._close(question, result, refusal)
+        self._asked_count += 1
+        key = str(self._asked_count)
+        self._questions[key] = (request, question)
+        self.allow(_QUESTION_SECONDS + self.requests.session.timeout)
+        if not self.client.is_stateless:
+            self._ask(key)
+        elif self._on_end is not None:
+            self._park()
+
+    def _ask(self, key: str) -> None:
+        """Ask a client of the handshake era."""
+        request, question = self._questions[key]
+        answered = functools.partial(self._question_answered, key)
+        try:
+            question.scope.on_cancel(self.client.ask(request.method, request.params, answered))
+        except Refusal as refusal:
+            answered(None, refusal)
+
+    def _question_answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        if key not in self._questions:
+            return
+        _, question = self._questions.pop(key)
+        if result is None and refusal is None:
+            refusal = Refusal(INVALID_REQUEST, "the client has not answered")
+        question.finish(result, refusal)
         if not self._questions:
             self.allow()
 
-    def _withdrawn(self, question: _Question) -> None:
+    def _withdrawn(self, question: ServerRequest) -> None:
         """The server no longer needs the answer."""
-        if not question.is_over:
-            question.is_over = True
-            self._forget(question)
-            question.withdraw()
-
-    def _close(self, question: _Question, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-        question.is_over = True
-        if result is None and refusal is None:
-            refusal = Refusal(INVALID_REQUEST, "the client has not answered")
-        question.answer(result, refusal)
-
-    def _forget(self, question: _Question) -> None:
-        self._questions = {key: other for key, other in self._questions.items() if other is not question}
+        self._questions = {key: asked for key, asked in self._questions.items() if asked[1] is not question}
+        question.withdraw()
 
     def _drop_questions(self, reason: str) -> None:
         questions, self._questions = self._questions, {}
-        for question in questions.values():
-            if not question.is_over:
-                question.withdraw()
-                self._close(question, None, Refusal(INVALID_REQUEST, reason))
+        for _, question in questions.values():
+            question.finish(refusal=Refusal(INVALID_REQUEST, reason))
+            # Withdraws the question at the client.
+            question.scope.cancel()
 
     # Parked: a client of the stateless era is to answer a server of the handshake era.
 
     def _park(self) -> None:
         on_end, self._on_end = self._on_end, None
         assert on_end is not None, "its client waits"
-        requests = {
-            key: {"method": question.method, "params": question.params} for key, question in self._questions.items()
-        }
         self._parked_at = time.monotonic()
-        on_end(Relayed(self._upstream.rounds.park(self, requests, self.binding)))
+        requests = {key: request for key, (request, _) in self._questions.items()}
+        on_end(Relayed(self._rounds.park(self, requests, self._binding())))
 
     def _give_way(self) -> None:
         if self._parked_at is None or self._is_over:
@@ -375,50 +370,35 @@ class RelayedCall(SubmittedRequest):
         self._end(Relayed(error=_missing(reason)))
         self.cancel_request(CallCancelled(reason))
 
-    def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
-        """Continue a parked call: the client has sent its request again, with answers."""
-        self.client, self._on_end, self._parked_at = client, on_end, None
-        try:
-            responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
-        except ValueError:
-            # For example a number that is too large. The questions then count as not answered.
-            responses = None
-        for key, question in list(self._questions.items()):
-            given = responses.get(key) if isinstance(responses, dict) else None
-            answer = given if isinstance(given, dict) else None
-            self._question_answered(question, answer, None)
-        if self._outcome is not None:
-            outcome, self._outcome = self._outcome, None
-            self._end(outcome)
-        elif self._questions:
-            self._park()
+
+def _new_exchange(process: MCPClient, method: str, params: dict[str, Any]) -> RequestExchange:
+    """A request to the server. Raises `ToolDenied` for a tool that may not be called."""
+    # The span of the request continues the client's trace.
+    parent = None if spans.tracing_is_off() else spans.remote_parent(params.get("_meta"))
+    token = None if parent is None else contexts.attach(parent)
+    try:
+        if method == "tools/call":
+            return process._engine.tool_calls.new_request(params["name"], params.get("arguments"), _OPTIONS, params)
+        target = params.get("name")
+        send = Send(method, params, target=target if isinstance(target, str) else None)
+        return process._engine.trips.new_request(send)
+    finally:
+        if token is not None:
+            contexts.detach(token)
 
 
 def _missing(text: str) -> InputMissing:
     return InputMissing(text, delivery="unknown")
 
 
-class EndingOnError:
-    """A block that passes a request on. If it raises, `on_end` gets the error; nothing else would end the request."""
-
-    __slots__ = ("_on_end",)
-
-    def __init__(self, on_end: OnEnd) -> None:
-        self._on_end = on_end
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        if not isinstance(error, MCPError):
-            if isinstance(error, (SealBroken, ValueError)):
-                # A client may send values that cannot be encoded.
-                refused = JsonRpcError(INVALID_PARAMS, str(error))
-                refused.delivery = "not_sent"
-                error = refused
-            else:
-                logger.error("relay_failed", error=exception_text(error), exception=traceback_text(error))
-                error = InvalidResponse("internal error of the gateway")
-        self._on_end(Relayed(error=error))
-        return True
+def relay_error(error: Exception) -> MCPError:
+    """The error that answers a request which could not be passed on."""
+    if isinstance(error, MCPError):
+        return error
+    if isinstance(error, (SealBroken, ValueError)):
+        # A client may send values that cannot be encoded.
+        refused = JsonRpcError(INVALID_PARAMS, str(error))
+        refused.delivery = "not_sent"
+        return refused
+    logger.error("relay_failed", error=exception_text(error), exception=traceback_text(error))
+    return InvalidResponse("internal error of the gateway")

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 import orjson
 
 from gaia.mcp.errors import InvalidResponse, MCPError
-from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
 from gaia.mcp.gateway.upstream.sealing import SealBroken, StateSeal
+from gaia.mcp.protocol.messages import Refusal
 from gaia.mcp.protocol.rounds import InputRequired
 
 PARK_SECONDS = 600.0
@@ -29,6 +29,9 @@ _MAX_PARKED_OF_CLIENT = 100
 _STATE, _PARKED = "state", "parked"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
+
+Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
+"""Called with the client's result, or with the reason why there is none."""
 
 
 class Relayed(msgspec.Struct, frozen=True):
@@ -48,6 +51,43 @@ class Relayed(msgspec.Struct, frozen=True):
 
 
 OnEnd = Callable[[Relayed], None]
+
+
+class ClientSide(Protocol):
+    """The request of a client, as far as the server that answers it may use the client. For the gateway's loop."""
+
+    @property
+    def identity(self) -> str:
+        """The client's name; "" if clients have no names."""
+
+    @property
+    def key(self) -> Hashable | None:
+        """Equal for requests of the same client; None if the client is not known, as without sessions and names."""
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the client speaks the stateless era. Then it is not asked, but repeats its request with answers."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]: ...
+
+    @property
+    def log_level(self) -> str | None:
+        """The least severe level of log messages that the client wants; None for none."""
+
+    @property
+    def wants_progress(self) -> bool: ...
+
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        """Whether the client may call a tool with these annotations (None: not listed). For any thread."""
+
+    def progress(self, params: dict[str, Any]) -> None:
+        """Report progress. `params` are those of the server's notification; its token is replaced."""
+
+    def log(self, params: dict[str, Any]) -> None: ...
+
+    def ask(self, method: str, params: dict[str, Any], answer: Answer) -> Callable[[], None]:
+        """Ask the client; `answer` is called once. Returns a function that withdraws the question. Raises `Refusal`."""
 
 
 class OngoingCall(Protocol):
@@ -78,23 +118,11 @@ class Rounds:
         for name in list(self._parked):
             self._expire(name)
 
-    # Servers of the stateless era.
-
-    def sealed(self, result: bytes, client: ClientSide, binding: bytes) -> bytes:
-        """Seal the state in a result that requires input, for a stateless client. Raises `InvalidResponse`."""
-        check_offered(InputRequired.from_result(orjson.loads(result)), client)
-        members: dict[str, Any] = dict(_members.decode(result))
-        if "requestState" in members:
-            members["requestState"] = self._seal.seal({_STATE: orjson.loads(bytes(members["requestState"]))}, binding)
-        return _encoder.encode(members)
-
     def opened(self, params: dict[str, Any], binding: bytes) -> OngoingCall | None:
-        """Put the server's own state into the params of a further round, or return the parked call to continue.
+        """The parked call that these params of a further round continue.
 
-        Raises `SealBroken`.
+        None if the server has its own state, which is put into `params`. Raises `SealBroken`.
         """
-        if "requestState" not in params:
-            return None
         payload = self._seal.open(orjson.loads(orjson.dumps(params["requestState"])), binding)
         if _PARKED not in payload:
             params["requestState"] = payload[_STATE]
@@ -106,6 +134,16 @@ class Rounds:
         timer.cancel()
         return call
 
+    # Servers of the stateless era.
+
+    def sealed(self, result: bytes, client: ClientSide, binding: bytes) -> bytes:
+        """Seal the state in a result that requires input, for a stateless client. Raises `InvalidResponse`."""
+        check_offered(InputRequired.from_result(orjson.loads(result)), client)
+        members: dict[str, Any] = dict(_members.decode(result))
+        if "requestState" in members:
+            members["requestState"] = self._seal.seal({_STATE: orjson.loads(bytes(members["requestState"]))}, binding)
+        return _encoder.encode(members)
+
     # Servers of the handshake era.
 
     def has_room(self, identity: str) -> bool:
@@ -113,7 +151,7 @@ class Rounds:
         of_client = sum(call.client.identity == identity for call, _ in self._parked.values())
         return len(self._parked) < _MAX_PARKED and (not identity or of_client < _MAX_PARKED_OF_CLIENT)
 
-    def park(self, call: OngoingCall, requests: Mapping[str, Mapping[str, Any]], binding: bytes) -> bytes:
+    def park(self, call: OngoingCall, requests: Mapping[str, Any], binding: bytes) -> bytes:
         """Keep a call until its client has answered. Returns the result that asks the client."""
         name = secrets.token_urlsafe(12)
         timer = asyncio.get_running_loop().call_later(PARK_SECONDS, self._expire, name)
@@ -128,11 +166,24 @@ class Rounds:
             call.cancel("the client has not answered in time")
 
 
+def offers(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
+    """Whether a client with these capabilities may be asked this."""
+    if method == "roots/list":
+        return "roots" in capabilities
+    if method == "sampling/createMessage":
+        sampling = capabilities.get("sampling")
+        wants_tools = bool(params.get("tools") or params.get("toolChoice"))
+        return sampling is not None and (not wants_tools or (isinstance(sampling, dict) and "tools" in sampling))
+    elicitation = capabilities.get("elicitation")
+    if method != "elicitation/create" or not isinstance(elicitation, dict):
+        return False
+    # Without modes, the client supports forms, as before modes existed. The server's mode may be any JSON value.
+    return params.get("mode", "form") in tuple(elicitation or ("form",))
+
+
 def check_offered(required: InputRequired, client: ClientSide) -> None:
     """Raise `InvalidResponse` if a server requires something that the client has not declared."""
     for key, request in (required.requests or {}).items():
         if not offers(client.capabilities, request.method, request.params):
-            text = (
-                f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}, which the client does not offer"
-            )
-            raise InvalidResponse(text)
+            asked = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}"
+            raise InvalidResponse(f"{asked}, which the client does not offer")

@@ -163,7 +163,7 @@ class Notifier:
     def _logged(self, event: ServerLog, process: MCPClient | None) -> None:
         """Pass on a log message to audiences that see the server. If the process is not shared, only to its users."""
         server = self._servers.get(event.server)
-        if server is None or server.logs_by_request:
+        if server is None or server.speaks_stateless:
             return
         message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
         self._fan_out_of(event.server).add(object(), self._tell_log(server, message, process))

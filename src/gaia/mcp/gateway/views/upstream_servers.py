@@ -13,14 +13,14 @@ from gaia.mcp.aio.calls import run
 from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.config.server_config import Instances
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.instances.handles import Handles, owner_of_session
 from gaia.mcp.gateway.instances.instances import InstancePool
-from gaia.mcp.gateway.instances.owners import Handle, InstanceOwners, OwnedRequest, identity_of
 from gaia.mcp.gateway.messages import LOG_LEVELS, severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import StateSeal
-from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.gateway.views.cached_list import CachedList
 from gaia.mcp.supervision.events import (
     Event,
@@ -52,10 +52,8 @@ class UpstreamServer:
         self,
         name: str,
         client: MCPClient,
-        upstream_of: Callable[[MCPClient], Upstream],
-        on_listed: Callable[[str, Kind, bool], None],
         instances: InstancePool,
-        owners: InstanceOwners,
+        on_listed: Callable[[str, Kind, bool], None],
     ) -> None:
         """``on_listed(name, kind, was_known)`` is called after each change of a list.
 
@@ -63,11 +61,9 @@ class UpstreamServer:
         """
         self.name = name
         self.client = client
-        self.upstream = upstream_of(client)
-        """The shared process."""
+        """The client of the shared process."""
         self.instances = instances
         """The processes that are not shared."""
-        self._owners = owners
         features = client._engine.features
 
         def known(capability: Kind, key: str, listing: Callable[[], Any]) -> CachedList:
@@ -90,40 +86,29 @@ class UpstreamServer:
 
     @property
     def speaks_stateless(self) -> bool:
-        """Whether it speaks the stateless era, as far as is known."""
+        """Whether it speaks the stateless era, as far as is known.
+
+        Then each request sets its own log level, and gets its own log messages.
+        """
         return self.client._engine.trips.is_stateless
 
     @property
-    def logs_by_request(self) -> bool:
-        """Whether each request sets its own log level, and gets its own log messages."""
-        return self.speaks_stateless
-
-    def owner_of(self, request: OwnedRequest) -> tuple[Hashable, Handle | None]:
-        """The owner of the process for a request, and the handle for the result if it is a new one.
-
-        The shared process has the owner None. Raises RequestRefused for an invalid handle.
-        """
+    def instances_kind(self) -> Instances:
         entry = self.client._engine.entry
-        if entry is None or entry.instances == "shared":
-            return None, None
-        return self._owners.owner_of(request, entry.instances)
+        return "shared" if entry is None else entry.instances
 
     def is_process_of(self, process: MCPClient, session: object, identity: str) -> bool:
         """Whether requests in this session of the client `identity` go to `process`, which is not shared."""
-        entry, owner = self.client._engine.entry, self.instances.owner_of(process)
-        return (
-            entry is not None
-            and owner is not None
-            and owner == self._owners.owner_of_session(session, identity, entry.instances)
-        )
+        owner = self.instances.owner_of(process)
+        return owner is not None and owner == owner_of_session(session, identity, self.instances_kind)
 
-    def upstream_of(self, owner: Hashable) -> Upstream:
-        """The process of an owner. Raises Overloaded if there are too many."""
-        return self.upstream if owner is None else self.instances.upstream(owner)
+    def process_of(self, owner: Hashable) -> MCPClient:
+        """The client of an owner's process; the shared one has no owner. Raises Overloaded if there are too many."""
+        return self.client if owner is None else self.instances.client_of(owner)
 
     def want_log_level(self, level: str) -> None:
         """Ask the server for log messages of this level and above, unless it already sends less severe ones."""
-        if level not in LOG_LEVELS or self.logs_by_request or "logging" not in self.capabilities:
+        if level not in LOG_LEVELS or self.speaks_stateless or "logging" not in self.capabilities:
             return
         if self._log_level is None or severity(level) < self._log_level:
             self._log_level = severity(level)
@@ -165,8 +150,9 @@ class UpstreamServers:
     def __init__(self, manager: MCPClientManager, seal: StateSeal | None = None) -> None:
         """`seal` encrypts states between two rounds. None: with a key that no other gateway has."""
         self.manager = manager
-        self._rounds = Rounds(seal)
+        self.rounds = Rounds(seal)
         self.checks = Checks()
+        self.handles = Handles(time.monotonic, self.release, lambda: self.checks.shares.settings.handles_per_client)
         self._version = 0
         self._routes: object = None
         """The manager's routes at the current version. A change replaces the whole object."""
@@ -177,11 +163,11 @@ class UpstreamServers:
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Called with the server's name and the kind of a list that has changed."""
         self._servers: dict[str, UpstreamServer] = {}
-        self._owners = InstanceOwners(time.monotonic, self.release, self._unknown_handle, self._most_handles)
         self._inbox: LoopWork | None = None
         """Work of the loop, from the start on."""
         self._following = contextlib.ExitStack()
-        self._waiting: dict[_Waiter, None] = {}
+        self._waiting: dict[object, tuple[Callable[[], bool], Callable[[], None], asyncio.TimerHandle]] = {}
+        """Conditions, with the functions that wait for them."""
 
     def start(self, inbox: LoopWork) -> None:
         """Follow the manager's events."""
@@ -200,31 +186,17 @@ class UpstreamServers:
     def stop(self) -> None:
         """Forget everything; waiting functions are called. Call `end_instances` first."""
         self._following.close()
-        self._rounds.close()
+        self.rounds.close()
         for server in self._servers.values():
             server.stop()
         self._servers.clear()
-        for waiter in list(self._waiting):
-            waiter.expire()
+        for key in list(self._waiting):
+            self._waited(key)
 
     def release(self, owner: Hashable) -> None:
         """End the instances of a session or handle that has ended."""
         for server in self._servers.values():
             server.instances.release(owner)
-
-    def _most_instances(self) -> int | None:
-        return self.checks.shares.settings.instances_per_client
-
-    def _most_handles(self) -> int:
-        return self.checks.shares.settings.handles_per_client
-
-    def _unknown_handle(self, request: OwnedRequest, error: str) -> None:
-        client = request.identity or None
-        self.checks.refusals.note("unknown_handle", error, request.method, request.address, client)
-
-    def end_unused(self) -> None:
-        """End the handles that were not used for long, and their instances."""
-        self._owners.expire()
 
     def get(self, name: str) -> UpstreamServer | None:
         """A server that was started, ready or not; None if there is none."""
@@ -236,9 +208,9 @@ class UpstreamServers:
             known = None
         if known is None and client is not None:
             instances = InstancePool(
-                self.manager, client, self._upstream_of, self._instance_happened, identity_of, self._most_instances
+                self.manager, client, self._instance_happened, lambda: self.checks.shares.settings.instances_per_client
             )
-            known = UpstreamServer(name, client, self._upstream_of, self._listed, instances, self._owners)
+            known = UpstreamServer(name, client, instances, self._listed)
             self._servers[name] = known
         return known
 
@@ -246,9 +218,6 @@ class UpstreamServers:
         """Pass on an event of a process that is not shared. For any thread."""
         if isinstance(event, ResourceUpdated | ServerLog) and self._inbox is not None:
             self._inbox.post(lambda: self.on_instance(instance, event))
-
-    def _upstream_of(self, client: MCPClient) -> Upstream:
-        return Upstream(client, self._rounds)
 
     @property
     def version(self) -> int:
@@ -287,12 +256,22 @@ class UpstreamServers:
         if condition():
             act()
         else:
-            self._waiting[_Waiter(condition, act, seconds, self._waiting)] = None
+            key = object()
+            timer = asyncio.get_running_loop().call_later(seconds, self._waited, key)
+            self._waiting[key] = (condition, act, timer)
 
     def look(self) -> None:
         """Check all conditions that are waited for."""
-        for waiter in list(self._waiting):
-            waiter.look()
+        for key, (condition, _, _) in list(self._waiting.items()):
+            if condition():
+                self._waited(key)
+
+    def _waited(self, key: object) -> None:
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            _, act, timer = waiting
+            timer.cancel()
+            act()
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, ServerLog | ResourceUpdated):
@@ -313,26 +292,3 @@ class UpstreamServers:
         self._version += 1
         if was_known:
             self.on_changed(server, kind)
-
-
-class _Waiter:
-    def __init__(
-        self,
-        condition: Callable[[], bool],
-        act: Callable[[], None],
-        seconds: float,
-        others: dict[_Waiter, None],
-    ) -> None:
-        self._condition = condition
-        self._act = act
-        self._others = others
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.expire)
-
-    def look(self) -> None:
-        if self._condition():
-            self.expire()
-
-    def expire(self) -> None:
-        if self._others.pop(self, self) is None:
-            self._timer.cancel()
-            self._act()

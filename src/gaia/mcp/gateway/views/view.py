@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 from urllib.parse import quote
 
-from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.views.cached_list import CachedList
 from gaia.mcp.gateway.views.merged_list import MergedList
@@ -28,8 +26,6 @@ _LIST_SECONDS = 5.0
 _NEW_LIST_SECONDS = 0.5
 """Seconds to wait for lists that are known, but may have changed."""
 
-Item = dict[str, Any]
-
 
 class View:
     """Belongs to the gateway's event loop."""
@@ -38,22 +34,16 @@ class View:
         """Shows all servers, or one `server` under its own names, as far as `profile` allows."""
         self.changes = changes
         """Tells clients of this view of changes."""
-        self._servers = servers
+        self.checks, self.rounds, self.handles = servers.checks, servers.rounds, servers.handles
         self.server = server
         self.profile = profile
-        self._tools: MergedList | None = None
-        self._prompts: MergedList | None = None
-        self._resources: MergedList | None = None
-        self._templates: MergedList | None = None
+        self._servers = servers
+        self._lists: dict[str, MergedList] = {}
 
     def servers(self) -> Sequence[UpstreamServer]:
         """The visible servers, in the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
         return self._servers.of(name for name in names if self.profile.allows_server(name))
-
-    @property
-    def checks(self) -> Checks:
-        return self._servers.checks
 
     def sees(self, server: str) -> bool:
         return (self.server is None or self.server == server) and self.profile.allows_server(server)
@@ -62,10 +52,7 @@ class View:
         return self.sees(server) and self.profile.allows_resource(server, uri)
 
     def when_opening(self, act: Callable[[], None]) -> None:
-        """Call `act` like `when_settled`, but after fewer seconds.
-
-        Lists wait for servers that are not settled by then.
-        """
+        """Like `when_settled`, but after fewer seconds: lists wait for servers that are not settled by then."""
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
 
     def when_settled(self, act: Callable[[], None]) -> None:
@@ -82,18 +69,25 @@ class View:
 
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), end, _START_SECONDS)
 
+    def _merged(self, member: str, merge: Callable[[MergedList], None]) -> MergedList:
+        """The list with this member of its result. `merge` fills it after changes."""
+        merged = self._lists.get(member)
+        if merged is None or merged.version != self._servers.version:
+            merged = self._lists[member] = MergedList(member, self._servers.version)
+            merge(merged)
+        return merged
+
     # Tools.
 
     def tools(self) -> MergedList:
         """The visible tools, under the names by which they are listed and called."""
-        merged = self._tools
-        if merged is None or merged.version != self._servers.version:
-            merged = self._tools = MergedList("tools", self._servers.version)
-            for name, server, tool in self._named_tools():
-                if self.profile.allows_tool(server.name, tool.name, tool.annotations):
-                    definition = {"inputSchema": {"type": "object"}, **tool.definition, "name": name}
-                    merged.add(name, server, tool.name, definition)
-        return merged
+        return self._merged("tools", self._merge_tools)
+
+    def _merge_tools(self, merged: MergedList) -> None:
+        for name, server, tool in self._named_tools():
+            if self.profile.allows_tool(server.name, tool.name, tool.annotations):
+                definition = {"inputSchema": {"type": "object"}, **tool.definition, "name": name}
+                merged.add(name, server, tool.name, definition)
 
     def _named_tools(self) -> list[tuple[str, UpstreamServer, MCPTool]]:
         if self.server is not None:
@@ -143,26 +137,23 @@ class View:
         self._when_fetched([server.prompts for server in self.servers()], act)
 
     def prompts(self) -> MergedList:
-        merged = self._prompts
-        if merged is None or merged.version != self._servers.version:
-            merged = self._prompts = MergedList("prompts", self._servers.version)
-            servers = self.servers()
-            if self.server is None:
-                # Names are assigned over all prompts, so that they do not depend on what a client may see.
-                everything = self._servers.of(self._servers.names())
-                pairs = [(server.name, item["name"]) for server in everything for item in server.prompts.items]
-                names = {
-                    pair: name.removeprefix(PREFIX)
-                    for name, pair in assign(pairs, [server.name for server in everything]).items()
-                }
-            for server in servers:
-                merged.note(server.prompts)
-                for item in server.prompts.items:
-                    own = item["name"]
-                    if self.profile.allows_prompt(server.name, own):
-                        name = own if self.server is not None else names[server.name, own]
-                        merged.add(name, server, own, {**item, "name": name})
-        return merged
+        return self._merged("prompts", self._merge_prompts)
+
+    def _merge_prompts(self, merged: MergedList) -> None:
+        names: dict[tuple[str, str], str] = {}
+        if self.server is None:
+            # Names are assigned over all prompts, so that they do not depend on what a client may see.
+            everything = self._servers.of(self._servers.names())
+            pairs = [(server.name, item["name"]) for server in everything for item in server.prompts.items]
+            assigned = assign(pairs, [server.name for server in everything])
+            names = {pair: name.removeprefix(PREFIX) for name, pair in assigned.items()}
+        for server in self.servers():
+            merged.note(server.prompts)
+            for item in server.prompts.items:
+                own: str = item["name"]
+                if self.profile.allows_prompt(server.name, own):
+                    name = names.get((server.name, own), own)
+                    merged.add(name, server, own, {**item, "name": name})
 
     # Resources.
 
@@ -172,32 +163,23 @@ class View:
 
     def resources(self) -> MergedList:
         """The visible resources by URI. If several servers have one URI, the first server counts."""
-        merged = self._resources
-        if merged is None or merged.version != self._servers.version:
-            merged = self._resources = self._merge_resources(
-                "resources", "uri", lambda server: server.resources, self.profile.allows_resource
-            )
-        return merged
+        allows = self.profile.allows_resource
+        return self._merged("resources", lambda merged: self._merge_uris(merged, "resources", "uri", allows))
 
     def templates(self) -> MergedList:
-        merged = self._templates
-        if merged is None or merged.version != self._servers.version:
-            merged = self._templates = self._merge_resources(
-                "resourceTemplates", "uriTemplate", lambda server: server.templates, self.profile.allows_template
-            )
-        return merged
+        allows = self.profile.allows_template
+        return self._merged(
+            "resourceTemplates", lambda merged: self._merge_uris(merged, "templates", "uriTemplate", allows)
+        )
 
-    def _merge_resources(
-        self, member: str, key: str, part: Callable[[UpstreamServer], CachedList], allows: Callable[[str, str], bool]
-    ) -> MergedList:
-        merged = MergedList(member, self._servers.version)
+    def _merge_uris(self, merged: MergedList, part: str, key: str, allows: Callable[[str, str], bool]) -> None:
         for server in self.servers():
-            merged.note(part(server))
-            for item in part(server).items:
+            listed: CachedList = getattr(server, part)
+            merged.note(listed)
+            for item in listed.items:
                 uri = item[key]
                 if uri not in merged.routes and allows(server.name, uri):
                     merged.add(uri, server, uri, item)
-        return merged
 
     def servers_of_resource(self, uri: str) -> list[UpstreamServer]:
         """The servers that may have a resource, most likely first."""

@@ -39,13 +39,6 @@ class Replies:
         self.ends.append("forgotten")
 
 
-class Call:
-    reason: str | None = None
-
-    def cancel(self, reason: str) -> None:
-        self.reason = reason
-
-
 @pytest.fixture
 def replies() -> Replies:
     return Replies()
@@ -73,10 +66,11 @@ def test_it_is_answered_once(replies: Replies) -> None:
 
 @pytest.mark.parametrize(("is_gone", "end"), [(False, "abandoned"), (True, "forgotten")])
 def test_cancelling_it_cancels_the_call(replies: Replies, is_gone: bool, end: str) -> None:
-    request = pending(replies)
-    request.call = call = Call()
+    request, reasons = pending(replies), []
+    request.on_cancelled = lambda reason: reasons.append((reason, list(replies.ends)))
     request.cancel("enough", is_gone=is_gone)
-    assert (call.reason, replies.ends, replies.messages) == ("enough", [end], [])
+    request.cancel("twice")
+    assert (reasons, replies.ends, replies.messages) == ([("enough", [])], [end], [])
 
 
 def test_a_server_gets_the_params_without_what_is_the_protocols(replies: Replies) -> None:

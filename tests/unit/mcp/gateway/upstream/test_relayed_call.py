@@ -16,11 +16,10 @@ from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRp
 from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
 from gaia.mcp.gateway.upstream.rounds import Rounds
-from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.tools.output_validation import OutputValidation
 from gaia.testing import FakeServer, FakeTool
 from tests.fake_transport import FakeTransport, stateless_answers
-from tests.gateway.client_of_upstream import REFUSED, Requester, call_of, upstream_of
+from tests.gateway.client_of_upstream import REFUSED, Requester, Upstream, call_of, upstream_of
 from tests.waiting import PATIENCE, wait_until
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
@@ -439,7 +438,7 @@ def test_each_round_has_only_its_own_answers_and_state() -> None:
     channel = transport.channel()
 
     async def use() -> None:
-        requester = Requester().send(Upstream(client), "tools/call", {"name": "echo"})
+        requester = Requester().send(Upstream(client, Rounds()), "tools/call", {"name": "echo"})
         first = await in_thread(channel.wait_for, "tools/call")
         channel.answer(first, {"resultType": "input_required", "requestState": "s"})
         second = await in_thread(channel.wait_for, "tools/call", 2)

@@ -10,8 +10,7 @@ import pytest
 
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.gateway.upstream import rounds as rounds_module
-from gaia.mcp.gateway.upstream.client_side import ClientSide
-from gaia.mcp.gateway.upstream.rounds import OnEnd, Relayed, Rounds
+from gaia.mcp.gateway.upstream.rounds import ClientSide, OnEnd, Relayed, Rounds, offers
 from gaia.mcp.gateway.upstream.sealing import SealBroken
 from tests.gateway.client_of_upstream import Requester
 
@@ -91,7 +90,6 @@ def test_the_state_of_a_server_is_sealed_and_put_back() -> None:
         params: dict[str, Any] = {"name": "a", "requestState": sealed["requestState"]}
         assert rounds.opened(params, BINDING) is None
         assert params == {"name": "a", "requestState": "the server's own"}
-        assert rounds.opened({"name": "a"}, BINDING) is None, "a first round"
 
     in_loop(use)
 
@@ -103,3 +101,31 @@ def test_a_server_may_only_require_what_the_client_has_declared() -> None:
             Rounds().sealed(orjson.dumps(result), Requester(capabilities={}), BINDING)
 
     in_loop(use)
+
+
+FORM = {"message": "Who?", "requestedSchema": {}}
+URL = {"mode": "url", "url": "https://example.com"}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "method", "params", "expected"),
+    [
+        ({}, "roots/list", {}, False),
+        ({"roots": {}}, "roots/list", {}, True),
+        ({"elicitation": {}}, "elicitation/create", FORM, True),
+        ({"elicitation": {}}, "elicitation/create", URL, False),
+        ({"elicitation": {"url": {}}}, "elicitation/create", URL, True),
+        ({"elicitation": {"url": {}}}, "elicitation/create", FORM, False),
+        ({"elicitation": {"form": {}, "url": {}}}, "elicitation/create", {**FORM, "mode": "form"}, True),
+        ({"elicitation": {"form": {}}}, "elicitation/create", {**FORM, "mode": ["form"]}, False),
+        ({"elicitation": True}, "elicitation/create", FORM, False),
+        ({}, "elicitation/create", FORM, False),
+        ({"sampling": {}}, "sampling/createMessage", {}, True),
+        ({"sampling": {}}, "sampling/createMessage", {"tools": [{}]}, False),
+        ({"sampling": {"tools": {}}}, "sampling/createMessage", {"tools": [{}]}, True),
+        ({}, "sampling/createMessage", {}, False),
+        ({"roots": {}, "sampling": {}, "elicitation": {}}, "tools/list", {}, False),
+    ],
+)
+def test_offers(capabilities: dict[str, Any], method: str, params: dict[str, Any], expected: bool) -> None:
+    assert offers(capabilities, method, params) is expected

@@ -10,7 +10,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from gaia.mcp.errors import CallTimeout, JsonRpcError, NotConnected, ServerCrashed, ToolDenied
-from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.telemetry import attributes as names
 from gaia.testing import FakeServer
 from tests.gateway.client_of_upstream import Requester, call_of, upstream_of
@@ -98,12 +97,11 @@ def test_a_deadline_ends_a_call() -> None:
 
 
 def test_a_server_that_is_disconnected_refuses() -> None:
-    async def use() -> Upstream:
+    async def use() -> None:
         async with upstream_of(FakeServer("one", tools=[echo])) as upstream:
             pass
         error = (await Requester().send(upstream, "tools/call", call_of("echo", text="a")).relayed()).error
         assert isinstance(error, NotConnected)
-        return upstream
 
     asyncio.run(use())
 

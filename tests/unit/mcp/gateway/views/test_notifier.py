@@ -317,7 +317,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def known_as(name: str) -> Mock:
-    server = Mock(client=name, logs_by_request=False)
+    server = Mock(client=name, speaks_stateless=False)
     server.name = name
     return server
 

@@ -1,4 +1,4 @@
-"""Handles: names of instances for clients of the stateless era, which have no sessions.
+"""Owners of processes, and handles: owners for clients of the stateless era, which have no sessions.
 
 A client that wants its own instances sends ``"gaia.mcp/instances": "new"`` in the `_meta` of a request. The result's
 `_meta` has the handle in the same place, and the client sends it in further requests. A handle cannot be guessed, works
@@ -7,11 +7,10 @@ only for the client that got it, and expires when it is not used.
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import orjson
@@ -28,6 +27,23 @@ _NO_META = msgspec.Raw(b"null")
 
 _NEW = "new"
 _BYTES = 24
+
+
+class ClientOwner(NamedTuple):
+    """The owner of the process that a client has for all its requests."""
+
+    identity: str
+
+
+def identity_of(owner: object) -> str:
+    """The name of the client behind an owner (a session, a `ClientOwner` or a handle); "" without one."""
+    found: str = getattr(owner, "identity", "")
+    return found
+
+
+def owner_of_session(session: object, identity: str, instances: Instances) -> object:
+    """The owner of the processes for requests in a session of the client `identity`."""
+    return ClientOwner(identity) if instances == "per-client" else session
 
 
 class UnknownHandle(RequestRefused):
@@ -54,12 +70,12 @@ class Handles:
         self,
         clock: Callable[[], float],
         on_expired: Callable[[Handle], None],
-        *,
-        most: int,
         most_each: Callable[[], int],
-        idle_seconds: float,
+        *,
+        most: int = 1_000,
+        idle_seconds: float = 1_800.0,
     ) -> None:
-        """With `most` handles, a new one ends the least recently used one of the client with the most handles.
+        """With `most` handles, a new one ends the least recently used unused one of the client with the most handles.
 
         A client with `most_each()` handles loses one of its own for each further one. A handle ends if it was not used
         for `idle_seconds`. `on_expired` is called with each handle that ends.
@@ -96,7 +112,6 @@ class Handles:
         return handle
 
     def done(self, handle: Handle) -> None:
-        """Record the end of a request that used the handle."""
         handle.under_way -= 1
         handle.used_at = self._clock()
         if handle.text in self._handles:
@@ -121,21 +136,15 @@ class Handles:
         counts = Counter(handle.identity for handle in self._handles.values())
         has_share = counts[identity] >= self._most_each()
         if has_share or len(self._handles) >= self._most:
-            unused = self._unused_of([identity] if has_share else [client for client, _ in counts.most_common()])
-            if unused is None:
+            clients = [identity] if has_share else [client for client, _ in counts.most_common()]
+            unused = [one for one in self._handles.values() if not one.under_way]
+            victim = next((one for client in clients for one in unused if one.identity == client), None)
+            if victim is None:
                 raise RequestRefused(INVALID_PARAMS, "there are too many clients with instances; try again later")
-            self.end(unused)
+            self.end(victim)
         handle = Handle(secrets.token_urlsafe(_BYTES), identity)
         self._handles[handle.text] = handle
         return handle
-
-    def _unused_of(self, identities: Iterable[str]) -> Handle | None:
-        """The least recently used handle without open requests, of the first of these clients that has one."""
-        for identity in identities:
-            for handle in self._handles.values():
-                if handle.identity == identity and not handle.under_way:
-                    return handle
-        return None
 
 
 def with_handle(result: bytes, handle: Handle) -> bytes:
@@ -147,88 +156,3 @@ def with_handle(result: bytes, handle: Handle) -> bytes:
         own = {**(_members.decode(meta) if bytes(meta)[:1] == b"{" else {}), HANDLE_KEY: handle.text}
         return msgspec.json.encode({**members, "_meta": own})
     return with_members(result, b'"_meta":' + orjson.dumps({HANDLE_KEY: handle.text}))
-
-
-_MOST_HANDLES = 1_000
-_HANDLE_SECONDS = 1_800.0
-
-
-class OwnedRequest(Protocol):
-    """The part of a request that decides its owner."""
-
-    method: str
-    meta: Mapping[str, Any]
-    """The request's `_meta`."""
-    address: str | None
-    """The IP address of the client."""
-    handle: Handle | None
-    """The handle that the request uses, from the first server on."""
-
-    @property
-    def identity(self) -> str:
-        """The name of its client, "" if clients have none."""
-
-    @property
-    def session(self) -> Hashable | None:
-        """The session of the request; None in the stateless era."""
-
-    def after_end(self, act: Callable[[], object]) -> None:
-        """Call `act` once the request is answered or cancelled."""
-
-
-class _Client(NamedTuple):
-    identity: str
-
-
-def identity_of(owner: object) -> str:
-    """The name of the client behind an owner (a session, a client or a handle); "" without one."""
-    found: str = getattr(owner, "identity", "")
-    return found
-
-
-class InstanceOwners:
-    """Finds the owners of requests. Belongs to the gateway's event loop."""
-
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        on_gone: Callable[[Hashable], None],
-        on_unknown: Callable[[OwnedRequest, str], None] = lambda *_: None,
-        most_handles_each: Callable[[], int] = lambda: _MOST_HANDLES,
-    ) -> None:
-        """`on_gone` is called with each owner that no longer exists; `Sessions` reports sessions.
-
-        `on_unknown` gets requests with a handle that is not their client's, and the message to the client. One client
-        may have ``most_handles_each()`` handles.
-        """
-        self._on_unknown = on_unknown
-        self._handles = Handles(
-            clock, on_gone, most=_MOST_HANDLES, most_each=most_handles_each, idle_seconds=_HANDLE_SECONDS
-        )
-
-    def owner_of(self, request: OwnedRequest, instances: Instances) -> tuple[Hashable, Handle | None]:
-        """The owner, and the handle for the result if it is a new one. Raises RequestRefused.
-
-        A client of the stateless era that names no handle has one process for all its requests.
-        """
-        if instances == "per-client" or request.session is not None:
-            return self.owner_of_session(request.session, request.identity, instances), None
-        given = request.meta.get(HANDLE_KEY)
-        if given is None:
-            return _Client(request.identity), None
-        handle = request.handle
-        if handle is None:
-            try:
-                handle = request.handle = self._handles.use(given, request.identity)
-            except UnknownHandle as unknown:
-                self._on_unknown(request, unknown.message)
-                raise
-            request.after_end(functools.partial(self._handles.done, handle))
-        return handle, None if handle.text == given else handle
-
-    def owner_of_session(self, session: object, identity: str, instances: Instances) -> object:
-        """The owner of the processes for requests in a session of the client `identity`."""
-        return _Client(identity) if instances == "per-client" else session
-
-    def expire(self) -> None:
-        self._handles.expire()

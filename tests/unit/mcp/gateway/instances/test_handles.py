@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from collections.abc import Hashable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from gaia.mcp.gateway.instances.owners import HANDLE_KEY, Handle, Handles, InstanceOwners, UnknownHandle, with_handle
+from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.clients.sessions import Session
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles, UnknownHandle, with_handle
 from gaia.mcp.gateway.messages import RequestRefused
+from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
+from gaia.mcp.gateway.views.view import View
+from tests.unit.mcp.gateway.clients.test_pending_request import Replies
 
 
 class Time:
@@ -19,7 +26,7 @@ class Time:
         self.ended: list[Handle] = []
 
     def handles(self, most: int = 3, most_each: int = 3) -> Handles:
-        return Handles(lambda: self.now, self.ended.append, most=most, most_each=lambda: most_each, idle_seconds=100.0)
+        return Handles(lambda: self.now, self.ended.append, lambda: most_each, most=most, idle_seconds=100.0)
 
 
 def test_a_handle_is_for_the_client_that_got_it() -> None:
@@ -135,69 +142,58 @@ def test_a_server_cannot_keep_the_handle_from_a_client(result: bytes, expected: 
     assert with_handle(result, Handle("h", "")) == expected
 
 
-class Request:
-    method = "tools/call"
-    address: str | None = None
-    handle: Handle | None = None
+class Owners:
+    """Requests, and the owners of the processes that they go to."""
 
-    def __init__(self, identity: str = "", session: Hashable | None = None, handle: str | None = None) -> None:
-        self.identity = identity
-        self.session = session
-        self.meta: Mapping[str, Any] = {} if handle is None else {HANDLE_KEY: handle}
-        self.ended: list[Callable[[], object]] = []
+    def __init__(self, most_each: int = 9) -> None:
+        self.checks = Checks()
+        self.handles = Handles(lambda: 0.0, lambda _: None, lambda: most_each)
 
-    def after_end(self, act: Callable[[], object]) -> None:
-        self.ended.append(act)
-
-
-@pytest.fixture
-def owners() -> InstanceOwners:
-    return InstanceOwners(lambda: 0.0, lambda _: None)
+    def request(self, identity: str = "", session: str | None = None, handle: str | None = None) -> PendingRequest:
+        client = Principal(identity)
+        of_session = None if session is None else Session(session, cast("View", self), client)
+        meta = {} if handle is None else {HANDLE_KEY: handle}
+        return PendingRequest(1, "tools/call", {}, meta, Replies(), cast("View", self), of_session, client)
 
 
-def test_per_client_it_is_the_client(owners: InstanceOwners) -> None:
-    one, _ = owners.owner_of(Request("ann", "s1"), "per-client")
-    assert owners.owner_of(Request("ann", "s2"), "per-client")[0] == one
-    assert owners.owner_of(Request("ann", handle="new"), "per-client") == (one, None)
-    assert owners.owner_of(Request("bob", "s1"), "per-client")[0] != one
+def owner_of(request: PendingRequest, instances: str = "per-session") -> tuple[Hashable, Handle | None]:
+    return request.owner_at(cast("UpstreamServer", SimpleNamespace(instances_kind=instances)))
 
 
-def test_per_session_it_is_the_session(owners: InstanceOwners) -> None:
-    assert owners.owner_of(Request("ann", "s1", handle="new"), "per-session") == ("s1", None)
+def test_per_client_it_is_the_client() -> None:
+    owners = Owners()
+    one, _ = owner_of(owners.request("ann", "s1"), "per-client")
+    assert owner_of(owners.request("ann", "s2"), "per-client")[0] == one
+    assert owner_of(owners.request("ann", handle="new"), "per-client") == (one, None)
+    assert owner_of(owners.request("bob", "s1"), "per-client")[0] != one
 
 
-def test_without_a_session_it_is_the_client_or_its_handle(owners: InstanceOwners) -> None:
-    common, _ = owners.owner_of(Request("ann"), "per-session")
-    assert owners.owner_of(Request("ann"), "per-session") == (common, None)
-    first = Request("ann", handle="new")
-    owner, handle = owners.owner_of(first, "per-session")
+def test_per_session_it_is_the_session() -> None:
+    request = Owners().request("ann", "s1", handle="new")
+    assert owner_of(request) == (request.session, None)
+    assert owner_of(request, "shared") == (None, None)
+
+
+def test_without_a_session_it_is_the_client_or_its_handle() -> None:
+    owners = Owners()
+    common, _ = owner_of(owners.request("ann"))
+    assert owner_of(owners.request("ann")) == (common, None)
+    first = owners.request("ann", handle="new")
+    owner, handle = owner_of(first)
     assert owner is handle
     assert handle is not None
     assert handle.under_way == 1
-    for act in first.ended:
-        act()
+    first.succeed(b"{}")
     assert handle.under_way == 0
-    assert owners.owner_of(Request("ann", handle=handle.text), "per-session") == (handle, None)
-    with pytest.raises(RequestRefused):
-        owners.owner_of(Request("bob", handle=handle.text), "per-session")
+    assert owner_of(owners.request("ann", handle=handle.text)) == (handle, None)
+    with pytest.raises(UnknownHandle, match="no such handle"):
+        owner_of(owners.request("bob", handle=handle.text))
+    assert owners.checks.refusals.counts == {"unknown_handle": 1}
 
 
 def test_a_request_that_goes_to_several_servers_gets_one_handle() -> None:
-    owners = InstanceOwners(lambda: 0.0, lambda _: None, most_handles_each=lambda: 1)
-    request = Request("ann", handle="new")
-    owner, handle = owners.owner_of(request, "per-session")
-    assert owners.owner_of(request, "per-session") == (owner, handle)
+    request = Owners(most_each=1).request("ann", handle="new")
+    owner, handle = owner_of(request)
+    assert owner_of(request) == (owner, handle)
     assert handle is not None
-    assert handle.under_way == len(request.ended) == 1
-
-
-def test_a_guessed_handle_is_told_of() -> None:
-    told: list[tuple[str, str]] = []
-    owners = InstanceOwners(lambda: 0.0, lambda _: None, lambda request, error: told.append((request.identity, error)))
-    for handle in ("guessed", "new"):
-        request = Request("ann", handle=handle)
-        with contextlib.suppress(UnknownHandle):
-            owners.owner_of(request, "per-session")
-    ((identity, error),) = told
-    assert identity == "ann"
-    assert "guessed" not in error
+    assert handle.under_way == 1
