@@ -96,12 +96,12 @@ def relay(
     def new_call() -> RelayedCall | None:
         """The call to start; None if a parked call continues instead."""
         process, rounds, method = server.process_of(owner), request.view.rounds, request.method
-        if "requestState" in params:
-            parked = rounds.opened(params, binding_of(server.name, request.identity, method, params))
-            if parked is not None:
-                passed.call = parked
-                parked.go_on(params, request, passed.ended)
-                return None
+        binding = binding_of(server.name, request.identity, method, params) if "requestState" in params else None
+        parked = None if binding is None else rounds.opened(params, binding)
+        if parked is not None:
+            passed.call = parked
+            parked.go_on(params, request, passed.ended)
+            return None
         passed.call = call = RelayedCall(process, rounds, method, params, request, passed.ended)
         passed.observation = call.exchange.observation
         return call
@@ -129,8 +129,7 @@ def relay(
             if (call := new_call()) is not None:
                 call.start()
     else:
-        tool = target if request.method == "tools/call" else None
-        admission = limits.admit(client, server.name, tool, admitted, refused)
+        admission = limits.admit(client, server.name, passed.tool, admitted, refused)
         if not passed.is_over:
             passed.admission = admission
 
@@ -230,6 +229,10 @@ class _PassedRequest:
     def _count(self, outcome: str) -> None:
         counts, seconds = self.request.view.checks.counts, time.monotonic() - self.begun
         counts.add(self.request.principal, self.server or "", outcome, seconds)
+
+    @property
+    def tool(self) -> str | None:
+        return self.target if self.request.method == "tools/call" else None
 
     def labels(self) -> dict[str, str]:
         """Labels of metrics. Clients of an issuer count as one, to keep the number of values small."""
