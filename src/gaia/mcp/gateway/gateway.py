@@ -114,13 +114,12 @@ class Gateway:
         self._sessions.on_ended = self._servers.release
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._clients = (
-            clients if clients is None or isinstance(clients, ClientsFile) else read_clients_file(Path(clients))
-        )
-        self._patterns = None if self._clients is None else PatternCheck(self._clients)
+        if clients is not None and not isinstance(clients, ClientsFile):
+            clients = read_clients_file(Path(clients))
+        self._clients = clients
+        self._patterns = None if clients is None else PatternCheck(clients)
         self._audit_path = None if audit is None else Path(audit)
         self._audit_file: AuditFile | None = None
-        self._audit: Audit | None = None
         self.access: Access | None = None
         """The clients and their limits, once the gateway is started; None without clients."""
         self.last_reload: ReloadStatus | None = None
@@ -152,9 +151,8 @@ class Gateway:
         self.open_audit()
         if self._audit_file is not None:
             # The name distinguishes lines of several gateways that are collected in one place.
-            name = self.name or socket.gethostname()
-            self._audit, self._audit_file = Audit(self._audit_file, self._loop, name), None
-            checks.audit = checks.refusals.audit = self._audit
+            checks.audit = Audit(self._audit_file, self._loop, self.name or socket.gethostname())
+            checks.refusals.audit, self._audit_file = checks.audit, None
         self._servers.start(running_loop_work())
         self._tick()
         if self._owns_manager:
@@ -173,13 +171,13 @@ class Gateway:
             await self._stopping
         if self.access is not None:
             self.access.close()
-        if self._audit is not None:
-            self._audit.close()
+        if (audit := self._servers.checks.audit) is not None:
+            audit.close()
 
     def reopen_audit(self) -> None:
         """Write to a new audit file if another program has moved the old one. On the loop."""
-        if self._audit is not None:
-            self._audit.reopen()
+        if (audit := self._servers.checks.audit) is not None:
+            audit.reopen()
 
     def change_clients(self, clients: ClientsFile) -> None:
         """Use other clients, profiles and limits. On the loop, after `start`.
@@ -197,8 +195,7 @@ class Gateway:
         access, in_use = self.access, set(self._views.values())
 
         def has_changed(audience: Audience) -> bool:
-            is_known = audience.owner is not None and access.is_current(audience.owner)
-            return not is_known or audience.view not in in_use
+            return audience.owner is None or not access.is_current(audience.owner) or audience.view not in in_use
 
         for session in [session for session in self._sessions if has_changed(session)]:
             self._sessions.end(session)

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterable
 
 from gaia.mcp.gateway.gateway import Gateway
-from gaia.mcp.gateway.operations.reloader import Reload, Reloader, Source
+from gaia.mcp.gateway.operations.reloader import Reloader, Source
 from gaia.mcp.gateway.operations.status import ReloadStatus
 from gaia.serving.guards import Receive, Scope, Send
 from gaia.serving.http import run_http
@@ -117,9 +117,9 @@ class Service:
         if self._reloader is not None:
             self._reloader.reload()
 
-    def reloaded(self, reload: Reload) -> None:
+    def reloaded(self, reload: ReloadStatus) -> None:
         """Report the result of a reload. On the event loop."""
-        self._gateway.last_reload = ReloadStatus(at=reload.at, error=reload.error)
+        self._gateway.last_reload = reload
         self._manager.ready(self._words() if reload.error is None else f"still as it was: {reload.error}")
 
     def _words(self) -> str:

@@ -45,7 +45,7 @@ async def serve_lines(
     gateway: Gateway, incoming: int, outgoing: int, sources: Iterable[Source] = (), *, grace: float = 5.0
 ) -> None:
     """Serve a client on two descriptors, and close them at the end. In the main thread it handles signals."""
-    loop, inbox = asyncio.get_running_loop(), running_loop_work()
+    loop, work = asyncio.get_running_loop(), running_loop_work()
     over = asyncio.Event()
     is_told = False
 
@@ -57,12 +57,14 @@ async def serve_lines(
     with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, told)
-    writer = _Writer(outgoing, lambda: inbox.post(over.set))
+    writer = _Writer(outgoing, lambda: work.post(over.set))
     async with gateway:
         client = gateway.line_client(writer.write)
         reloader = Reloader(sources, loop)
         reloader.start()
-        _Reader(incoming, inbox, client, over.set).start()
+        # A daemon, because nothing can interrupt a read while the client is silent.
+        reading = (incoming, work, client, over.set)
+        threading.Thread(target=_read, args=reading, name="gaia-gateway-stdin", daemon=True).start()
         await over.wait()
         reloader.stop()
         if is_told:
@@ -74,37 +76,26 @@ async def serve_lines(
     await asyncio.to_thread(writer.close, grace)
 
 
-class _Reader:
-    """Reads lines on its own thread: a daemon, because nothing can interrupt a read while the client is silent."""
+def _read(descriptor: int, work: LoopWork, client: LineClient, ended: Callable[[], None]) -> None:
+    """Pass lines to the client's loop until the end of input. Runs on a thread of its own."""
+    ahead = threading.BoundedSemaphore(_MAX_AHEAD)
 
-    def __init__(self, descriptor: int, inbox: LoopWork, client: LineClient, ended: Callable[[], None]) -> None:
-        self._descriptor = descriptor
-        self._inbox = inbox
-        self._client = client
-        self._ended = ended
-        self._ahead = threading.BoundedSemaphore(_MAX_AHEAD)
-        """Bounds the lines that are read ahead."""
+    def received(line: bytes) -> None:
+        ahead.release()
+        client.received(line)
 
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="gaia-gateway-stdin", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            with os.fdopen(self._descriptor, "rb") as stream:
-                while line := stream.readline(MAX_LINE + 1):
-                    if len(line) > MAX_LINE:
-                        logger.error("line_too_long", limit=MAX_LINE)
-                        break
-                    if line := line.strip():
-                        self._ahead.acquire()
-                        self._inbox.post(functools.partial(self._received, line))
-        except OSError as error:
-            logger.debug("stdin_ended", error=repr(error))
-        self._inbox.post(self._ended)
-
-    def _received(self, line: bytes) -> None:
-        self._ahead.release()
-        self._client.received(line)
+    try:
+        with os.fdopen(descriptor, "rb") as stream:
+            while line := stream.readline(MAX_LINE + 1):
+                if len(line) > MAX_LINE:
+                    logger.error("line_too_long", limit=MAX_LINE)
+                    break
+                if line := line.strip():
+                    ahead.acquire()
+                    work.post(functools.partial(received, line))
+    except OSError as error:
+        logger.debug("stdin_ended", error=repr(error))
+    work.post(ended)
 
 
 class _Writer:

@@ -13,7 +13,7 @@ import pytest
 
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.gateway import Gateway, service
-from gaia.mcp.gateway.operations.reloader import Reload
+from gaia.mcp.gateway.operations.status import ReloadStatus
 from gaia.mcp.gateway.service import Service
 from gaia.serving.options import HttpOptions
 from gaia.serving.service_manager import ServiceManager
@@ -24,7 +24,7 @@ def test_a_refused_reload_is_in_the_status_and_told_to_the_service_manager(tmp_p
     async def use() -> None:
         gateway = Gateway({})
         service = Service(gateway, ServiceManager(str(tmp_path / "notify")))
-        service.reloaded(Reload(5.0, "a.json: it is wrong"))
+        service.reloaded(ReloadStatus(at=5.0, error="a.json: it is wrong"))
         assert gateway.last_reload is not None
         assert (gateway.last_reload.at, gateway.last_reload.error) == (5.0, "a.json: it is wrong")
 

@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
+from gaia.mcp.gateway.operations.status import ReloadStatus
 from gaia.runtime.log import exception_text, get_logger
 
-_Stamp = tuple[int, int, int] | None
+logger = get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""Seconds between two looks at the files. A change counts once two looks have found the same state."""
 
 
 class FileWatch:
@@ -45,22 +49,16 @@ class FileWatch:
         """Take the current state of the files as known: they are about to be read."""
         self._known = self._last = self._stamps()
 
-    def _stamps(self) -> dict[Path, _Stamp]:
+    def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
         return {file: _stamp(file) for file in self._files()}
 
 
-def _stamp(file: Path) -> _Stamp:
+def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         found = os.stat(file)
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-logger = get_logger(__name__)
-
-_LOOK_SECONDS = 1.0
-"""Seconds between two looks at the files. A change counts once two looks have found the same state."""
 
 
 class Source(NamedTuple):
@@ -71,17 +69,6 @@ class Source(NamedTuple):
     load: Callable[[], Callable[[], Any]]
     """Reads the files, on a thread, and returns a function that applies them. That function runs on the same thread and
     returns the changes. Raises an exception with the problem, before anything has changed."""
-
-
-class Reload(NamedTuple):
-    """The result of reading the configuration again."""
-
-    at: float
-    """Seconds since the epoch."""
-    error: str | None
-    """Why nothing was changed; None if the configuration was applied."""
-    changes: Any = None
-    """The results of the functions that applied the sources."""
 
 
 class Reloader:
@@ -96,7 +83,7 @@ class Reloader:
         scheduler: Scheduler,
         *,
         began: Callable[[], None] = lambda: None,
-        ended: Callable[[Reload], None] = lambda _: None,
+        ended: Callable[[ReloadStatus], None] = lambda _: None,
     ) -> None:
         """`began` and `ended` are called for each reload."""
         self._sources = list(sources)
@@ -107,8 +94,6 @@ class Reloader:
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
-        self.last: Reload | None = None
-        """None before the first reload."""
 
     def start(self) -> None:
         self._timer = self._scheduler.call_later(_LOOK_SECONDS, self._look)
@@ -143,23 +128,25 @@ class Reloader:
             while self._is_wanted:
                 self._is_wanted = False
                 self._began()
-                self.last = await self._attempt()
-                self._ended(self.last)
+                self._watch.taken()
+                error = await self._attempt()
+                self._ended(ReloadStatus(at=time.time(), error=error))
         finally:
             self._task = None
 
-    async def _attempt(self) -> Reload:
-        self._watch.taken()
+    async def _attempt(self) -> str | None:
+        """Read and apply the sources. Returns the reason why nothing was changed."""
 
-        def run() -> list[Any]:
+        def run() -> None:
             # Read all sources before applying the first one, so that an error in one changes nothing.
-            return [apply() for apply in [source.load() for source in self._sources]]
+            for apply in [source.load() for source in self._sources]:
+                apply()
 
         try:
-            changes = await in_thread(run)
+            await in_thread(run)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the gateway goes on as it is
             reason = str(error) if isinstance(error, ValueError) else exception_text(error)
             logger.error("gateway_reload_refused", error=reason)
-            return Reload(time.time(), reason)
+            return reason
         logger.info("gateway_reloaded")
-        return Reload(time.time(), None, changes)
+        return None

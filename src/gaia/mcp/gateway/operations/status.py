@@ -30,7 +30,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     """Name and version that the client gave."""
     path: str
-    """The path where the session was opened, such as ``/mcp`` or ``/mcp/files``."""
+    """The path where the session was opened, such as ``/mcp/files``."""
     protocol_version: str
     running: int
     """Number of its open requests."""
@@ -118,17 +118,15 @@ def session_status(session: Session, path: str, now: float) -> SessionStatus:
 def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principal | None) -> list[ClientStatus]:
     """The clients of the clients file, or `only` one of them, with the number of their `sessions`."""
     profiles = access.profile_names() if only is None else {only.name: only.profile.name}
-    counted: Counter[str] = Counter()
-    running: Counter[str] = Counter()
+    counted, running = Counter[str](), Counter[str]()
     for session in sessions:
         if session.client is not None:
             counted[session.client] += 1
             running[session.client] += session.running
-            # Clients known by access tokens are in no file.
-            profiles.setdefault(session.client, "")
+    # Clients known by access tokens are in no file.
     return [
-        ClientStatus(name=name, profile=profile, sessions=counted[name], running=running[name])
-        for name, profile in profiles.items()
+        ClientStatus(name=name, profile=profiles.get(name, ""), sessions=counted[name], running=running[name])
+        for name in dict.fromkeys((*profiles, *counted))
     ]
 
 
