@@ -1,9 +1,9 @@
-"""`Connections`: the connections of an HTTP server: how many, which one makes room for another, and their turns."""
+"""`Connections`: the connections of an HTTP server: how many there are, and which one makes room for another."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable
 from enum import Enum
 from typing import Protocol
@@ -35,7 +35,7 @@ class Waiting(Enum):
 
 
 class Connection(Protocol):
-    """The methods of a connection that `Connections` uses."""
+    """The part of a connection that `Connections` uses."""
 
     loop: asyncio.AbstractEventLoop
     waiting: Waiting
@@ -44,17 +44,11 @@ class Connection(Protocol):
     None behind a proxy."""
 
     @property
-    def unread(self) -> int:
-        """Bytes of responses that the client has not read."""
+    def unread(self) -> int: ...
 
-    def go_on(self) -> None:
-        """Answer some of the waiting requests."""
+    def look(self, now: float, seconds: float | None) -> None: ...
 
-    def look(self, now: float, seconds: float | None) -> None:
-        """Close the connection if the client is too slow. It may take `seconds`; None: unlimited."""
-
-    def drop(self) -> None:
-        """Close the connection without writing the rest."""
+    def drop(self) -> None: ...
 
 
 class Connections:
@@ -76,38 +70,22 @@ class Connections:
         self.stalled: dict[Connection, None] = {}
         """Connections whose client reads more slowly than it is answered."""
         self._timer: asyncio.TimerHandle | None = None
-        self._turns: deque[Connection] = deque()
-        """Connections with more requests than are answered at once. Each turn of the loop continues one of them."""
-
-    def go_on_later(self, connection: Connection) -> None:
-        """Continue a connection in a later turn of the loop, after the others in the queue."""
-        self._turns.append(connection)
-        if len(self._turns) == 1:
-            connection.loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        connection = self._turns.popleft()
-        if self._turns:
-            connection.loop.call_soon(self._next_turn)
-        connection.go_on()
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection.
-
-        False if there is no room, because all connections have complete requests; it is then in the reserve.
+        """Add a connection. False if all connections have complete requests; it is then in the reserve.
 
         To make room, a connection without a complete request is dropped, of the group with the most connections.
         Connections of one address that no client was identified for may take a quarter of the places.
         """
-        if connection.group is not None and self.counts[connection.group] >= max(1, self._most // 4):
-            same = (each for each in self.open if each.group == connection.group)
-            victim = next((each for each in same if each.waiting is not Waiting.APPLICATION), None)
-            if victim is not None:
+        group = connection.group
+        if group is not None and self.counts[group] >= max(1, self._most // 4):
+            unused = (one for one in self.open if one.group == group and one.waiting is not Waiting.APPLICATION)
+            if (victim := next(unused, None)) is not None:
                 victim.drop()
         has_room = len(self.open) < self._most or self._make_room()
         if has_room:
             self.open[connection] = None
-            self.counts[connection.group] += 1
+            self.counts[group] += 1
         else:
             if len(self.reserve) >= _RESERVE:
                 next(iter(self.reserve)).drop()
@@ -125,9 +103,7 @@ class Connections:
         return False
 
     def identify(self, connection: Connection, client: Hashable, most: int | None) -> int | None:
-        """Count the connection for this client.
-
-        Returns None, or the client's number of connections if it may have no more.
+        """Count the connection for this client. Returns None, or the client's number if it may have no more.
 
         The client may have `most`; None is half of all places. To make room, its connection without a request is
         dropped.
@@ -136,11 +112,10 @@ class Connections:
             return None
         most = max(1, self._most // 2) if most is None else most
         if self.counts[client] >= most:
-            own = (each for each in self.open if each.group == client)
-            unused = next((each for each in own if each.waiting is Waiting.NOTHING), None)
-            if unused is None:
+            unused = (one for one in self.open if one.group == client and one.waiting is Waiting.NOTHING)
+            if (victim := next(unused, None)) is None:
                 return most
-            unused.drop()
+            victim.drop()
         self._count_less(connection.group)
         connection.group = client
         self.counts[client] += 1

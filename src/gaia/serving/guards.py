@@ -262,10 +262,6 @@ class Cors:
         self._allowed = {origin.encode() for origin in self._origins}
         self._expose = (b"access-control-expose-headers", ", ".join(_EXPOSED).encode())
 
-    @property
-    def is_on(self) -> bool:
-        return bool(self._origins)
-
     def headers(self, request: Mapping[bytes, bytes]) -> Headers:
         """The headers to add to the response. `request` has the request's headers, names in lower case."""
         origin = request.get(b"origin")

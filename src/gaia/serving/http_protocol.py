@@ -11,7 +11,8 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, cast
+from http import HTTPStatus
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -19,10 +20,11 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.loop_work import running_loop_work
 from gaia.serving.connections import FULL, STALLED_SECONDS, TIMED_OUT, Connections, Waiting
 from gaia.serving.guards import HEALTH, ClientAddress, Cors, Guard, Headers, Refused
 from gaia.serving.options import HttpOptions
-from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, HttpResponder, RequestHandler, release
+from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, RequestHandler, ignore, release
 
 logger = get_logger(__name__)
 
@@ -44,13 +46,7 @@ _MAX_UNFINISHED = 64 * 1024
 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class _Complete(NamedTuple):
-    request: HttpRequest
-    keeps_alive: bool
-    held: list[Callable[[], None]]
-    """Functions to call once the request has ended."""
+_STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -78,7 +74,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Start of the current state in `waiting`; a reading of the loop's clock."""
         self._handler = handler
         self._guard = guard
-        self._others = connections
+        self.others = connections
         self.group: Hashable = None
         self._is_reserve = False
         """Whether the connection is beyond the limit, and may only send probes."""
@@ -106,7 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Method, path and headers of the last request that passed the guard. Many clients repeat all of them."""
         self.responder: HttpResponder | None = None
         """The response that is being written."""
-        self._queue: deque[_Complete] = deque()
+        self._queue: deque[tuple[HttpRequest, HttpResponder]] = deque()
         """Complete requests that wait for an earlier answer, or for room for their own."""
         self._rest = memoryview(b"")
         """Received bytes that are not parsed, because too many requests wait."""
@@ -126,12 +122,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self._handler is not None and self._proxy is None and self._address is not None:
             # Without a handler, clients are not distinguished.
             self.group = (self._address,)
-        self._is_reserve = not self._others.add(self)
+        self._is_reserve = not self.others.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._others.remove(self)
-        for request in self._queue:
-            release(request.held)
+        self.others.remove(self)
+        for _, waiting in self._queue:
+            release(waiting.held)
         self._queue.clear()
         self._rest = memoryview(b"")
         release(self._held)
@@ -202,12 +198,12 @@ class HttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stalled_since = self.loop.time()
-        self._others.stalled[self] = None
+        self.others.stalled[self] = None
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stalled_since = None
-        self._others.stalled.pop(self, None)
+        self.others.stalled.pop(self, None)
         self._next()
 
     def shutdown(self) -> None:
@@ -231,7 +227,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.since = now
         elif seconds is not None and now - self.since > seconds:
             if self._is_free():
-                self._others.remove(self)
+                self.others.remove(self)
             self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
 
     def _end_with(self, response: bytes) -> None:
@@ -248,7 +244,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow.pause_reading()
         self.waiting = Waiting.APPLICATION
         if self._queue:
-            self._queue.append(self._queue.pop()._replace(keeps_alive=False))
+            self._queue[-1][1].keeps_alive = False
         elif self.responder is not None:
             self.responder.keeps_alive = False
         elif self._is_on_usual_way() and not self.cycle.more_body:
@@ -266,21 +262,9 @@ class HttpProtocol(HttpToolsProtocol):
         """Bytes of responses that the client has not read."""
         return self.transport.get_write_buffer_size()
 
-    @property
-    def default_headers(self) -> Headers:
-        return self.server_state.default_headers
-
-    def identify(self, client: Hashable, most: int | None) -> int | None:
-        """See `Responder`."""
-        return self._others.identify(self, client, most)
-
-    def unread_of_client(self) -> int:
-        """Bytes that this client has not read, on all its connections."""
-        return self._others.unread_of(self.group)
-
     def drop(self) -> None:
         """Close the connection without writing the rest."""
-        self._others.remove(self)
+        self.others.remove(self)
         self.transport.abort()
 
     # One request. The parser calls these methods.
@@ -355,12 +339,19 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_direct:
             super().on_message_complete()
         elif not self._is_refused:
-            complete = _Complete(self._request(bytes(self._body)), self._keeps_alive, self._held)
+            request = self._request(bytes(self._body))
+            responder = HttpResponder(
+                self,
+                keeps_alive=self._keeps_alive,
+                has_body=request.method != "HEAD",
+                added=self._cors.headers(request.headers),
+                held=self._held,
+            )
             self._body, self._held = b"", []
             if self._may_answer():
-                self._handle(complete)
+                self._handle(request, responder)
             else:
-                self._queue.append(complete)
+                self._queue.append((request, responder))
                 if self._is_full():
                     self._has_paused = True
                     self.flow.pause_reading()
@@ -392,7 +383,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _is_full(self) -> bool:
         """Whether so much waits that reading must pause."""
-        return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1].request.body) > _LARGE)
+        return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1][0].body) > _LARGE)
 
     def _is_free(self) -> bool:
         """Whether bytes written now are part of the response to the request that is being read."""
@@ -435,22 +426,16 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_refused, self._body = True, b""
         release(self._held)
         if self._is_free():
-            responder = HttpResponder(self, keeps_alive=False)
-            headers = [*JSON, *refused.headers, *self._cors.headers(dict(self._head))]
-            responder.finish(refused.status, headers, orjson.dumps(refused.body))
+            responder = HttpResponder(self, keeps_alive=False, added=self._cors.headers(dict(self._head)))
+            responder.finish(refused.status, [*JSON, *refused.headers], orjson.dumps(refused.body))
         else:
             self._read_no_more()
 
-    def _handle(self, complete: _Complete) -> None:
-        request = complete.request
-        self.responder = responder = HttpResponder(self, keeps_alive=complete.keeps_alive)
-        responder.held = complete.held
+    def _handle(self, request: HttpRequest, responder: HttpResponder) -> None:
+        self.responder = responder
         self._answered_at_once += 1
         if self._answered_at_once == _MAX_AT_ONCE:
-            self._others.go_on_later(self)
-        responder.has_body = request.method != "HEAD"
-        if self._cors.is_on:
-            responder.added = self._cors.headers(request.headers)
+            running_loop_work().add_slice(self.go_on)
         try:
             self._taken_by().handle(request, responder)
         except Exception as error:  # noqa: BLE001 - it may be in the middle of the end of another request
@@ -487,7 +472,7 @@ class HttpProtocol(HttpToolsProtocol):
             while not self.transport.is_closing():
                 if self._queue and self._may_answer():
                     self.waiting = Waiting.APPLICATION
-                    self._handle(self._queue.popleft())
+                    self._handle(*self._queue.popleft())
                 elif self._rest and not self._is_full() and self._answered_at_once < _MAX_AT_ONCE:
                     self._take(self._rest)
                 else:
@@ -497,6 +482,83 @@ class HttpProtocol(HttpToolsProtocol):
                 self.flow.resume_reading()
         finally:
             self._is_answering = False
+
+
+class HttpResponder:
+    """Writes one response to its connection; see `Responder`."""
+
+    __slots__ = ("_connection", "_has_body", "added", "held", "is_over", "keeps_alive", "on_gone")
+
+    def __init__(
+        self,
+        connection: HttpProtocol,
+        *,
+        keeps_alive: bool,
+        has_body: bool = True,
+        added: Headers = (),
+        held: list[Callable[[], None]] | None = None,
+    ) -> None:
+        """`added` are headers besides those of the handler. The functions in `held` are called at the end."""
+        self._connection = connection
+        self._has_body = has_body
+        self.is_over = False
+        self.on_gone = ignore
+        self.keeps_alive = keeps_alive
+        self.added = added
+        self.held = held or []
+
+    def finish(self, status: int, headers: Headers, body: bytes) -> None:
+        if not self.is_over:
+            head = self._head(status, headers)
+            sent = body if self._has_body else b""
+            self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), sent))
+            self._end()
+
+    def open_stream(self, headers: Headers) -> None:
+        if not self.is_over:
+            self._connection.write(self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n")
+
+    def send(self, event: bytes) -> None:
+        if event and not self.is_over:
+            self._connection.write(b"%x\r\n%b\r\n" % (len(event), event))
+
+    def end(self) -> None:
+        if not self.is_over:
+            self._connection.write(b"0\r\n\r\n")
+            self._end()
+
+    @property
+    def unsent(self) -> int:
+        return 0 if self.is_over else self._connection.unread
+
+    def identify(self, client: Hashable, most: int | None) -> int | None:
+        return self._connection.others.identify(self._connection, client, most)
+
+    @property
+    def unread(self) -> int:
+        return self._connection.others.unread_of(self._connection.group)
+
+    def lost(self) -> None:
+        """The connection is closed."""
+        if not self.is_over:
+            self.is_over = True
+            release(self.held)
+            self.on_gone()
+
+    def _end(self) -> None:
+        self.is_over = True
+        # Break the reference cycle: `on_gone` refers to the request, which refers to this response.
+        self.on_gone = ignore
+        release(self.held)
+        self._connection.answered(keeps_alive=self.keeps_alive)
+
+    def _head(self, status: int, headers: Headers) -> bytes:
+        lines = [_STATUS_LINES[status]]
+        for name, value in (*self._connection.server_state.default_headers, *headers, *self.added):
+            lines += (name, b": ", value, b"\r\n")
+        if not self.keeps_alive:
+            lines.append(b"connection: close\r\n")
+        return b"".join(lines)
 
 
 def http_protocol(options: HttpOptions, guard: Guard, handler: RequestHandler | None = None) -> type[asyncio.Protocol]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Hashable
 
 from gaia.serving.connections import Connections, Waiting
@@ -19,9 +18,6 @@ class Connection:
         self.waiting = waiting
         self.is_dropped = False
         self._connections = connections
-
-    def go_on(self) -> None:
-        """It has no requests."""
 
     def look(self, now: float, seconds: float | None) -> None:
         """It is in time."""
@@ -111,30 +107,6 @@ def test_what_a_client_does_not_read_is_counted_on_all_of_its_connections() -> N
             one.unread = unread
             connections.stalled[one] = None
         assert (connections.unread_of("ann"), connections.unread_of("bob")) == (15, 7)
-
-    asyncio.run(use())
-
-
-def test_each_turn_of_the_loop_lets_one_connection_go_on() -> None:
-    class Busy(Connection):
-        def go_on(self) -> None:
-            went.append(self)
-            if len(went) < 30:
-                self._connections.go_on_later(self)
-
-    went: list[Connection] = []
-
-    async def use() -> None:
-        connections = Connections(HttpOptions())
-        made = [Busy(connections, Waiting.APPLICATION) for _ in range(3)]
-        for one in made:
-            connections.go_on_later(one)
-        counts = [0]
-        while len(went) < 32:
-            await asyncio.sleep(0)
-            counts.append(len(went))
-        assert max(after - before for before, after in itertools.pairwise(counts)) == 1
-        assert went[:6] == [*made, *made]
 
     asyncio.run(use())
 

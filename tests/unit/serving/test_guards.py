@@ -221,7 +221,6 @@ def test_pages_that_may_call_may_read(origin: bytes, is_told: bool) -> None:
 
 def test_without_origins_nothing_is_added() -> None:
     cors, application = Cors([]), object()
-    assert not cors.is_on
     assert cors.headers({b"origin": PAGE}) == ()
     assert cors.around(application) is application
 

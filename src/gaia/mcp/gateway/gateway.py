@@ -126,8 +126,9 @@ class Gateway:
         """Time and result of the latest reload of the gateway's files."""
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self._servers.checks)
-        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages, self._servers.checks)
+        checks = self._servers.checks
+        pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, checks)
+        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, pages, checks)
         """Answers requests for HTTP servers that are not ASGI servers."""
 
     # Starting and stopping.
@@ -145,7 +146,7 @@ class Gateway:
         self._loop, checks = asyncio.get_running_loop(), self._servers.checks
         if self._clients is not None:
             self.access = Access(self._clients, self._loop)
-            self.endpoint.access = self._pages.access = self.access
+            self.endpoint.access = self.access
             checks.limits = self.access.limits
             checks.shares.settings = self._clients.limits
         self.open_audit()

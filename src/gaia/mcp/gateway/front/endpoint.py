@@ -101,8 +101,9 @@ class Endpoint:
         but no answer could reach the client.
         """
         path, access = request.path, self.access
-        if self._pages.has(path):
-            self._pages.answer(request, responder)
+        is_page = self._pages.has(path)
+        if is_page and self._pages.are_open(request):
+            self._pages.answer(request, responder, None)
             return
         found: Principal | Refused | Pending | None = judged
         if access is not None and found is None:
@@ -116,6 +117,9 @@ class Endpoint:
         if isinstance(found, Refused):
             self._note(found, request)
             _refuse(responder, found.status, found.message, found.headers)
+            return
+        if is_page:
+            self._pages.answer(request, responder, found)
             return
         try:
             self._check_share(request, responder, found)

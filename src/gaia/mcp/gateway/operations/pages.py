@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.checks import Checks
-from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING
 from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
 from gaia.mcp.supervision.events import ServerState
@@ -41,13 +40,16 @@ class OperationPages:
         self._status = status
         self._is_draining = is_draining
         self._checks = checks
-        self.access: Access | None = None
-        """Finds the client of a request; None if every client may see everything."""
 
     def has(self, path: str) -> bool:
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
-    def answer(self, request: HttpRequest, responder: Responder) -> None:
+    def are_open(self, request: HttpRequest) -> bool:
+        """Whether the request is answered without a token."""
+        return request.path in (HEALTH, READY) or request.method not in ("GET", "HEAD")
+
+    def answer(self, request: HttpRequest, responder: Responder, client: Principal | None) -> None:
+        """Answer a request for one of the pages. `client` is None if it may see everything, or is not needed."""
         path = request.path
         if request.method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
@@ -55,14 +57,8 @@ class OperationPages:
             _finish(responder, 200, {"status": "ok"})
         elif path == READY:
             self._ready(responder)
-        elif self.access is None:
-            self._show(path, None, responder)
         else:
-            found = self.access.authenticate(request.headers, path)
-            if isinstance(found, Pending):
-                found.then(lambda answer: self._show_to(path, answer, responder, request.address))
-            else:
-                self._show_to(path, found, responder, request.address)
+            self._show(path, client, responder)
 
     def _ready(self, responder: Responder) -> None:
         """Whether a load balancer should send calls here. A single failed server is no reason against it."""
@@ -80,17 +76,8 @@ class OperationPages:
         ready = sum(state in READY_STATES for state in states)
         _finish(responder, 200 if is_ready else 503, {"status": words, "servers": len(states), "ready": ready})
 
-    def _show_to(self, path: str, client: Principal | Refused, responder: Responder, address: str | None) -> None:
-        if isinstance(client, Refused):
-            if client.reason is not None:
-                self._checks.refusals.note(client.reason, client.message, f"GET {path}", address)
-            _finish(responder, client.status, {"error": {"message": client.message}}, client.headers)
-            return
-        self._show(path, client, responder)
-
     def _show(self, path: str, client: Principal | None, responder: Responder) -> None:
-        profile = EVERYTHING if client is None else client.profile
-        restricted = None if profile == EVERYTHING else client
+        restricted = None if client is None or client.profile == EVERYTHING else client
         if path == STATUS:
             status = self._status(restricted).bounded()
             if restricted is not None:
@@ -113,9 +100,8 @@ class OperationPages:
             self._ready_server(path.removeprefix(f"{READY}/"), restricted, responder)
 
     def _ready_server(self, name: str, client: Principal | None, responder: Responder) -> None:
-        profile = EVERYTHING if client is None else client.profile
-        status = next((one for one in self._servers() if one.name == name and profile.allows_server(name)), None)
-        if status is None:
+        status = next((one for one in self._servers() if one.name == name), None)
+        if status is None or not (client is None or client.profile.allows_server(name)):
             _finish(responder, 404, {"error": {"message": f"There is no server {name!r}"}})
             return
         is_ready = status.state in READY_STATES

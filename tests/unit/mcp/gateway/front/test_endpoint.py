@@ -278,13 +278,17 @@ def test_wrong_tokens_and_foreign_sessions_leave_a_trace(tmp_path: Path, caplog:
             assert (await http.post(listing, {**ben, **session})).status == 404
             assert (await http.send("DELETE", {**ben, **session})).status == 404
             assert (await http.post(listing, {**ben, b"mcp-session-id": b"guessed"})).status == 404
-            for path in ("/mcp", "/mcp", "/status"):
-                assert (await http.send("GET", {b"authorization": b"Bearer gaia_guessed"}, path=path)).status == 401
+            for path in ("/mcp", "/ready/a", "/status", "/metrics"):
+                refused = await http.send("GET", {b"authorization": b"Bearer gaia_guessed"}, path=path)
+                assert refused.status == 401
+                assert b"www-authenticate" in refused.headers
+            assert (await http.send("GET", {}, path="/health")).status == 200
+            assert (await http.send("POST", {}, path="/status")).status == 405
             assert gateway.endpoint.refusal(request("POST", {b"authorization": b"Bearer gaia_guessed"}), []) is not None
             assert (await http.send("GET", {})).status == 401
             assert (await http.post(listing, {**ann, **session})).status == 200
             counts = gateway._servers.checks.refusals.counts
-            assert counts == {"foreign_session": 2, "unknown_session": 1, "wrong_token": 4, "no_token": 1}
+            assert counts == {"foreign_session": 2, "unknown_session": 1, "wrong_token": 5, "no_token": 1}
 
     asyncio.run(use())
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
@@ -357,7 +361,7 @@ def test_a_client_has_as_many_streams_as_it_may_have(tmp_path: Path, era: str) -
             assert begin().status == 200
             assert begin().status == 429
             gateway.drain()
-            assert gateway._servers.checks.shares.used("ann", "streams") == 0
+            assert gateway._servers.checks.shares._used["ann", "streams"] == 0
 
     asyncio.run(use())
 
