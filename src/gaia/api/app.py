@@ -78,8 +78,6 @@ class _Work:
 
 
 class Api:
-    """The handlers of the routes."""
-
     def __init__(self, agents: Iterable[ApiAgent], threads: WorkerThreads) -> None:
         self._threads = threads
         self._agents = {agent.get_model_id(): agent for agent in agents}

@@ -160,8 +160,6 @@ def _text(content: Any) -> str:
 
 
 class Answer(NamedTuple):
-    """An agent's answer."""
-
     text: str
     usage: Usage
     finish_reason: str
@@ -203,7 +201,6 @@ class Reply:
 
 
 def event(document: Object) -> bytes:
-    """A server-sent event."""
     return b"data: " + orjson.dumps(document) + b"\n\n"
 
 

@@ -28,7 +28,6 @@ class Waiting(Enum):
     """What the server waits for on a connection."""
 
     NOTHING = "nothing"
-    """No request has begun."""
     HEAD = "head"
     BODY = "body"
     APPLICATION = "application"
@@ -64,7 +63,6 @@ class Connections:
         self.open: dict[Connection, None] = {}
         """Oldest first."""
         self.counts: Counter[Hashable] = Counter()
-        """Number of connections of each group."""
         self.reserve: dict[Connection, None] = {}
         """Connections beyond the limit, which may only send probes."""
         self.stalled: dict[Connection, None] = {}

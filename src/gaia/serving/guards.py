@@ -35,8 +35,6 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Refused(NamedTuple):
-    """A request that the guard refuses."""
-
     status: int
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()

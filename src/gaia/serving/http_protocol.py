@@ -66,7 +66,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._cors = cors
         self._proxies = proxies
         self._address: str | None = None
-        """The IP address of the client whose request is being read."""
         self._proxy: str | None = None
         """The address of the other end, if it is a trusted proxy."""
         self.waiting = Waiting.NOTHING
@@ -83,16 +82,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._stalled_since: float | None = None
         """Time since which the client has read nothing of a response that does not fit the buffers; None if it fits."""
         self._written = 0
-        """Bytes of responses so far."""
         self._taken = 0
-        """Bytes that the client had read at the last check."""
         self._reads_no_more = False
         """Whether the connection ends after the answers to the requests that were read."""
         self._is_direct = False
         """Whether the request that is being read goes to the handler."""
         self._path = ""
         self._head: list[tuple[bytes, bytes]] = []
-        """Headers of the request that is being read."""
         self._body: bytes | bytearray = b""
         self._unfinished = 0
         """Bytes since the start of the head, or since the last part of the body."""
@@ -101,13 +97,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._passed: tuple[str, str, list[tuple[bytes, bytes]]] | None = None
         """Method, path and headers of the last request that passed the guard. Many clients repeat all of them."""
         self.responder: HttpResponder | None = None
-        """The response that is being written."""
         self._queue: deque[tuple[HttpRequest, HttpResponder]] = deque()
         """Complete requests that wait for an earlier answer, or for room for their own."""
         self._rest = memoryview(b"")
         """Received bytes that are not parsed, because too many requests wait."""
         self._has_paused = False
-        """Whether reading is paused because too many requests wait."""
         self._is_answering = False
         self._answered_at_once = 0
         """Requests handled since `go_on` ran. The last permitted one asks for another turn."""
@@ -231,7 +225,6 @@ class HttpProtocol(HttpToolsProtocol):
             self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
 
     def _end_with(self, response: bytes) -> None:
-        """Close the connection with this response, or after the responses to earlier requests."""
         if not self._is_free():
             self._read_no_more()
             return
@@ -253,17 +246,14 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send a part of a response."""
         self._written += len(data)
         self.transport.write(data)
 
     @property
     def unread(self) -> int:
-        """Bytes of responses that the client has not read."""
         return self.transport.get_write_buffer_size()
 
     def drop(self) -> None:
-        """Close the connection without writing the rest."""
         self.others.remove(self)
         self.transport.abort()
 
@@ -365,7 +355,6 @@ class HttpProtocol(HttpToolsProtocol):
         return self._handler
 
     def on_response_complete(self) -> None:
-        """A request that went through ASGI has its response."""
         super().on_response_complete()
         self._unset_keepalive_if_required()
         self._wait_for_request()
@@ -382,7 +371,6 @@ class HttpProtocol(HttpToolsProtocol):
         return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
     def _is_full(self) -> bool:
-        """Whether so much waits that reading must pause."""
         return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1][0].body) > _LARGE)
 
     def _is_free(self) -> bool:
@@ -463,7 +451,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def _next(self) -> None:
-        """Answer waiting requests, as far as possible."""
         if self._is_answering:
             # An immediate response leads back here. Without this check, many in a row would recurse too deeply.
             return
@@ -539,7 +526,6 @@ class HttpResponder:
         return self._connection.others.unread_of(self._connection.group)
 
     def lost(self) -> None:
-        """The connection is closed."""
         if not self.is_over:
             self.is_over = True
             release(self.held)

@@ -26,7 +26,6 @@ class HttpRequest(NamedTuple):
     """Names are in lower case."""
     body: bytes
     address: str | None
-    """The client's IP address."""
 
 
 def ignore() -> None:

@@ -43,7 +43,6 @@ class ServiceManager:
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str = "") -> None:
-        """The service is about to end."""
         self._tell("STOPPING=1", *_status(status))
 
     def alive(self) -> None:

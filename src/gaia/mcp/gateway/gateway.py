@@ -99,7 +99,6 @@ class Gateway:
         self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
-        """The manager of the servers."""
         self._servers = UpstreamServers(self.manager, StateSeal(state_key))
         self._changes = Notifier(self._servers)
         self._keep_alive = KeepAlive()
@@ -123,7 +122,6 @@ class Gateway:
         self.access: Access | None = None
         """The clients and their limits, once the gateway is started; None without clients."""
         self.last_reload: ReloadStatus | None = None
-        """Time and result of the latest reload of the gateway's files."""
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
         checks = self._servers.checks
@@ -284,7 +282,6 @@ class Gateway:
     # Serving.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application."""
         if scope["type"] == "http":
             if self._loop is None:
                 # Before the start there is no access control, and no server is known.

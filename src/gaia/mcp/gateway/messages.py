@@ -64,7 +64,6 @@ EMPTY_RESULT = b"{}"
 
 _MAX_ID = 1024
 _MAX_METHOD = 1024
-"""Most characters of a method."""
 
 Params = Mapping[str, msgspec.Raw]
 
@@ -129,7 +128,6 @@ def fragment(raw: msgspec.Raw) -> orjson.Fragment:
 
 
 def encode_response(identifier: RequestId | None, result: bytes) -> bytes:
-    """A response with an encoded result."""
     # One step: results may be long, and each `+` would copy them.
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(identifier), result)
 

@@ -118,7 +118,6 @@ class Service:
             self._reloader.reload()
 
     def reloaded(self, reload: ReloadStatus) -> None:
-        """Report the result of a reload. On the event loop."""
         self._gateway.last_reload = reload
         self._manager.ready(self._words() if reload.error is None else f"still as it was: {reload.error}")
 

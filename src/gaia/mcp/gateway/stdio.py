@@ -121,7 +121,6 @@ class _Writer:
         self._lines.put(message + b"\n")
 
     def close(self, seconds: float) -> None:
-        """Write the remaining lines, for at most so many seconds."""
         self._lines.put(None)
         self._thread.join(seconds)
 

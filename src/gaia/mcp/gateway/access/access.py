@@ -43,7 +43,6 @@ class Access:
         return self._clients.profiles.get(name)
 
     def profile_names(self) -> dict[str, str]:
-        """The name of each client of the file, and of its profile."""
         return {name: entry.profile for name, entry in self._clients.clients.items()}
 
     def metadata(self, path: str) -> bytes | None:
@@ -98,7 +97,6 @@ class Access:
         return principal.grant == current and (expires is None or self._now() < expires)
 
     def _profile_of(self, principal: Principal) -> Profile | None:
-        """The current profile of a client; None if there is no such client."""
         clients = self._clients
         issuer, _, subject = principal.name.partition("/")
         if principal == ANONYMOUS:

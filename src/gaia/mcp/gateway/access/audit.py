@@ -58,14 +58,12 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     session: str | None = None
     """The session of a client of the handshake era, see `Session.mark`."""
     request: int | str | None = None
-    """The client's id of the request."""
     method: str
     server: str | None = None
     """None if the requested thing does not exist, or the client may not see it."""
     target: str | None = None
     """The tool's own name, the prompt, or the resource without its query."""
     arguments: str | None = None
-    """The digest, see `digest_of`."""
     arguments_bytes: int = 0
     outcome: str
     """``ok``; ``tool_error`` for a result with `isError`; the `error_type` of a failure; or the `Reason` of a refused
@@ -104,11 +102,9 @@ class Audit:
         """The reason why lines cannot be written; None if they can."""
         self._next_try = 0.0
         self._kept: list[bytes] = []
-        """Lines that could not be written yet."""
         self._lost = 0
         """Number of lines that were not kept because there were too many."""
         self.failures = 0
-        """Number of failed writes, retries included."""
         self.lost_lines = 0
         """Number of lines since the start that will never be written."""
 
@@ -205,7 +201,6 @@ class Audit:
     # With the thread.
 
     def _hand_over(self) -> None:
-        """Let the thread write the waiting lines."""
         batch, self._next = self._next, []
         lines = b"".join(line for line, _ in batch)
         self._writing = [then for _, then in batch]

@@ -32,7 +32,6 @@ class Refusals:
     def __init__(self) -> None:
         self.counts: Counter[Reason] = Counter()
         self.audit: Audit | None = None
-        """None if there is no audit."""
         self._rate = EventRate(_SECONDS)
 
     def note(self, reason: Reason, error: str, method: str, address: str | None, client: str | None = None) -> None:
@@ -80,7 +79,6 @@ class Shares:
     """What each client uses now: streams, bytes of bodies and unread bytes. Belongs to the gateway's event loop."""
 
     def __init__(self, refusals: Refusals) -> None:
-        """Refusals are recorded in `refusals`."""
         self.settings = GatewayLimits()
         self._refusals = refusals
         self._used: Counter[tuple[str, str]] = Counter()
@@ -181,9 +179,7 @@ class Checks:
     """The checks that every call passes. Belongs to the gateway's event loop."""
 
     limits: Limits | None = None
-    """None if there are no clients."""
     audit: Audit | None = None
-    """None if calls are not recorded."""
     counts: CallCounts = field(default_factory=CallCounts)
     refusals: Refusals = field(default_factory=Refusals)
     shares: Shares = field(init=False)

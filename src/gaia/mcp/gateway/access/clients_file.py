@@ -41,9 +41,7 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     """The hash of the token, see `hash_of`."""
     profile: str
     created: str | None = None
-    """Time when the token was made; for people."""
     expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    """Time from which the token is refused; None for never."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("sha256:[0-9a-f]{64}", self.token):
@@ -76,8 +74,6 @@ class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
-
     version: int = _VERSION
     clients: dict[str, ClientEntry] | None = None
     issuers: dict[str, IssuerSettings] = msgspec.field(default_factory=dict)
@@ -92,7 +88,6 @@ _KEYS = [
     for kind in (_Document, ClientEntry, IssuerSettings, ClaimRule, _ProfileEntry, GatewayLimits, ClientLimits)
     for key in kind.__struct_encode_fields__
 ]
-"""The keys of the file, for hints."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ class Gate:
 
     def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
-        """Names the limit in messages."""
         self.group = group or name
         """Names the limit in metrics: the same for all clients of an issuer."""
         self.running = 0
@@ -106,7 +105,6 @@ class Gate:
         return lane
 
     def describe(self) -> str:
-        """The limit in words, for messages."""
         limit = self.limit
         figures = [] if limit.concurrent is None else [f"{limit.concurrent} at once"]
         if limit.per_second is not None:
@@ -125,14 +123,12 @@ class Circuit:
 
     def __init__(self, name: str, settings: CircuitSettings) -> None:
         self.name = name
-        """The tool's name, for messages."""
         self.settings = settings
         self._failures: deque[float] = deque(maxlen=settings.failures)
         """Times of the latest failures since the last success."""
         self._open_until: float | None = None
         """The time from which a trial may be made; None while the circuit is closed."""
         self._tried = False
-        """Whether a trial call is in flight."""
 
     @property
     def is_closed(self) -> bool:

@@ -54,7 +54,6 @@ def fetch_keys(issuer: IssuerSettings) -> list[dict[str, Any]]:
 
 
 def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: float) -> str:
-    """The address of the keys, from the issuer's metadata."""
     problems: list[str] = []
     for address in _metadata_addresses(issuer.issuer):
         try:
@@ -115,7 +114,6 @@ RETRY_FAILED_SECONDS = 5.0
 GIVE_UP_SECONDS = FETCH_SECONDS + 5.0
 """Time after which a fetch has failed, for example because a name is looked up slowly. Its late result is ignored."""
 MAX_WAITING = 256
-"""Most requests that wait for one fetch."""
 
 Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
 

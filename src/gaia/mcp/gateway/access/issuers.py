@@ -99,8 +99,6 @@ _MAX_NAME = 256
 
 
 class _Verified(NamedTuple):
-    """A token that was verified."""
-
     principal: Principal
     expires: float
     generation: int

@@ -53,12 +53,10 @@ class Admission:
     _refuse: Callable[[MCPError], None]
     _since: float
     waited: float = 0.0
-    """Seconds that the call waited for limits."""
     _plan: _Plan | None = None
     """None once the admission has ended."""
     _running: bool = False
     _timer: Timer | None = None
-    """Fires when the call has waited too long."""
     _trials: Sequence[Circuit] = ()
     """Open circuits whose trial is this call."""
 
@@ -90,7 +88,6 @@ class Limits:
         self._gates: dict[_Key, Gate] = {}
         self._circuits: dict[_Key, Circuit] = {}
         self._waiting: Counter[str] = Counter()
-        """Number of waiting calls of each client."""
         self._moving: dict[Admission, None] = {}
         """Calls that were waiting when `change` was called, and that it has not handled yet."""
         self._to_open: deque[Gate] = deque()
@@ -198,7 +195,6 @@ class Limits:
         admission._go(admission)
 
     def _wait(self, admission: Admission, plan: _Plan, gate: Gate, now: float) -> None:
-        """Queue a call in its lane, which waits at `gate`."""
         settings, client = self._settings, plan.client
         if self._waiting[client] >= settings.waiting_per_client or self._waiting.total() >= settings.waiting:
             count = self._waiting[client]
@@ -214,7 +210,6 @@ class Limits:
             self._park(plan, gate, now)
 
     def _expire(self, admission: Admission) -> None:
-        """Refuse a call that has waited too long."""
         plan = admission._plan
         assert plan is not None, "the timer of a call that is over was cancelled"
         assert plan.parked_at is not None, "a lane with calls waits at a gate"

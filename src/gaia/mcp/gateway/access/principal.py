@@ -51,15 +51,12 @@ class Refused:
     message: str
     """Message for the client, without any part of its token."""
     www_authenticate: str | None = None
-    """The value of the header WWW-Authenticate; None for none."""
     retry_after: int | None = None
-    """Seconds for the header Retry-After; None for none."""
     reason: Reason | None = None
     """None if the gateway could not verify the token: the client did nothing wrong."""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers that tell the client how to continue."""
         given = ((b"www-authenticate", self.www_authenticate), (b"retry-after", self.retry_after))
         return [(name, str(value).encode("latin-1")) for name, value in given if value is not None]
 
@@ -79,7 +76,6 @@ class Pending:
             self._then = callback
 
     def settle(self, answer: Principal | Refused) -> None:
-        """Set the answer. `Issuers` calls it when the keys have been fetched."""
         self._answer = answer
         if self._then is not None:
             self._then(answer)
@@ -125,7 +121,6 @@ class ProtectedResource:
         return msgspec.json.encode(document)
 
     def metadata_url(self, path: str) -> str:
-        """The URL of the metadata of the endpoint at `path`."""
         parts = urlsplit(self.identifier(path))
         return parts._replace(path=WELL_KNOWN + parts.path).geturl()
 

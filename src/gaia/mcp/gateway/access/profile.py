@@ -25,7 +25,6 @@ class Profile:
     """Shell globs of server names."""
     tools: ToolFilter = ALLOW_ALL
     prompts: ToolFilter = ALLOW_ALL
-    """Filters by the names of prompts."""
     resources: ToolFilter = ALLOW_ALL
     """Filters by URI; a template by its text."""
     read_only: bool = False
@@ -54,7 +53,6 @@ class Profile:
         )
 
     def allows_prompt(self, server: str, prompt: str) -> bool:
-        """Whether `prompt` of `server` may be listed, fetched and completed."""
         return (
             self.allows_server(server)
             and self.prompts.allows(server, prompt)
@@ -70,7 +68,6 @@ class Profile:
         )
 
     def allows_template(self, server: str, template: str) -> bool:
-        """Whether a template of this text may be listed and completed."""
         return (
             self.allows_server(server)
             and allows_template(self.resources, server, template)

@@ -35,8 +35,6 @@ _PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
 
 
 class _Form(NamedTuple):
-    """A URI in canonical form."""
-
     scheme: str
     """In lower case; "" for a pattern whose scheme has a wildcard."""
     rest: str

@@ -26,7 +26,6 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """Bounds on concurrent calls, calls per second and size of an answer. None: no bound. Raises ValueError."""
 
     concurrent: Count | None = None
-    """Most concurrent calls."""
     per_second: Annotated[float, msgspec.Meta(ge=0.001, le=1e6)] | None = None
     """Average calls per second: the rate at which the token bucket is filled."""
     burst: Count | None = None
@@ -141,7 +140,6 @@ class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
                 raise ValueError(f"algorithms: {algorithm!r} is none of {', '.join(ASYMMETRIC_ALGORITHMS)}")
 
     def profile_of(self, claims: Mapping[str, Any]) -> str | None:
-        """The profile for these claims; None if no rule matches."""
         return next((rule.profile for rule in self.profiles if rule.matches(claims)), None)
 
 

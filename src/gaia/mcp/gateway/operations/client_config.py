@@ -7,14 +7,11 @@ import json
 from collections.abc import Sequence
 
 NAME = "gaia"
-"""Name of the gateway in the client's configuration."""
 TOKEN_VARIABLE = "GAIA_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
 """The environment variable of the client that has its token."""
 
 
 class ClientProgram(enum.StrEnum):
-    """Clients whose configuration formats are known."""
-
     CLAUDE = "claude"
     CURSOR = "cursor"
     VSCODE = "vscode"
@@ -58,7 +55,6 @@ def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str
 
 
 def config_for_stdio(program: ClientProgram, command: Sequence[str]) -> str:
-    """The configuration for a client that starts the gateway with this command line."""
     first, *rest = command
     match program:
         case ClientProgram.CODEX:

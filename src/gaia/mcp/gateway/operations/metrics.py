@@ -29,7 +29,6 @@ _SERVER_COUNTERS = {
     "recyclings": "How many times a fresh process took its place while it was ready.",
 }
 _Values = Mapping[tuple[str, ...], float]
-"""Figures by the values of their labels."""
 
 
 def metrics_of(status: GatewayStatus, checks: Checks) -> bytes:

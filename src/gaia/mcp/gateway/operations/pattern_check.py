@@ -19,8 +19,6 @@ Tools = Mapping[str, Collection[str] | None]
 
 
 class _Place(NamedTuple):
-    """One pattern of the file, and where it is."""
-
     where: str
     pattern: str
     profile: Profile
@@ -46,7 +44,6 @@ class PatternCheck:
 
     @property
     def is_done(self) -> bool:
-        """Whether every pattern has matched or was logged."""
         return not self._open
 
     def look(self, tools: Tools) -> None:

@@ -65,7 +65,6 @@ class Source(NamedTuple):
     """A part of the configuration: its files, and a function to load them."""
 
     files: Callable[[], Iterable[Path]]
-    """The files that are watched."""
     load: Callable[[], Callable[[], Any]]
     """Reads the files, on a thread, and returns a function that applies them. That function runs on the same thread and
     returns the changes. Raises an exception with the problem, before anything has changed."""
@@ -85,7 +84,6 @@ class Reloader:
         began: Callable[[], None] = lambda: None,
         ended: Callable[[ReloadStatus], None] = lambda _: None,
     ) -> None:
-        """`began` and `ended` are called for each reload."""
         self._sources = list(sources)
         self._scheduler = scheduler
         self._began = began
@@ -108,7 +106,6 @@ class Reloader:
             self._task.cancel()
 
     def reload(self) -> None:
-        """Read everything again, soon."""
         self._is_wanted = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._reload())

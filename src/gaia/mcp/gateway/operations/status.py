@@ -33,19 +33,15 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The path where the session was opened, such as ``/mcp/files``."""
     protocol_version: str
     running: int
-    """Number of its open requests."""
     idle: float
     """Since its last message, or since it was last found with an open call."""
 
 
 class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One client that has a name."""
-
     name: str
     profile: str
     sessions: int = 0
     running: int = 0
-    """Number of open requests in its sessions."""
 
 
 class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +60,6 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The latest reload of the gateway's files."""
 
     at: float
-    """Seconds since the epoch."""
     error: str | None
     """Why nothing was changed; None if the files were applied."""
 
@@ -74,14 +69,12 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    """The version of gaia-mcp."""
     uptime: float
     """Seconds since the gateway was made."""
     is_draining: bool
     """Whether it is about to stop: it opens no new sessions."""
     max_sessions: int
     session_count: int
-    """Number of sessions of all clients."""
     servers: list[ServerStatus]
     sessions: list[SessionStatus]
     clients: list[ClientStatus]
@@ -98,7 +91,6 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_builtins(self) -> dict[str, Any]:
-        """The status as JSON values."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
@@ -116,7 +108,6 @@ def session_status(session: Session, path: str, now: float) -> SessionStatus:
 
 
 def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principal | None) -> list[ClientStatus]:
-    """The clients of the clients file, or `only` one of them, with the number of their `sessions`."""
     profiles = access.profile_names() if only is None else {only.name: only.profile.name}
     counted, running = Counter[str](), Counter[str]()
     for session in sessions:
@@ -131,7 +122,6 @@ def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principa
 
 
 def limits_of(access: Access) -> list[LimitStatus]:
-    """The limits that are in use, or were lately."""
     return [
         LimitStatus(
             name=gate.name,
