@@ -1,14 +1,10 @@
-"""`Guard`: the checks of every HTTP request before it reaches an agent.
-
-It is plain ASGI middleware, because it also counts the bytes of bodies without a Content-Length.
-"""
+"""`Guard`: the checks of every HTTP request before it is handled."""
 
 from __future__ import annotations
 
 import functools
 import hmac
 import ipaddress
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,28 +46,14 @@ class Guard:
     The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding. Bodies
     must be JSON, because a browser sends other types, such as text/plain, without asking the server first.
 
-    The guard itself answers ``/health``, which needs no token; neither do `open_paths`.
+    ``/health`` needs no token; neither do `open_paths`.
     """
 
-    def __init__(self, app: App, options: HttpOptions, open_paths: frozenset[str] = frozenset()) -> None:
-        self._app = app
+    def __init__(self, options: HttpOptions, open_paths: frozenset[str] = frozenset()) -> None:
         self._options = options
         # Parsing a URL takes as long as all other checks, and clients send few different values.
         self._allows_host = functools.lru_cache(_HOSTS)(options.allows_host)
         self._open_paths = open_paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        method, path = scope["method"], scope["path"]
-        refusal = self.refusal(method, path, scope["headers"])
-        if refusal is not None:
-            await _refuse(send, refusal)
-        elif path == HEALTH:
-            await _answer(send, 200, {"status": "ok"})
-        else:
-            await self._with_counted_body(scope, receive, send)
 
     def refusal(self, method: str, path: str, given: Sequence[tuple[bytes, bytes]]) -> Refused | None:
         """Why a request with these headers is refused before its body is read; None if it is not."""
@@ -111,37 +93,6 @@ class Guard:
             return True
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._options.token.encode())
-
-    async def _with_counted_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        size = 0
-        answered = False
-        refused = False
-
-        async def counted() -> Message:
-            nonlocal size, refused
-            message = await receive()
-            size += len(message.get("body", b""))
-            refusal = self.too_large(size)
-            if refusal is None:
-                return message
-            if not (answered or refused):
-                refused = True
-                await _refuse(send, refusal)
-            # The application sees a disconnected client, and drops its response.
-            return {"type": "http.disconnect"}
-
-        async def watched(message: Message) -> None:
-            nonlocal answered
-            if not refused:
-                answered = True
-                await send(message)
-
-        try:
-            await self._app(scope, counted, watched)
-        except Exception:
-            # Applications react differently to a disconnected client. This client has its response already.
-            if not refused:
-                raise
 
 
 def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
@@ -184,17 +135,6 @@ def _declared_length(headers: dict[bytes, bytes]) -> int:
 
 def _text(value: bytes | None) -> str:
     return (value or b"").decode("latin-1")
-
-
-async def _refuse(send: Send, refused: Refused) -> None:
-    await _answer(send, refused.status, refused.body, *refused.headers)
-
-
-async def _answer(send: Send, status: int, body: dict[str, Any], *headers: tuple[bytes, bytes]) -> None:
-    content = json.dumps(body).encode()
-    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
-    await send({"type": "http.response.body", "body": content})
 
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

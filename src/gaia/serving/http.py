@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from gaia.serving.guards import App, Cors, Guard
+from gaia.serving.guards import HEALTH, App, Cors, Guard, Receive, Scope, Send
 from gaia.serving.http_protocol import http_protocol
 from gaia.serving.options import HttpOptions
 from gaia.serving.responses import RequestHandler
@@ -200,12 +200,23 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return make
 
 
+def _with_health(app: App) -> App:
+    """An application that also answers `HEALTH`."""
+    from starlette.responses import JSONResponse
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        is_probe = scope["type"] == "http" and scope["path"] == HEALTH
+        await (JSONResponse({"status": "ok"}) if is_probe else app)(scope, receive, send)
+
+    return application
+
+
 def _configuration(
     app: App, options: HttpOptions, open_paths: frozenset[str], direct: RequestHandler | None = None
 ) -> uvicorn.Config:
-    guard = Guard(app, options, open_paths)
+    guard = Guard(options, open_paths)
     return uvicorn.Config(
-        Cors(options.allow_origins).around(guard),
+        Cors(options.allow_origins).around(app if direct else _with_health(app)),
         log_config=None,
         access_log=False,
         lifespan="on",

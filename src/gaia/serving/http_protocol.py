@@ -90,6 +90,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._path = ""
         self._head: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
+        self._size = 0
+        """Bytes of the body so far."""
         self._unfinished = 0
         """Bytes since the start of the head, or since the last part of the body."""
         self._is_refused = False
@@ -147,7 +149,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _piece(self) -> int:
         """Number of bytes to parse next: the rest of a body, or a piece that may contain requests."""
         declared = dict(self._head).get(b"content-length", b"") if self.waiting is Waiting.BODY else b""
-        return max(_PIECE, int(declared) - len(self._body)) if declared.isdigit() else _PIECE
+        return max(_PIECE, int(declared) - self._size) if declared.isdigit() else _PIECE
 
     def _take_piece(self, data: memoryview) -> None:
         if self.waiting is Waiting.NOTHING:
@@ -233,7 +235,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _read_no_more(self) -> None:
         """Close the connection after the answers to earlier requests. The client sends others on a new connection."""
-        self._is_direct = self._is_refused = self._reads_no_more = True
+        self._is_refused = self._reads_no_more = True
         self.flow.pause_reading()
         self.waiting = Waiting.APPLICATION
         if self._queue:
@@ -272,7 +274,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._reads_no_more or self.transport.is_closing():
             # The request came together with one that ends the connection.
-            self._is_direct = self._is_refused = True
+            self._is_refused = True
             return
         method = self.parser.get_method()
         path = self.url.partition(b"?")[0].decode("latin-1")
@@ -280,7 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
             path = unquote(path)
         handler = self._handler
         if self._is_reserve and not (path == HEALTH if handler is None else handler.is_probe(path)):
-            self._is_direct = self._is_refused = True
+            self._is_refused = True
             self._end_with(FULL)
             return
         # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS only.
@@ -292,43 +294,48 @@ class HttpProtocol(HttpToolsProtocol):
             self._address = self._proxies.behind(self._proxy, self._head)
             # For requests that go through ASGI.
             self.client = (self._address, 0)
-        if not self._is_direct:
-            self._take_usual_way()
-            return
-        self.waiting, self._path, self._body = Waiting.BODY, path, b""
+        self.waiting, self._path, self._body, self._size = Waiting.BODY, path, b"", 0
         self._keeps_alive = self.parser.should_keep_alive() and not self._is_reserve
         refused = self._refusal(method.decode("ascii"), path)
         if refused is not None:
             self._refuse(refused)
+        elif not self._is_direct:
+            self._take_usual_way()
         elif self.expect_100_continue and self._is_free():
             self.transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0
-        if not self._is_direct:
+        if self._is_refused:
+            return
+        before, self._size = self._size, self._size + len(body)
+        refused = self._guard.too_large(self._size)
+        if refused is None and self._is_direct and before <= UNCHECKED_BYTES < self._size:
+            refused = self._taken_by().refusal(self._request(b""), self._held)
+        if refused is not None and not self._is_direct and self.cycle.response_complete:
+            # The application has answered without waiting for the body.
+            self.transport.close()
+        elif refused is not None:
+            self._refuse(refused)
+        elif not self._is_direct:
             super().on_body(body)
-        elif not self._is_refused:
-            if not self._body:
-                self._body = body
-            else:
-                if isinstance(self._body, bytes):
-                    # A body may come in many small parts. Appending each to `bytes` would copy everything.
-                    self._body = bytearray(self._body)
-                self._body += body
-            size = len(self._body)
-            refused = self._guard.too_large(size)
-            if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
-                refused = self._taken_by().refusal(self._request(b""), self._held)
-            if refused is not None:
-                self._refuse(refused)
+        elif not self._body:
+            self._body = body
+        else:
+            if isinstance(self._body, bytes):
+                # A body may come in many small parts. Appending each to `bytes` would copy everything.
+                self._body = bytearray(self._body)
+            self._body += body
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
         self.waiting = Waiting.APPLICATION
+        if self._is_refused:
+            return
         if not self._is_direct:
             super().on_message_complete()
-        elif not self._is_refused:
+        else:
             request = self._request(bytes(self._body))
             responder = HttpResponder(
                 self,
@@ -375,7 +382,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _is_free(self) -> bool:
         """Whether bytes written now are part of the response to the request that is being read."""
-        if self.responder is not None or self._queue:
+        if self.responder is not None or self._queue or self.pipeline:
             return False
         # An application has not answered if it has neither the whole body nor begun a response.
         return not self._is_on_usual_way() or (self.cycle.more_body and not self.cycle.response_started)
@@ -395,7 +402,6 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(self._head)
-        self.waiting = Waiting.BODY
         super().on_headers_complete()
         self.headers = []
 
@@ -413,11 +419,13 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer before the request is complete. The rest of it is ignored."""
         self._is_refused, self._body = True, b""
         release(self._held)
-        if self._is_free():
-            responder = HttpResponder(self, keeps_alive=False, added=self._cors.headers(dict(self._head)))
-            responder.finish(refused.status, [*JSON, *refused.headers], orjson.dumps(refused.body))
-        else:
+        if not self._is_free():
             self._read_no_more()
+            return
+        if self._is_on_usual_way():
+            self.cycle.disconnected = True
+        responder = HttpResponder(self, keeps_alive=False, added=self._cors.headers(dict(self._head)))
+        responder.finish(refused.status, [*JSON, *refused.headers], orjson.dumps(refused.body))
 
     def _handle(self, request: HttpRequest, responder: HttpResponder) -> None:
         self.responder = responder

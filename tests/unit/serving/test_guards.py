@@ -2,114 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from gaia.serving.guards import ClientAddress, Cors, Guard
+from gaia.serving.guards import ClientAddress, Cors, Guard, Refused
 from gaia.serving.options import HttpOptions
 
-Json = dict[str, Any]
 
-
-@dataclass
-class Reached:
-    """An application that reads its whole body, and what it got."""
-
-    bodies: list[bytes] = field(default_factory=list)
-    answer_first: bool = False
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self.answer_first:
-            await respond(send)
-        body = b""
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ConnectionResetError("the client is gone")
-            body += message["body"]
-            if not message.get("more_body"):
-                break
-        self.bodies.append(body)
-        if not self.answer_first:
-            await respond(send)
-
-
-async def respond(send: Callable[[Json], Awaitable[None]]) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"answered"})
-
-
-def request(
-    app: Any,
+def refusal(
     options: HttpOptions | None = None,
-    *chunks: bytes,
+    *,
     path: str = "/mcp",
     method: str = "POST",
     open_paths: frozenset[str] = frozenset(),
     **headers: str,
-) -> tuple[int, bytes, dict[bytes, bytes]]:
-    """Status, body and headers of the response."""
+) -> Refused | None:
     names = {"host": "localhost", "content_type": "application/json", **headers}
     pairs = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in names.items()]
-    messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
-    messages.append({"type": "http.request", "body": b"", "more_body": False})
-    sent: list[Json] = []
-
-    async def receive() -> Json:
-        return messages.pop(0)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": method, "path": path, "headers": pairs}
-    asyncio.run(Guard(app, options or HttpOptions(), open_paths)(scope, receive, send))
-    starts = [message for message in sent if message["type"] == "http.response.start"]
-    assert len(starts) == 1, "one request has one response"
-    body = b"".join(message["body"] for message in sent if message["type"] == "http.response.body")
-    return starts[0]["status"], body, dict(starts[0]["headers"])
+    return Guard(options or HttpOptions(), open_paths).refusal(method, path, pairs)
 
 
 def status(*arguments: Any, **more: Any) -> int:
-    return request(Reached(), *arguments, **more)[0]
+    refused = refusal(*arguments, **more)
+    return 200 if refused is None else refused.status
 
 
 GUARDED = HttpOptions(token="open-sesame")
 OPEN = "Bearer open-sesame"
 
 
-def test_what_passes_arrives_whole() -> None:
-    app = Reached()
-    assert request(app, None, b"ab", b"cd")[:2] == (200, b"answered")
-    assert app.bodies == [b"abcd"]
-
-
-def test_what_is_refused_never_arrives_and_is_told_in_json() -> None:
-    app = Reached()
-    code, body, headers = request(app, None, b"ab", host="evil.example")
-    assert code == 421
-    assert "--allow-host" in json.loads(body)["error"]["message"]
-    assert headers[b"content-length"] == str(len(body)).encode()
-    assert app.bodies == []
-
-
-def test_other_scopes_are_not_looked_at() -> None:
-    seen: list[Any] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(scope["type"])
-
-    asyncio.run(Guard(app, GUARDED)({"type": "lifespan"}, None, None))  # type: ignore[arg-type]
-    assert seen == ["lifespan"]
+def test_what_is_refused_is_told_why() -> None:
+    refused = refusal(host="evil.example")
+    assert refused is not None
+    assert refused.status == 421
+    assert "--allow-host" in refused.body["error"]["message"]
 
 
 class TestOrder:
     def test_health_needs_no_token_but_the_right_host_and_origin(self) -> None:
-        assert request(Reached(), GUARDED, path="/health")[:2] == (200, b'{"status": "ok"}')
+        assert status(GUARDED, path="/health") == 200
         assert status(GUARDED, path="/health", host="evil.example") == 421
         assert status(GUARDED, path="/health", origin="https://evil.example") == 403
 
@@ -139,15 +71,13 @@ class TestMediaType:
         ],
     )
     def test_other_bodies_than_json_are_refused(self, method: str, media_type: str) -> None:
-        app = Reached()
-        assert request(app, None, b"{}", method=method, content_type=media_type)[0] == 415
-        assert app.bodies == []
+        assert status(method=method, content_type=media_type) == 415
 
     @pytest.mark.parametrize(
         "media_type", ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"]
     )
     def test_json_passes(self, media_type: str) -> None:
-        assert status(None, b"{}", content_type=media_type) == 200
+        assert status(content_type=media_type) == 200
 
     @pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
     def test_requests_without_a_body_need_none(self, method: str) -> None:
@@ -168,8 +98,9 @@ class TestToken:
 
     @pytest.mark.parametrize("header", ["Bearer open-sesam", "Bearer", "open-sesame", "Basic open-sesame", "\xff"])
     def test_all_others_do_not(self, header: str) -> None:
-        code, _, headers = request(Reached(), GUARDED, authorization=header)
-        assert (code, headers[b"www-authenticate"]) == (401, b"Bearer")
+        refused = refusal(GUARDED, authorization=header)
+        assert refused is not None
+        assert (refused.status, refused.headers) == (401, ((b"www-authenticate", b"Bearer"),))
 
     def test_an_open_path_needs_none(self) -> None:
         assert status(GUARDED, path="/page", open_paths=frozenset({"/page"})) == 200
@@ -181,33 +112,13 @@ class TestToken:
         assert status(options, method="OPTIONS", origin="http://localhost") == code
 
 
-class TestBody:
-    LIMIT = HttpOptions(max_body=4)
-
-    def test_one_of_the_limit_passes(self) -> None:
-        assert status(self.LIMIT, b"ab", b"cd", content_length="4") == 200
-
-    def test_a_longer_one_is_refused_by_the_length_it_declares(self) -> None:
-        assert status(self.LIMIT, content_length="5") == 413
-
-    @pytest.mark.parametrize("declared", [{}, {"content_length": "2"}, {"content_length": "nonsense"}])
-    def test_and_by_its_bytes_whatever_it_declares(self, declared: dict[str, str]) -> None:
-        app = Reached()
-        assert request(app, self.LIMIT, b"abc", b"de", **declared)[0] == 413
-        assert app.bodies == []
-
-    def test_an_answer_that_was_given_before_stays_the_only_one(self) -> None:
-        app = Reached(answer_first=True)
-        with pytest.raises(ConnectionResetError):
-            request(app, self.LIMIT, b"abc", b"de")
-
-    def test_an_application_that_answers_a_refused_request_is_not_heard(self) -> None:
-        async def stubborn(scope: Any, receive: Any, send: Any) -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            await respond(send)
-
-        assert request(stubborn, self.LIMIT, b"abcde")[0] == 413
+def test_a_body_is_as_long_as_permitted_by_what_it_declares_and_by_its_bytes() -> None:
+    limit = HttpOptions(max_body=4)
+    assert status(limit, content_length="4") == 200
+    assert status(limit, content_length="nonsense") == 200, "the HTTP server refuses it"
+    assert status(limit, content_length="5") == 413
+    assert Guard(limit).too_large(4) is None
+    assert Guard(limit).too_large(5) is not None
 
 
 PAGE = b"https://app.example"

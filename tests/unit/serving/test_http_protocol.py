@@ -83,6 +83,9 @@ async def usual(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan":
         return
     body = (await receive())["body"]
+    if scope["path"] == "/other/late":
+        while (await receive())["type"] != "http.disconnect":
+            pass
     if scope["path"] == "/other/address":
         body = scope["client"][0].encode()
     await send(
@@ -129,9 +132,9 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[Callable[[],
     """What makes a client of a server with this handler."""
     given = HttpOptions(**options)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        guard = Guard(usual, given)
+        guard = Guard(given)
         config = uvicorn.Config(
-            Cors(given.allow_origins).around(guard),
+            Cors(given.allow_origins).around(usual),
             http=http_protocol(given, guard, handler),
             lifespan="off",
             log_config=None,
@@ -338,21 +341,39 @@ def test_what_is_remembered_of_a_connection_changes_no_answer_of_the_guard(
     options = HttpOptions(token="right", max_body=100)
     config = uvicorn.Config(usual, log_config=None)
     config.load()
-    connection = http_protocol(options, Guard(usual, options), Handler())(
+    connection = http_protocol(options, Guard(options), Handler())(
         config=config, server_state=ServerState(), app_state={}, _loop=Mock()
     )
     assert isinstance(connection, HttpProtocol)
     for method, head in requests:
         connection._head = head
-        assert connection._refusal(method, "/mcp") == Guard(usual, options).refusal(method, "/mcp", head)
+        assert connection._refusal(method, "/mcp") == Guard(options).refusal(method, "/mcp", head)
 
 
-def test_a_body_that_grows_too_large_is_refused() -> None:
+@pytest.mark.parametrize("path", ["/mcp", "/other"])
+def test_a_body_that_grows_too_large_is_refused(path: str) -> None:
     async def test(handler: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()
-        client.post("/mcp", b"80\r\n" + b"x" * 128 + b"\r\n0\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked")
+        client.post(path, b"80\r\n" + b"x" * 128 + b"\r\n0\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked")
         assert (await client.answer())[0] == 413
         assert handler.seen == []
+        assert await client.is_closed()
+
+    run(test, max_body=100)
+
+
+@pytest.mark.parametrize("extra", ["early", "late"])
+def test_an_application_answers_a_body_that_grows_too_large_once_at_most(extra: str) -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        head = b"POST /other/%b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % extra.encode()
+        client.writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        if extra == "early":
+            assert (await client.answer())[0] == 200
+        client.writer.write(b"80\r\n" + b"x" * 128 + b"\r\n")
+        rest = await client.reader.read()
+        assert rest.count(b"HTTP/1.1") == (extra == "late")
+        assert b" 413 " in rest or extra == "early"
 
     run(test, max_body=100)
 
@@ -735,7 +756,7 @@ class TestSlowReaders:
         """With a stream whose response does not fit the buffers."""
         loop = asyncio.new_event_loop()
         given = HttpOptions()
-        make: Any = http_protocol(given, Guard(usual, given), Handler(stream=lambda _, responder, _b: None))
+        make: Any = http_protocol(given, Guard(given), Handler(stream=lambda _, responder, _b: None))
         config = uvicorn.Config(usual, lifespan="off", log_config=None, ws="none")
         connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
         connection.connection_made(Transport())
@@ -876,7 +897,7 @@ def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together()
 def test_of_many_requests_that_came_together_few_are_parsed_before_they_can_be_answered() -> None:
     given, handler = HttpOptions(), Handler(later=later)
     loop = asyncio.new_event_loop()
-    make: Any = http_protocol(given, Guard(usual, given), handler)
+    make: Any = http_protocol(given, Guard(given), handler)
     config = uvicorn.Config(usual, lifespan="off", log_config=None, ws="none")
     connection = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
     connection.connection_made(Transport())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -28,7 +29,7 @@ _SERVER_COUNTERS = {
     "restarts": "How many times it became ready again after it had ended.",
     "recyclings": "How many times a fresh process took its place while it was ready.",
 }
-_Values = Mapping[tuple[str, ...], float]
+_Values = Mapping[Any, float]
 
 
 def metrics_of(status: GatewayStatus, checks: Checks) -> bytes:

@@ -60,6 +60,7 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The latest reload of the gateway's files."""
 
     at: float
+    """Seconds since the epoch."""
     error: str | None
     """Why nothing was changed; None if the files were applied."""
 
