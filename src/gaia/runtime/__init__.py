@@ -1,6 +1,6 @@
 """Basics that every room uses: threads, event loops, locks, clocks, log events, and text that is safe to show.
 
-- `threads`, `handover`, `locks`, `interruption`: threads on which servers depend, and code that survives signals and
+- `threads`, `handover`, `locks`: threads on which servers depend, and code that survives signals and
   forks.
 - `clock`, `deadlines`, `event_loop`, `loop_work`: time, timers, a supervisor's loop, and work for an asyncio loop.
 - `cancellation`, `construction`, `lazy_names`, `rates`: scopes, constructors of mixins, lazy imports, rate limits.

@@ -5,7 +5,7 @@ All code that waits or measures uses a `Clock`, so that a test can let an hour p
 
 from __future__ import annotations
 
-from threading import TIMEOUT_MAX
+from threading import TIMEOUT_MAX, Lock
 from time import monotonic
 from typing import Any, Protocol, TypeGuard
 
@@ -13,12 +13,6 @@ from gaia.runtime.locks import TimedQueue, get_within
 
 _MAX_SECONDS = 365 * 24 * 3600
 """A year. Much longer waits overflow the clocks of operating systems."""
-
-
-class Lock(Protocol):
-    """The methods of `threading.Lock` that waiting uses."""
-
-    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
 
 
 class Clock(Protocol):

@@ -28,28 +28,19 @@ def run_all(*tasks: Task) -> None:
 class Timer(enum.Enum):
     BACKOFF = enum.auto()
     """Start the server again."""
-
     COOLDOWN = enum.auto()
     """Try once more after the circuit opened."""
-
     TRIAL = enum.auto()
     """Admit all calls to a server that has run for long enough after the circuit was open."""
-
     HEALTH = enum.auto()
-
     LISTING = enum.auto()
     """List the tools of a server that announces changes faster than they are listed."""
-
     RECYCLING = enum.auto()
     """Check whether the server has reached a limit, so that a fresh process has to replace it."""
-
     IDLE = enum.auto()
     """Check whether the server is used."""
-
     STANDBY = enum.auto()
-
     STANDBY_HEALTH = enum.auto()
-
     DRAINING = enum.auto()
     """Check whether replaced servers have answered their calls."""
 

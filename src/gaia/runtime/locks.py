@@ -1,4 +1,4 @@
-"""Locks for code that may be interrupted at any line: by a signal handler, a finalizer, or a fork.
+"""Locks, and ends, for code that may be interrupted at any line: by a signal handler, a finalizer, or a fork.
 
 A signal handler runs in the main thread between two instructions, and a finalizer in any thread that allocates memory.
 Both may call gaia while the interrupted code holds a lock. A forked child has copies of all locks; some are held by
@@ -174,3 +174,29 @@ def get_within(source: TimedQueue[T], seconds: float) -> T:
                 break
             remaining = deadline - time.monotonic()
     return source.get_nowait()
+
+
+def end_once(claim: dict[None, tuple[Any, ...]], outcome: tuple[Any, ...], conclude: Callable[..., object]) -> bool:
+    """Call ``conclude(*outcome)``, unless another thread has ended the same thing; then return False.
+
+    `claim` belongs to the thing, and is empty until it ends. It is not a lock: a thread that is interrupted in the
+    middle of its claim has to find out whether it was made. After an interruption `conclude` is called again.
+    """
+    try:
+        if claim.setdefault(None, outcome) is not outcome:
+            return False
+        conclude(*outcome)
+    except BaseException:
+        if claim.get(None) is outcome:
+            conclude(*outcome)
+        raise
+    return True
+
+
+def completed(step: Callable[[], T]) -> T:
+    """Run `step`, and once more if it is interrupted."""
+    try:
+        return step()
+    except BaseException:
+        step()
+        raise

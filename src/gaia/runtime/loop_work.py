@@ -151,17 +151,14 @@ class LoopWork:
         task()
 
 
-class _Running(threading.local):
-    work: LoopWork | None = None
-
-
-_running = _Running()
+_running = threading.local()
+"""Has the `LoopWork` of the loop that ran last in each thread, as `work`."""
 
 
 def running_loop_work() -> LoopWork:
     """The `LoopWork` of the loop that runs in this thread. Raises RuntimeError if none runs."""
     loop = asyncio.get_running_loop()
-    work = _running.work
+    work: LoopWork | None = getattr(_running, "work", None)
     if work is None or work.loop is not loop:
         work = _running.work = LoopWork(loop)
     return work

@@ -82,22 +82,18 @@ class DaemonPool:
         max_threads: int,
         *,
         max_waiting: int | None = None,
-        idle_seconds: float | None = _IDLE_SECONDS,
-        on_thread_end: Callable[[], object] | None = None,
+        idle_seconds: float = _IDLE_SECONDS,
         is_engine: bool = False,
     ) -> None:
-        """Make a pool without starting a thread.
+        """At most `max_waiting` tasks wait for a thread; None sets no limit.
 
-        At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends after `idle_seconds` without a
-        task; None keeps it until `drain` or `close`. Each thread finally calls `on_thread_end`, to release its
-        `threading.local` objects. With `is_engine`, servers or their callers depend on the tasks, so the threads run no
-        code of the application, such as log handlers.
+        A thread ends after `idle_seconds` without a task. With `is_engine`, servers or their callers depend on the
+        tasks, so the threads run no code of the application, such as log handlers.
         """
         self._name = name
         self._max_threads = max_threads
         self._max_waiting = max_waiting
         self._idle_seconds = idle_seconds
-        self._on_thread_end = on_thread_end
         self._is_engine = is_engine
         self._after_fork()
         _pools.add(self)
@@ -206,37 +202,21 @@ class DaemonPool:
         if self._is_engine:
             mark_engine_thread()
         try:
-            while True:
-                while (task := self._next_task(thread)) is not None:
-                    try:
-                        task()
-                    except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
-                        # A log handler may raise anything too, and runs on this thread.
-                        with contextlib.suppress(BaseException):
-                            logger.error("task_failed", pool=self._name, error=exception_text(error))
-                    # Keep no reference to the task while waiting for the next one.
-                    del task
-                if self._on_thread_end is not None:
-                    self._on_thread_end()
-                if self._has_left(thread):
-                    return
+            while (task := self._next_task(thread)) is not None:
+                try:
+                    task()
+                except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
+                    # A log handler may raise anything too, and runs on this thread.
+                    with contextlib.suppress(BaseException):
+                        logger.error("task_failed", pool=self._name, error=exception_text(error))
+                # Keep no reference to the task while waiting for the next one.
+                del task
         finally:
             with self._lock:
                 self._threads.discard(thread)
 
-    def _has_left(self, thread: _PoolThread) -> bool:
-        """Remove an ending thread from the pool; False if it still has work.
-
-        A task may have come after the thread began to end, when no other thread could be started.
-        """
-        with self._lock:
-            if not thread.ending or self._waiting:
-                return False
-            self._threads.discard(thread)
-            return True
-
     def _next_task(self, thread: _PoolThread) -> Task | None:
-        seconds = threading.TIMEOUT_MAX if self._idle_seconds is None else self._idle_seconds
+        """Wait for a task. None: the thread has left the pool, because it is to end or was idle for long."""
         while True:
             with self._lock:
                 if thread in self._idle:
@@ -247,15 +227,16 @@ class DaemonPool:
                 if self._waiting:
                     return self._waiting.popleft()
                 if thread.ending:
+                    self._threads.discard(thread)
                     return None
                 self._idle.append(thread)
             try:
-                get_within(thread.inbox, seconds)
+                get_within(thread.inbox, self._idle_seconds)
             except queue.Empty:
                 with self._lock:
                     if thread in self._idle and thread.first is None:
                         self._idle.remove(thread)
-                        thread.ending = True
+                        self._threads.discard(thread)
                         return None
 
 

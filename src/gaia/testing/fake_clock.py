@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
-from gaia.runtime.clock import Lock
 from gaia.runtime.locks import TimedQueue, get_within
 
 _PATIENCE = 120.0

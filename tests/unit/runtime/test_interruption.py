@@ -5,7 +5,7 @@ from unittest.mock import Mock, call
 
 import pytest
 
-from gaia.runtime.interruption import completed, end_once
+from gaia.runtime.locks import completed, end_once
 
 
 class TestEndOnce:

@@ -114,28 +114,12 @@ class TestThreads:
             assert wait_until(lambda: len(pool._idle) == 1)
         assert names() == ["test-1"]
 
-    def test_one_that_has_nothing_to_do_ends_and_releases_what_it_holds(self, make: Callable[..., DaemonPool]) -> None:
-        released: list[str] = []
-        pool = make(idle_seconds=0.01, on_thread_end=lambda: released.append(threading.current_thread().name))
-        for number in range(1, 4):
-            pool.submit(lambda: None)
-            assert wait_until(lambda number=number: len(released) == number and not pool._threads)  # type: ignore[misc]
-        assert released == ["test-1"] * 3
-
-    def test_a_task_that_comes_while_one_ends_is_not_left_to_it(
-        self, make: Callable[..., DaemonPool], held: threading.Event
-    ) -> None:
-        ending, done = threading.Event(), threading.Event()
-
-        def end() -> None:
-            ending.set()
-            held.wait(PATIENCE)
-
-        pool = make(1, idle_seconds=0.01, on_thread_end=end)
-        pool.submit(lambda: None)
-        assert ending.wait(PATIENCE)
-        pool.submit(done.set)
-        assert done.wait(PATIENCE)
+    def test_one_that_has_nothing_to_do_ends(self, make: Callable[..., DaemonPool]) -> None:
+        pool, seen = make(idle_seconds=0.01), list[str]()
+        for _ in range(3):
+            pool.submit(lambda: seen.append(threading.current_thread().name))
+            assert wait_until(lambda: not pool._threads)
+        assert seen == ["test-1"] * 3
 
     def test_those_of_an_engine_run_no_code_of_the_application(self, make: Callable[..., DaemonPool]) -> None:
         seen: list[bool] = []
@@ -235,23 +219,6 @@ class TestExhaustion:
         with no_threads():
             pool.submit(done.set)
         held.set()
-        assert done.wait(PATIENCE)
-
-    def test_a_thread_that_was_about_to_end_does_the_work_of_one_that_cannot_be_started(
-        self, make: Callable[..., DaemonPool]
-    ) -> None:
-        ending, go_on, done = threading.Event(), threading.Event(), threading.Event()
-
-        def end() -> None:
-            ending.set()
-            go_on.wait(PATIENCE)
-
-        pool = make(1, idle_seconds=0.01, on_thread_end=end)
-        pool.submit(lambda: None)
-        assert ending.wait(PATIENCE)
-        with no_threads():
-            pool.submit(done.set, keep=True)
-        go_on.set()
         assert done.wait(PATIENCE)
 
     def test_what_was_kept_without_a_thread_is_done_when_the_pool_is_drained(

@@ -29,8 +29,7 @@ from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.call_queue import error_of_waited, timeout_of_waiting
 from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.events import ServerState
-from gaia.runtime.interruption import completed
-from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.locks import completed, reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)

@@ -11,8 +11,7 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.protocol.rounds import InputRequest
 from gaia.mcp.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.runtime.deadlines import DeadlineHandle, Deadlines
-from gaia.runtime.interruption import end_once
-from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.locks import end_once, reentrant_lock
 
 
 class InputRequests:

@@ -33,7 +33,7 @@ from gaia.mcp.protocol.rounds import check_result_type
 from gaia.mcp.rpc.channel import CallerWork
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle, Deadlines
-from gaia.runtime.interruption import end_once
+from gaia.runtime.locks import end_once
 
 if TYPE_CHECKING:
     from gaia.runtime.loop_work import LoopWork

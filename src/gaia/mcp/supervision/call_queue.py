@@ -23,7 +23,7 @@ from gaia.mcp.errors import (
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.events import ServerState
-from gaia.runtime.interruption import completed
+from gaia.runtime.locks import completed
 from gaia.runtime.log import exception_text
 
 Refusal = Callable[[str], MCPError | None]

@@ -32,8 +32,7 @@ from gaia.mcp.supervision.client_features import METHODS, ClientFeatures
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle
-from gaia.runtime.interruption import end_once
-from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.locks import end_once, reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
