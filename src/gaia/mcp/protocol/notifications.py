@@ -11,7 +11,7 @@ from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import Notification, RequestId
 
 
-class ServerNotification(msgspec.Struct, frozen=True, kw_only=True):
+class ServerNotification(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     method: str
     subscription: Any = None
     """In the stateless era, the id of the `subscriptions/listen` that it belongs to."""
@@ -32,72 +32,62 @@ class PromptListChanged(ServerNotification, frozen=True):
 class SubscriptionAcknowledged(ServerNotification, frozen=True, kw_only=True):
     """The server reports changes from now on."""
 
-    resources: tuple[str, ...] | None = None
-    """The URIs of the resources that it watches; None if the server does not say what it agreed to."""
+    notifications: Any = None
+
+    @property
+    def resources(self) -> tuple[str, ...] | None:
+        """The URIs of the resources that it watches; None if the server does not say what it agreed to."""
+        if not isinstance(self.notifications, dict):
+            return None
+        uris = self.notifications.get("resourceSubscriptions")
+        return tuple(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else ()
 
 
 class ResourceUpdated(ServerNotification, frozen=True, kw_only=True):
     uri: str
 
 
-class RequestCancelled(ServerNotification, frozen=True, kw_only=True):
+class RequestCancelled(ServerNotification, frozen=True, kw_only=True, rename="camel"):
     """The server's request needs no answer any more. In the stateless era, the server ends a subscription."""
 
     request_id: RequestId
 
 
-class ElicitationComplete(ServerNotification, frozen=True, kw_only=True):
+class ElicitationComplete(ServerNotification, frozen=True, kw_only=True, rename="camel"):
     elicitation_id: str
 
 
 class LogMessage(ServerNotification, frozen=True, kw_only=True):
     """A log message. Its members are any JSON values: servers do not keep to the words of RFC 5424."""
 
-    level: Any
-    logger: Any
-    data: Any
+    level: Any = "info"
+    logger: Any = None
+    data: Any = None
 
 
-_WITHOUT_PARAMS: dict[str, type[ServerNotification]] = {
+_KINDS: dict[str, type[ServerNotification]] = {
     "notifications/tools/list_changed": ToolListChanged,
     "notifications/resources/list_changed": ResourceListChanged,
     "notifications/prompts/list_changed": PromptListChanged,
+    "notifications/subscriptions/acknowledged": SubscriptionAcknowledged,
+    "notifications/resources/updated": ResourceUpdated,
+    "notifications/cancelled": RequestCancelled,
+    "notifications/elicitation/complete": ElicitationComplete,
+    "notifications/message": LogMessage,
 }
 
 
 def parse_notification(notification: Notification) -> ServerNotification | None:
     """The typed notification; None for an unknown method, and for params without the required member."""
-    method, params = notification.method, notification.params
-    meta = params.get("_meta")
-    subscription = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
-    if (kind := _WITHOUT_PARAMS.get(method)) is not None:
-        return kind(method=method, subscription=subscription)
-    match method, params:
-        case "notifications/subscriptions/acknowledged", _:
-            resources = _agreed_resources(params.get("notifications"))
-            return SubscriptionAcknowledged(method=method, subscription=subscription, resources=resources)
-        case "notifications/resources/updated", {"uri": str(uri)}:
-            return ResourceUpdated(method=method, subscription=subscription, uri=uri)
-        case "notifications/cancelled", {"requestId": int() | str() as identifier}:
-            return RequestCancelled(method=method, subscription=subscription, request_id=identifier)
-        case "notifications/elicitation/complete", {"elicitationId": str(identifier)}:
-            return ElicitationComplete(method=method, subscription=subscription, elicitation_id=identifier)
-        case "notifications/message", _:
-            return LogMessage(
-                method=method,
-                subscription=subscription,
-                level=params.get("level", "info"),
-                logger=params.get("logger"),
-                data=params.get("data"),
-            )
-    return None
-
-
-def _agreed_resources(notifications: object) -> tuple[str, ...] | None:
-    if not isinstance(notifications, dict):
+    kind, meta = _KINDS.get(notification.method), notification.params.get("_meta")
+    if kind is None:
         return None
-    uris = notifications.get("resourceSubscriptions")
-    return tuple(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else ()
+    subscription = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+    ours = {"method": notification.method, "subscription": subscription}
+    try:
+        return msgspec.convert({**notification.params, **ours}, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def progress_of(params: Mapping[str, Any]) -> tuple[Any, Any, Any]:
