@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import orjson
 
@@ -29,19 +29,12 @@ _PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
 """Bytes of a compiled pattern: the worst time of a search for each character is proportional to this."""
 
 
-class LinearPattern(NamedTuple):
-    matcher: Any
-    size: int
-    """The size limit in bytes under which it was compiled."""
-
-    def occurs_in(self, text: str) -> bool:
-        # The matcher takes no subclasses of str.
-        return bool(self.matcher.is_valid(str(text)))
-
-
 @lru_cache(maxsize=128)
-def linear_pattern(pattern: str) -> LinearPattern | None:
-    """Compile a pattern; None if it is invalid, too large, or needs more than linear time (look-ahead)."""
+def linear_pattern(pattern: str) -> tuple[Callable[[str], bool], int] | None:
+    """Compile a pattern: whether it occurs in a text, and the bytes under which it was compiled.
+
+    None if it is invalid, too large, or needs more than linear time (look-ahead). Thread-safe.
+    """
     import_apart("jsonschema_rs")
     import jsonschema_rs
 
@@ -50,7 +43,7 @@ def linear_pattern(pattern: str) -> LinearPattern | None:
     for size in _PATTERN_SIZES:
         options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
         with suppress(ValueError):
-            return LinearPattern(jsonschema_rs.validator_for({"pattern": str(pattern)}, pattern_options=options), size)
+            return jsonschema_rs.validator_for({"pattern": str(pattern)}, pattern_options=options).is_valid, size
     return None
 
 
@@ -427,19 +420,15 @@ def _matches(pattern: str, text: str) -> bool | None:
     if compiled is None:
         check.skip(f"the pattern {pattern!r}")
         return None
-    check.spend(_STEP + len(text) * compiled.size // 4096)
-    return compiled.occurs_in(text)
-
-
-def _place(error: Any) -> str:
-    where: str = error.json_path
-    return where.removeprefix("$").removeprefix(".")
+    occurs_in, size = compiled
+    check.spend(_STEP + len(text) * size // 4096)
+    # It takes no subclasses of str.
+    return occurs_in(str(text))
 
 
 def _worded(error: Any) -> str:
-    where, text = _shortened(_place(error)), _shortened(error.message)
+    where, text = (
+        f"{part[:200]} … {part[-90:]}" if len(part) > 300 else part
+        for part in (error.json_path.removeprefix("$").removeprefix("."), error.message)
+    )
     return f"{where}: {text}" if where else text
-
-
-def _shortened(text: str) -> str:
-    return f"{text[:200]} … {text[-90:]}" if len(text) > 300 else text

@@ -119,16 +119,9 @@ def decode(line: bytes) -> Message | list[Message]:
         value = orjson.loads(line) if size < LONG else loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
-    if size > _MAY_BE_DEEP and _may_be_too_deep(line, value) and _is_too_deep(value):
+    if size > _MAY_BE_DEEP and _is_too_deep(line, value):
         raise NestedTooDeep(_answered_id(value))
     return _batch(value) if type(value) is list else _message(value)
-
-
-def _may_be_too_deep(line: bytes, value: Any) -> bool:
-    """Whether there are enough brackets. Searching a long text with few members would only take time."""
-    if len(line) > _LONG_LINE and _has_few_members(value):
-        return False
-    return line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
 def _has_few_members(value: Any) -> bool:
@@ -144,7 +137,10 @@ def _has_few_members(value: Any) -> bool:
     return True
 
 
-def _is_too_deep(value: Any) -> bool:
+def _is_too_deep(line: bytes, value: Any) -> bool:
+    # Searching a long text with few members would only take time.
+    if (len(line) > _LONG_LINE and _has_few_members(value)) or line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+        return False
     try:
         orjson.dumps(value)
     except TypeError:
