@@ -217,6 +217,7 @@ def _configuration(
     guard = Guard(options, open_paths)
     return uvicorn.Config(
         Cors(options.allow_origins).around(app if direct else _with_health(app)),
+        interface="asgi3",
         log_config=None,
         access_log=False,
         lifespan="on",
