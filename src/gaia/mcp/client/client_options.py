@@ -66,12 +66,7 @@ class ClientSettings(TypedDict, total=False):
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
     """The settings in a server's configuration, with `pins`. `own_restart`: the entry has a restart policy."""
-    # What has the same name in both means the same.
-    settings: Any = {
-        name: getattr(server, name)
-        for name in ServerConfig.__struct_fields__
-        if name in ClientOptions.__struct_fields__
-    }
+    settings: Any = same_named(server, ClientOptions)
     if server.transport == "sse" and server.protocol == "auto":
         settings["protocol"] = "handshake"
     own: ClientSettings = {
@@ -83,6 +78,11 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "idle_stop": server.idle_seconds,
     }
     return {**settings, **own}
+
+
+def same_named(source: msgspec.Struct, target: type[msgspec.Struct]) -> dict[str, Any]:
+    """The settings of `source` that `target` has under the same name; they mean the same there."""
+    return {name: getattr(source, name) for name in source.__struct_fields__ if name in target.__struct_fields__}
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +140,11 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
             if (seconds := getattr(self, name)) is not None:
                 require_seconds(name, seconds)
 
-    def start_limits(self, timeout: float) -> tuple[float, float]:
-        """Seconds of a start, and of its probe, for a server whose calls may take `timeout` seconds."""
+    def in_effect(self, timeout: float) -> ClientOptions:
+        """These options with all times of a start, for a server whose calls may take `timeout` seconds."""
         seconds = max(_START_SECONDS, timeout) if self.start_timeout is None else self.start_timeout
         # A server of the handshake era that ignores the probe must have time left to answer `initialize`.
-        return seconds, min(self.probe_timeout, seconds / 2)
+        return msgspec.structs.replace(self, start_timeout=seconds, probe_timeout=min(self.probe_timeout, seconds / 2))
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
         """These options, with `defaults` for those that are left to the manager."""

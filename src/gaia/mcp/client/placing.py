@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from gaia import __version__
-from gaia.mcp.client.client_options import ClientSetup
+from gaia.mcp.client.client_options import ClientSetup, same_named
 from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.cluster.wire import HostSettings, KnownTools, WireProfile
@@ -22,8 +22,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
     setup.observer.network = {"network.transport": "tcp"}
     setup.observer.redact = str
 
-    options, hooks = setup.options, setup.hooks
-    start_timeout, probe_timeout = options.start_limits(transport.timeout)
+    options, hooks = setup.options.in_effect(transport.timeout), setup.hooks
 
     def settings() -> HostSettings:
         return HostSettings(
@@ -33,23 +32,13 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
             launch=transport.launch(),
             timeout=transport.timeout,
             capabilities=dict(options.features.capabilities),
-            question_timeout=options.question_timeout,
-            protocol=options.protocol,
-            start_timeout=start_timeout,
-            probe_timeout=probe_timeout,
             policy=options.restart_policy or RestartPolicy(),
-            health_interval=options.health_interval,
-            health_timeout=options.health_timeout,
-            recycling=options.recycling,
-            drain_timeout=options.drain_timeout,
             demand=transport.placement.demand,
             lease=transport.placement.lease,
-            standby=options.standby,
-            lazy=options.lazy,
-            idle_stop=options.idle_stop,
             known=_known(hooks.last_known()) if options.lazy else None,
             resources=hooks.subscriptions.resources,
             log_level=hooks.subscriptions.log_level,
+            **same_named(options, HostSettings),
         )
 
     return PlacedContext(
@@ -58,14 +47,12 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
         engine=transport.engine,
         settings=settings,
         timeout=transport.timeout,
-        start_timeout=start_timeout,
-        drain_timeout=options.drain_timeout,
         is_lazy=options.lazy,
-        max_pending=options.max_pending,
         hooks=hooks,
         server_requests=setup.server_requests,
         observer=setup.observer,
         executor=setup.callbacks.lane().post,
+        **same_named(options, PlacedContext),
     )
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.authorization.endpoint_policy import is_loopback
+from gaia.mcp.client.client_options import same_named
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.server_config import ServerConfig
@@ -130,17 +131,8 @@ def _launch_elsewhere(server: ServerConfig) -> Launch:
     from gaia.mcp.cluster.wire import Launch
 
     args, env, secrets_ = _launch(server)
-    return Launch(
-        command=server.command or "",
-        args=args,
-        env=env,
-        secrets=secrets_,
-        cwd=server.cwd,
-        inherit_env=server.inherit_env,
-        max_message_bytes=server.max_message_bytes,
-        max_pending=server.max_pending,
-        sandbox=expand(server, os.environ).sandbox_settings,
-    )
+    values = {"args": args, "env": env, "secrets": secrets_, "sandbox": expand(server, os.environ).sandbox_settings}
+    return Launch(**{**same_named(server, Launch), **values})
 
 
 def secret_in_arguments(server: ServerConfig) -> list[str]:

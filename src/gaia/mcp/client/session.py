@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from gaia.mcp.client.client_options import ClientSetup
+from gaia.mcp.client.client_options import ClientSetup, same_named
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected, NotOffered
@@ -310,23 +310,13 @@ def new_session(setup: ClientSetup) -> Session:
 def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> SupervisionContext:
     """The part of a client's settings that its supervisor reads. Raises ValueError as `new_session` does."""
     require_seconds("timeout", transport.timeout)
-    options, services = setup.options, setup.services
-    start_timeout, probe_timeout = options.start_limits(transport.timeout)
+    options, services = setup.options.in_effect(transport.timeout), setup.services
     return SupervisionContext(
         name=setup.name,
         transport=transport,
         identity=setup.identity,
-        negotiation=Negotiation(options.protocol, probe_timeout),
-        start_timeout=start_timeout,
+        negotiation=Negotiation(options.protocol, options.probe_timeout),
         policy=options.restart_policy or RestartPolicy(),
-        health_interval=options.health_interval,
-        health_timeout=options.health_timeout,
-        max_pending=options.max_pending,
-        recycling=options.recycling,
-        drain_timeout=options.drain_timeout,
-        standby=options.standby,
-        lazy=options.lazy,
-        idle_stop=options.idle_stop,
         hooks=setup.hooks,
         server_requests=setup.server_requests,
         clock=services.clock,
@@ -334,4 +324,5 @@ def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> Supe
         observer=setup.observer,
         recorders=services.recorders,
         executor=setup.callbacks.lane().post,
+        **same_named(options, SupervisionContext),
     )

@@ -55,8 +55,8 @@ def test_what_is_decided_stays() -> None:
     [(None, 0.5, 60.0, 5.0), (None, 90.0, 90.0, 5.0), (300.0, 30.0, 300.0, 5.0), (4.0, 30.0, 4.0, 2.0)],
 )
 def test_a_start_has_a_time_of_its_own(start_timeout: float | None, timeout: float, ready: float, probe: float) -> None:
-    options = ClientOptions(start_timeout=start_timeout)
-    assert options.start_limits(timeout) == (ready, probe)
+    options = ClientOptions(start_timeout=start_timeout).in_effect(timeout)
+    assert (options.start_timeout, options.probe_timeout) == (ready, probe)
 
 
 @pytest.mark.parametrize("joined", [False, True])
