@@ -31,7 +31,7 @@ from tests.waiting import PATIENCE, wait_until
 pytestmark = pytest.mark.process
 
 Json = dict[str, Any]
-FaultServer = Callable[..., Json]
+Server = Callable[..., Json]
 
 
 class Callers:
@@ -74,7 +74,7 @@ def pids(manager: MCPClientManager) -> dict[str, int | None]:
     return {status.name: status.pid for status in manager.status()}
 
 
-def test_only_what_has_changed_is_touched_and_no_call_fails(fault_server: FaultServer, tmp_path: Path) -> None:
+def test_only_what_has_changed_is_touched_and_no_call_fails(fault_server: Server, tmp_path: Path) -> None:
     same, old = fault_server(state_file=tmp_path / "same"), fault_server(state_file=tmp_path / "old")
     gone, new = fault_server(state_file=tmp_path / "gone"), fault_server(state_file=tmp_path / "new")
     with MCPClientManager({"same": same, "it": old, "gone": gone}) as manager:
@@ -105,7 +105,7 @@ def test_only_what_has_changed_is_touched_and_no_call_fails(fault_server: FaultS
         assert read_state(tmp_path / "new").starts == 1
 
 
-def test_one_that_cannot_start_leaves_the_old_one_and_says_why(fault_server: FaultServer) -> None:
+def test_one_that_cannot_start_leaves_the_old_one_and_says_why(fault_server: Server) -> None:
     old, broken = fault_server(), fault_server(exit_at_start={"code": 7, "stderr": "no licence"})
     with MCPClientManager({"it": old}) as manager:
         before = pids(manager)
@@ -120,7 +120,7 @@ def test_one_that_cannot_start_leaves_the_old_one_and_says_why(fault_server: Fau
 
 
 @pytest.mark.parametrize("wrong", [{"command": 3}, {"comand": "x"}, {"command": "x", "maxCalls": 0}])
-def test_an_invalid_configuration_changes_nothing(fault_server: FaultServer, wrong: Json) -> None:
+def test_an_invalid_configuration_changes_nothing(fault_server: Server, wrong: Json) -> None:
     with MCPClientManager({"it": fault_server()}) as manager:
         before, config = pids(manager), manager.config
         with pytest.raises(ConfigError, match="server 'bad'"):
@@ -132,7 +132,7 @@ def test_an_invalid_configuration_changes_nothing(fault_server: FaultServer, wro
         assert pids(manager) == before
 
 
-def test_a_call_under_way_finishes_in_the_process_that_has_it(fault_server: FaultServer, tmp_path: Path) -> None:
+def test_a_call_under_way_finishes_in_the_process_that_has_it(fault_server: Server, tmp_path: Path) -> None:
     states = [tmp_path / "changed", tmp_path / "removed", tmp_path / "new"]
     changed, removed, new = (fault_server(state_file=state) for state in states)
     with MCPClientManager({"it": changed, "gone": removed}) as manager, ThreadPoolExecutor(3) as threads:
@@ -144,9 +144,7 @@ def test_a_call_under_way_finishes_in_the_process_that_has_it(fault_server: Faul
         assert not any(is_alive(pid) for pid in read_state(states[1]).pids)
 
 
-def test_a_call_that_does_not_end_is_ended_when_the_time_to_drain_is_over(
-    fault_server: FaultServer, tmp_path: Path
-) -> None:
+def test_a_call_that_does_not_end_is_ended_when_the_time_to_drain_is_over(fault_server: Server, tmp_path: Path) -> None:
     server = {**fault_server(state_file=tmp_path / "state", faults=[{"hang": True}]), "drainTimeout": 0.2}
     with MCPClientManager({"it": server}) as manager, ThreadPoolExecutor(1) as thread:
         hung = thread.submit(manager.call_tool, "mcp_it_echo", {"text": "x"}, timeout=300.0)
@@ -157,7 +155,7 @@ def test_a_call_that_does_not_end_is_ended_when_the_time_to_drain_is_over(
         assert "0.2 s" in result["error"]
 
 
-def test_disconnecting_does_not_wait_for_those_that_were_removed(fault_server: FaultServer, tmp_path: Path) -> None:
+def test_disconnecting_does_not_wait_for_those_that_were_removed(fault_server: Server, tmp_path: Path) -> None:
     server = {**fault_server(state_file=tmp_path / "state", faults=[{"hang": True}]), "drainTimeout": 3600.0}
     with ThreadPoolExecutor(1) as thread, MCPClientManager({"it": server}) as manager:
         hung = thread.submit(manager.call_tool, "mcp_it_echo", {"text": "x"}, timeout=300.0)
@@ -168,9 +166,7 @@ def test_disconnecting_does_not_wait_for_those_that_were_removed(fault_server: F
     assert not any(map(is_alive, read_state(tmp_path / "state").pids))
 
 
-def test_calls_that_wait_for_a_server_that_is_down_go_to_the_new_process(
-    fault_server: FaultServer, tmp_path: Path
-) -> None:
+def test_calls_that_wait_for_a_server_that_is_down_go_to_the_new_process(fault_server: Server, tmp_path: Path) -> None:
     state = tmp_path / "state"
     crash = {"nth": [1], "crash": "before_answer"}
     old = {
@@ -189,7 +185,7 @@ def test_calls_that_wait_for_a_server_that_is_down_go_to_the_new_process(
         assert not any(map(is_alive, read_state(state).pids))
 
 
-def test_one_that_was_never_ready_is_started_with_the_new_entry(fault_server: FaultServer) -> None:
+def test_one_that_was_never_ready_is_started_with_the_new_entry(fault_server: Server) -> None:
     broken = {**fault_server(exit_at_start={"code": 1}), "protocol": "handshake"}
     with MCPClientManager({"it": broken}) as manager:
         assert manager.status()[0].state is ServerState.FAILED
@@ -199,7 +195,7 @@ def test_one_that_was_never_ready_is_started_with_the_new_entry(fault_server: Fa
         assert [status.state for status in manager.status()] == [ServerState.READY]
 
 
-def test_filters_routes_and_events_follow(fault_server: FaultServer) -> None:
+def test_filters_routes_and_events_follow(fault_server: Server) -> None:
     server = {**fault_server(), "disabledTools": ["pid"]}
     with MCPClientManager({"it": server}) as manager:
         heard = Recorder()
@@ -214,7 +210,7 @@ def test_filters_routes_and_events_follow(fault_server: FaultServer) -> None:
 
 
 def test_the_pins_are_those_of_the_file_that_the_entry_is_in(
-    fault_server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fault_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def configuration(name: str, **scenario: Any) -> MCPConfig:
         file = tmp_path / f"{name}.json"
@@ -235,7 +231,7 @@ def test_the_pins_are_those_of_the_file_that_the_entry_is_in(
     assert "config_applied" in caplog.text
 
 
-def test_configurations_that_are_applied_at_once_follow_one_another(fault_server: FaultServer) -> None:
+def test_configurations_that_are_applied_at_once_follow_one_another(fault_server: Server) -> None:
     entries = [{**fault_server(), "maxPending": number} for number in range(1, 5)]
     with MCPClientManager({"it": fault_server()}) as manager, ThreadPoolExecutor(4) as threads:
         applied = list(threads.map(lambda entry: manager.apply({"it": entry}), entries))
@@ -243,7 +239,7 @@ def test_configurations_that_are_applied_at_once_follow_one_another(fault_server
         assert manager.status()[0].recyclings == 4
 
 
-def test_a_stopped_server_stays_stopped(fault_server: FaultServer, tmp_path: Path) -> None:
+def test_a_stopped_server_stays_stopped(fault_server: Server, tmp_path: Path) -> None:
     with MCPClientManager({"it": fault_server()}) as manager:
         manager.stop_server("it")
         manager.apply({"it": fault_server(state_file=tmp_path / "state")})
@@ -252,7 +248,7 @@ def test_a_stopped_server_stays_stopped(fault_server: FaultServer, tmp_path: Pat
         assert read_state(tmp_path / "state").starts == 1
 
 
-def test_a_task_applies_it_too(fault_server: FaultServer) -> None:
+def test_a_task_applies_it_too(fault_server: Server) -> None:
     async def main() -> None:
         async with AsyncMCPClientManager({"it": fault_server()}) as manager:
             applied = await manager.apply({"it": {**fault_server(), "timeout": 7}})
@@ -262,7 +258,7 @@ def test_a_task_applies_it_too(fault_server: FaultServer) -> None:
     asyncio.run(main())
 
 
-def test_what_is_applied_last_holds_while_an_earlier_change_is_under_way(fault_server: FaultServer) -> None:
+def test_what_is_applied_last_holds_while_an_earlier_change_is_under_way(fault_server: Server) -> None:
     old, new = fault_server(), fault_server(start_delay=0.2)
     with MCPClientManager({"it": old}) as manager:
         assert manager.apply({"it": new}, timeout=0).pending == ("it",)
@@ -276,7 +272,7 @@ def test_what_is_applied_last_holds_while_an_earlier_change_is_under_way(fault_s
 
 
 def test_a_server_comes_back_while_it_finishes_the_calls_from_before_its_removal(
-    fault_server: FaultServer, tmp_path: Path
+    fault_server: Server, tmp_path: Path
 ) -> None:
     server = fault_server(state_file=tmp_path / "state")
     with MCPClientManager({"it": server}) as manager:
@@ -291,7 +287,7 @@ def test_a_server_comes_back_while_it_finishes_the_calls_from_before_its_removal
 
 
 def test_the_time_of_one_does_not_wait_for_another_that_is_applied(
-    fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch
+    fault_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, begun, goes_on = fault_server(), threading.Event(), threading.Event()
     with MCPClientManager({}) as manager, ThreadPoolExecutor(1) as threads:
@@ -312,7 +308,7 @@ def test_the_time_of_one_does_not_wait_for_another_that_is_applied(
 
 
 def test_what_was_applied_before_everything_is_disconnected_starts_nothing_after_it(
-    fault_server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = MCPClientManager({})
     begin = manager._engine.configured._begin_changes

@@ -22,7 +22,7 @@ from tests.servers.answers import received, text
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
-FaultServer = Callable[..., Json]
+Server = Callable[..., Json]
 
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
 HANGS = {"tool": "pid", "hang": True}
@@ -70,7 +70,7 @@ def echo(client: MCPClient, words: str = "hi", **options: Any) -> CallFuture:
 
 class TestFutures:
     def test_they_are_done_whatever_callbacks_do(
-        self, manage: Manage, fault_server: FaultServer, held: threading.Event
+        self, manage: Manage, fault_server: Server, held: threading.Event
     ) -> None:
         manager = manage({"a": fault_server(), "b": fault_server(faults=[HANGS])})
         a, b = client_of(manager, "a"), client_of(manager, "b")
@@ -84,7 +84,7 @@ class TestFutures:
         echo(b).add_done_callback(lambda _: called.set())
         assert called.wait(PATIENCE), "the callbacks of one server hold up those of another"
 
-    def test_callbacks_may_wait_for_further_calls(self, manage: Manage, fault_server: FaultServer) -> None:
+    def test_callbacks_may_wait_for_further_calls(self, manage: Manage, fault_server: Server) -> None:
         manager = manage({"a": fault_server()})
         a, answers = client_of(manager, "a"), list[str]()
 
@@ -97,7 +97,7 @@ class TestFutures:
         assert wait_until(lambda: len(answers) == 100)
         assert set(answers) == {"nested"}
 
-    def test_the_ways_to_wait_for_several_work(self, manage: Manage, fault_server: FaultServer) -> None:
+    def test_the_ways_to_wait_for_several_work(self, manage: Manage, fault_server: Server) -> None:
         a = client_of(manage({"a": fault_server()}), "a")
         done, pending = concurrent.futures.wait([echo(a) for _ in range(5)], PATIENCE)
         assert (len(done), len(pending)) == (5, 0)
@@ -108,9 +108,7 @@ class TestFutures:
 
         assert asyncio.run(main()) == ["hi"] * 5
 
-    def test_a_callback_that_is_added_afterwards_is_called_at_once(
-        self, manage: Manage, fault_server: FaultServer
-    ) -> None:
+    def test_a_callback_that_is_added_afterwards_is_called_at_once(self, manage: Manage, fault_server: Server) -> None:
         future = echo(client_of(manage({"a": fault_server()}), "a"))
         future.result(PATIENCE)
         threads: list[threading.Thread] = []
@@ -125,9 +123,7 @@ def log_of(size: int) -> Json:
 
 
 class TestListeners:
-    def test_a_slow_one_costs_only_itself(
-        self, manage: Manage, fault_server: FaultServer, held: threading.Event
-    ) -> None:
+    def test_a_slow_one_costs_only_itself(self, manage: Manage, fault_server: Server, held: threading.Event) -> None:
         manager = manage({"a": fault_server(faults=[log_of(10)]), "b": fault_server(faults=[log_of(10)])})
         a, b = client_of(manager, "a"), client_of(manager, "b")
         for _ in range(40):
@@ -141,7 +137,7 @@ class TestListeners:
         assert text(echo(a).result(PATIENCE)) == "hi"
 
     def test_the_flood_of_one_server_evicts_no_event_of_another_and_is_bounded_in_bytes(
-        self, manage: Manage, fault_server: FaultServer, held: threading.Event
+        self, manage: Manage, fault_server: Server, held: threading.Event
     ) -> None:
         manager = manage(
             {"quiet": fault_server(faults=[log_of(10)]), "flooding": fault_server(faults=[log_of(60_000)])}
@@ -173,7 +169,7 @@ class TestListeners:
 
 class TestServerRequests:
     def test_forms_of_one_server_hold_up_nothing_else(
-        self, manage: Manage, fault_server: FaultServer, held: threading.Event
+        self, manage: Manage, fault_server: Server, held: threading.Event
     ) -> None:
         form = {"method": "elicitation/create", "params": FORM}
         asking = {"tool": "echo", "server_requests": [form] * 10}
@@ -204,7 +200,7 @@ class TestServerRequests:
 
     @pytest.mark.parametrize("roots", [["file:///folder"], lambda: ["file:///folder"]], ids=["list", "function"])
     def test_forms_hold_up_no_other_request_of_the_same_server(
-        self, manage: Manage, fault_server: FaultServer, held: threading.Event, roots: Any
+        self, manage: Manage, fault_server: Server, held: threading.Event, roots: Any
     ) -> None:
         forms = [{"method": "elicitation/create", "params": FORM}] * 10
         asking = {"tool": "echo", "server_requests": [*forms, {"method": "roots/list"}, {"method": "ping"}]}

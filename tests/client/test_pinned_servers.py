@@ -59,18 +59,6 @@ def names(manager: MCPClientManager) -> list[str]:
 
 
 class TestBlock:
-    def test_the_first_use_is_trusted(self, manage: Manage, lock_file: Path) -> None:
-        manager = manage(HONEST, NEW)
-        assert names(manager) == ["weather", "upload"]
-        assert text(manager.call_tool("mcp_s_weather")) == "weather"
-        assert json.loads(lock_file.read_text())["servers"]["s"].keys() == {"weather", "upload"}
-
-    def test_a_server_that_stays_as_it_was_is_left_in_peace(self, manage: Manage) -> None:
-        manage(HONEST, NEW)
-        recorder = Recorder()
-        assert names(manage(HONEST, NEW, recorder=recorder)) == ["weather", "upload"]
-        assert recorder.of(ToolDefinitionsChanged) == []
-
     def test_a_changed_tool_is_not_offered_and_never_called_however_it_is_tried(
         self, manage: Manage, tmp_path: Path
     ) -> None:
@@ -93,12 +81,6 @@ class TestBlock:
                 attempt()
         assert text(client.call_tool("upload")) == "upload"
         assert [call.tool for call in read_state(tmp_path / "state").calls] == ["upload"]
-
-    def test_a_new_tool_is_not_offered(self, manage: Manage) -> None:
-        manage(HONEST).disconnect_all()
-        manager = manage(HONEST, NEW)
-        assert names(manager) == ["weather"]
-        assert manager.call_tool("mcp_s_upload")["error_type"] == "not_approved"
 
     def test_a_tool_that_is_not_listed_cannot_be_called(self, manage: Manage, tmp_path: Path) -> None:
         """A server could answer to a name that it shows nobody."""
@@ -146,14 +128,6 @@ class TestBlock:
         )
         assert manager.call_tool("mcp_s_weather")["error_type"] == "not_approved"
         assert len(read_state(tmp_path / "state").calls) == 1
-
-    def test_removed_tools_are_reported_once(self, manage: Manage) -> None:
-        manage(HONEST, NEW).disconnect_all()
-        recorder = Recorder()
-        manager = manage(HONEST, recorder=recorder)
-        manager.get_client("s").list_tools(refresh=True)
-        recorder.wait_for(ToolsChanged)
-        assert recorder.of(ToolDefinitionsChanged) == [ToolDefinitionsChanged("s", removed=("upload",), blocked=True)]
 
     def test_a_denied_tool_may_change_as_it_likes(
         self, manage: Manage, tmp_path: Path, fault_server: Callable[..., Json]
@@ -213,29 +187,6 @@ class TestBlock:
         assert not lock_file.exists()
         client.list_tools(refresh=True)
         assert text(client.call_tool("weather")) == "weather"
-
-
-class TestWarn:
-    def test_what_differs_is_reported_and_works(self, manage: Manage, caplog: pytest.LogCaptureFixture) -> None:
-        manage(HONEST, mode="warn").disconnect_all()
-        recorder = Recorder()
-        manager = manage(EVIL, NEW, mode="warn", recorder=recorder)
-        assert names(manager) == ["weather", "upload"]
-        assert text(manager.call_tool("mcp_s_weather")) == "weather"
-        event = recorder.wait_for(ToolDefinitionsChanged)
-        assert event == ToolDefinitionsChanged("s", added=("upload",), changed=("weather",), blocked=False)
-        assert any("tool_definitions_changed" in record.getMessage() for record in caplog.records)
-
-    def test_a_lock_file_that_cannot_be_used_blocks_nothing(self, manage: Manage, lock_file: Path) -> None:
-        lock_file.write_text("{")
-        assert names(manage(HONEST, mode="warn")) == ["weather"]
-
-
-class TestOff:
-    def test_nothing_is_compared_or_written(self, manage: Manage, lock_file: Path) -> None:
-        manage(HONEST, mode=None).disconnect_all()
-        assert names(manage(EVIL, NEW, mode="off")) == ["weather", "upload"]
-        assert not lock_file.exists()
 
 
 class TestSettings:
@@ -351,15 +302,6 @@ class TestPromptsAndInstructions:
         assert (client.list_prompts(), client.instructions) == ([EVIL_PROMPT], "Be evil.")
         assert client.get_prompt("summary") == {"messages": []}
 
-    def test_those_that_stay_as_they_were_are_left_in_peace(self, meet: Callable[..., MCPClient]) -> None:
-        for _ in range(2):
-            recorder = Recorder()
-            client = meet(PROMPT, recorder=recorder)
-            assert (client.list_prompts(), client.instructions) == ([PROMPT], "Be kind.")
-            assert client.get_prompt("summary") == {"messages": []}
-            assert recorder.of(ToolDefinitionsChanged) == []
-            client.disconnect()
-
     def test_of_two_prompts_with_one_name_the_approved_one_is_shown(self, meet: Callable[..., MCPClient]) -> None:
         assert meet(PROMPT).list_prompts() == [PROMPT]
         assert meet(EVIL_PROMPT, PROMPT).list_prompts() == [PROMPT]
@@ -373,8 +315,3 @@ class TestPromptsAndInstructions:
         assert client.get_prompt("summary") == {"messages": []}
         reports = [recorder.wait_for(ToolDefinitionsChanged, kind=kind) for kind in ("prompts", "instructions")]
         assert [report.blocked for report in reports] == [False, False]
-
-    def test_without_pins_nothing_is_compared(self, meet: Callable[..., MCPClient], lock_file: Path) -> None:
-        client = meet(PROMPT, mode=None)
-        assert (client.list_prompts(), client.instructions) == ([PROMPT], "Be kind.")
-        assert not lock_file.exists()

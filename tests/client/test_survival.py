@@ -32,7 +32,7 @@ from tests.waiting import PATIENCE, wait_until
 pytestmark = pytest.mark.process
 
 Json = dict[str, Any]
-FaultServer = Callable[..., Json]
+Server = Callable[..., Json]
 Connect = Callable[..., MCPClient]
 
 
@@ -108,7 +108,7 @@ class TestLogHandlers:
     @pytest.mark.parametrize("error", [ValueError, SystemExit, MemoryError])
     def test_one_that_raises_costs_nothing(
         self,
-        fault_server: FaultServer,
+        fault_server: Server,
         add_handler: Callable[[logging.Handler], None],
         error: type[BaseException],
     ) -> None:
@@ -125,7 +125,7 @@ class TestLogHandlers:
         assert client.state is ServerState.CLOSED
 
     def test_a_slow_one_delays_no_deadline_and_no_restart(
-        self, fault_server: FaultServer, add_handler: Callable[[logging.Handler], None], connect: Connect
+        self, fault_server: Server, add_handler: Callable[[logging.Handler], None], connect: Connect
     ) -> None:
         client = connect(
             fault_server(
@@ -205,7 +205,7 @@ class BlockedProcessor(SpanProcessor):
 class TestSpanProcessors:
     @pytest.mark.parametrize("moment", ["start", "end"])
     def test_one_that_raises_costs_nothing(
-        self, fault_server: FaultServer, connect: Connect, tracing: Tracing, moment: str
+        self, fault_server: Server, connect: Connect, tracing: Tracing, moment: str
     ) -> None:
         processor = FaultyProcessor(moment)
         tracing.provider.add_span_processor(processor)
@@ -217,7 +217,7 @@ class TestSpanProcessors:
         assert client.status.restarts == 1
 
     def test_a_slow_one_delays_no_restart_and_no_deadline(
-        self, fault_server: FaultServer, connect: Connect, tracing: Tracing
+        self, fault_server: Server, connect: Connect, tracing: Tracing
     ) -> None:
         processor = BlockedProcessor()
         tracing.provider.add_span_processor(processor)
@@ -232,7 +232,7 @@ class TestSpanProcessors:
             processor.may_go_on.set()
 
     def test_a_slow_one_does_not_hold_up_the_thread_for_deadlines(
-        self, fault_server: FaultServer, connect: Connect, tracing: Tracing, monkeypatch: pytest.MonkeyPatch
+        self, fault_server: Server, connect: Connect, tracing: Tracing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(spans, "_START_SECONDS", PATIENCE)
         processor = BlockedProcessor("notifications/cancelled")
@@ -250,7 +250,7 @@ class TestSpanProcessors:
 
 
 class TestListings:
-    def test_a_number_that_is_no_json_costs_its_tool_only(self, fault_server: FaultServer, tmp_path: Path) -> None:
+    def test_a_number_that_is_no_json_costs_its_tool_only(self, fault_server: Server, tmp_path: Path) -> None:
         odd = {"name": "odd", "inputSchema": {"type": "object", "properties": {"n": {"default": math.nan}}}}
         client = MCPClient.from_config("fault", {**fault_server(tools=[odd]), "pinTools": "block"})
         with client:
@@ -261,7 +261,7 @@ class TestListings:
 
 class TestWorkingDirectory:
     def test_a_relative_one_that_is_gone_costs_the_attempts_until_it_is_there_again(
-        self, fault_server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, fault_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here, base = tmp_path / "here", tmp_path / "here" / "base"
         base.mkdir(parents=True)
@@ -296,7 +296,7 @@ class TestThreads:
     )
     def test_it_costs_a_restart(
         self,
-        fault_server: FaultServer,
+        fault_server: Server,
         connect: Connect,
         monkeypatch: pytest.MonkeyPatch,
         place: tuple[type, str],
@@ -362,7 +362,7 @@ class TestTimeouts:
             with pytest.raises(ValueError, match=f"{name}: must be"):
                 MCPClient("fake", FakeTransport(), **{name: seconds})
 
-    def test_the_longest_ends_no_supervision(self, fault_server: FaultServer, connect: Connect) -> None:
+    def test_the_longest_ends_no_supervision(self, fault_server: Server, connect: Connect) -> None:
         client = connect(fault_server(**CRASHING), **SLOW)
         # The first restart is immediate.
         crash(client)

@@ -30,10 +30,12 @@ from gaia.testing import FakeClock
 from tests.supervised import made
 
 Json = dict[str, Any]
+Session = DirectSession
+Make = Callable[..., DirectSession]
 CALL = RequestExchange("tools/call", {"name": "echo"})
 
 
-class ScriptedTransport(MCPTransport):
+class Scripted(MCPTransport):
     """Answers each method with what the test has put into `answers`: a response, or an exception to raise."""
 
     def __init__(self) -> None:
@@ -64,12 +66,12 @@ class ScriptedTransport(MCPTransport):
 
 
 @pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
+def transport() -> Scripted:
+    return Scripted()
 
 
 @pytest.fixture
-def make(transport: ScriptedTransport, fake_clock: FakeClock) -> Callable[..., DirectSession]:
+def make(transport: Scripted, fake_clock: FakeClock) -> Make:
     def make(protocol: str = "handshake") -> DirectSession:
         identity = ClientIdentity("tester", "1")
         return DirectSession("own", transport, identity, Negotiation(protocol), Observer("own"), fake_clock)
@@ -78,22 +80,20 @@ def make(transport: ScriptedTransport, fake_clock: FakeClock) -> Callable[..., D
 
 
 @pytest.fixture
-def session(make: Callable[..., DirectSession]) -> DirectSession:
+def session(make: Make) -> DirectSession:
     session = make()
     assert session.connect()
     return session
 
 
 class TestConnecting:
-    def test_the_handshake_gives_the_profile(self, session: DirectSession, transport: ScriptedTransport) -> None:
+    def test_the_handshake_gives_the_profile(self, session: Session, transport: Scripted) -> None:
         assert session.profile is not None
         assert session.profile.protocol_version == "2025-11-25"
         assert [method for method, *_ in transport.sent] == ["initialize"]
         assert session.last_error is None
 
-    def test_a_transport_that_is_not_up_says_so(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport, mocker: Any
-    ) -> None:
+    def test_a_transport_that_is_not_up_says_so(self, make: Make, transport: Scripted, mocker: Any) -> None:
         mocker.patch.object(transport, "connect", return_value=False)
         session = make()
         assert not session.connect()
@@ -102,24 +102,20 @@ class TestConnecting:
 
     @pytest.mark.parametrize("error", [RuntimeError("no route"), OSError("no route"), ValueError("no route")])
     def test_one_that_raises_is_not_connected(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport, mocker: Any, error: Exception
+        self, make: Make, transport: Scripted, mocker: Any, error: Exception
     ) -> None:
         mocker.patch.object(transport, "connect", side_effect=error)
         session = make()
         assert not session.connect()
         assert session.last_error == "no route"
 
-    def test_an_error_without_a_text_is_named_by_its_type(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport, mocker: Any
-    ) -> None:
+    def test_an_error_without_a_text_is_named_by_its_type(self, make: Make, transport: Scripted, mocker: Any) -> None:
         mocker.patch.object(transport, "connect", side_effect=TimeoutError())
         session = make()
         session.connect()
         assert session.last_error == "TimeoutError"
 
-    def test_a_failed_handshake_disconnects_the_transport(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport
-    ) -> None:
+    def test_a_failed_handshake_disconnects_the_transport(self, make: Make, transport: Scripted) -> None:
         transport.answers["initialize"] = {"error": {"code": -32000, "message": "not you"}}
         session = make()
         assert not session.connect()
@@ -127,7 +123,7 @@ class TestConnecting:
         assert not transport.up
         assert session.state is ServerState.CREATED
 
-    def test_it_is_closed_when_disconnected_and_ready_when_connected_again(self, session: DirectSession) -> None:
+    def test_it_is_closed_when_disconnected_and_ready_when_connected_again(self, session: Session) -> None:
         session.disconnect()
         assert session.state is ServerState.CLOSED
         assert session.connect()
@@ -135,35 +131,27 @@ class TestConnecting:
 
 
 class TestRequests:
-    def test_params_are_left_out_where_there_are_none(
-        self, session: DirectSession, transport: ScriptedTransport
-    ) -> None:
+    def test_params_are_left_out_where_there_are_none(self, session: Session, transport: Scripted) -> None:
         transport.answers["tools/list"] = {"result": {"tools": []}}
         assert made(session, RequestExchange("tools/list")) == {"tools": []}
         assert made(session, CALL) == {"content": []}
         assert transport.sent[-2:] == [("tools/list",), ("tools/call", {"name": "echo"})]
 
-    def test_in_the_stateless_era_each_carries_the_revision(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport
-    ) -> None:
+    def test_in_the_stateless_era_each_carries_the_revision(self, make: Make, transport: Scripted) -> None:
         session = make("stateless")
         assert session.connect()
         made(session, CALL)
         _, params = transport.sent[-1]
         assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
 
-    def test_in_the_stateless_era_the_type_of_a_result_is_checked(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport
-    ) -> None:
+    def test_in_the_stateless_era_the_type_of_a_result_is_checked(self, make: Make, transport: Scripted) -> None:
         transport.answers["tools/call"] = {"result": {"resultType": "task"}}
         session = make("stateless")
         session.connect()
         with pytest.raises(InvalidResponse, match="'task'"):
             made(session, CALL)
 
-    def test_without_a_connection_nothing_is_sent(
-        self, make: Callable[..., DirectSession], transport: ScriptedTransport
-    ) -> None:
+    def test_without_a_connection_nothing_is_sent(self, make: Make, transport: Scripted) -> None:
         with pytest.raises(NotConnected, match="own"):
             made(make(), CALL)
         assert transport.sent == []
@@ -180,8 +168,8 @@ class TestRequests:
     )
     def test_exceptions_of_the_transport_are_typed(
         self,
-        session: DirectSession,
-        transport: ScriptedTransport,
+        session: Session,
+        transport: Scripted,
         raised: Exception,
         kind: type[MCPError],
         delivery: str,
@@ -192,25 +180,21 @@ class TestRequests:
         assert error.value.delivery == delivery
 
     @pytest.mark.parametrize("response", [None, "text", [], {}, {"result": None}, {"result": []}, {"error": "text"}])
-    def test_what_is_no_response_is_invalid(
-        self, session: DirectSession, transport: ScriptedTransport, response: Any
-    ) -> None:
+    def test_what_is_no_response_is_invalid(self, session: Session, transport: Scripted, response: Any) -> None:
         transport.answers["tools/call"] = response
         with pytest.raises(InvalidResponse, match="neither a result nor an error"):
             made(session, CALL)
 
     @pytest.mark.parametrize(("error", "code"), [({"code": -1, "message": "no"}, -1), ({"code": "x"}, 0), ({}, 0)])
     def test_an_error_object_is_a_json_rpc_error_however_sloppy_it_is(
-        self, session: DirectSession, transport: ScriptedTransport, error: Json, code: int
+        self, session: Session, transport: Scripted, error: Json, code: int
     ) -> None:
         transport.answers["tools/call"] = {"error": error}
         with pytest.raises(JsonRpcError) as caught:
             made(session, CALL)
         assert caught.value.code == code
 
-    def test_figures_count_failures_and_errors_of_tools(
-        self, session: DirectSession, transport: ScriptedTransport
-    ) -> None:
+    def test_figures_count_failures_and_errors_of_tools(self, session: Session, transport: Scripted) -> None:
         made(session, CALL)
         transport.answers["tools/call"] = {"result": {"isError": True}}
         made(session, CALL)
@@ -220,9 +204,7 @@ class TestRequests:
         status = session.status(tool_count=4)
         assert (status.calls, status.errors, status.tool_count, status.last_error) == (3, 2, 4, "pipe broken")
 
-    def test_a_gateway_tells_of_failures_in_two_ways(
-        self, session: DirectSession, transport: ScriptedTransport
-    ) -> None:
+    def test_a_gateway_tells_of_failures_in_two_ways(self, session: Session, transport: Scripted) -> None:
         info = {"name": GATEWAY_NAME, "version": "1"}
         transport.answers["initialize"]["result"]["serverInfo"] = info
         session.connect()
@@ -238,22 +220,20 @@ class TestRequests:
 
 
 class TestSubmittedCalls:
-    def test_one_has_ended_in_the_thread_that_submits_it(self, session: DirectSession) -> None:
+    def test_one_has_ended_in_the_thread_that_submits_it(self, session: Session) -> None:
         done: list[Call] = []
         call = session.new_call(CALL, done.append)
         call.start(deadlines_of(SystemClock()))
         assert done == [call]
         assert call.result == {"content": []}
 
-    def test_one_that_was_cancelled_meanwhile_has_no_result(
-        self, session: DirectSession, transport: ScriptedTransport
-    ) -> None:
+    def test_one_that_was_cancelled_meanwhile_has_no_result(self, session: Session, transport: Scripted) -> None:
         call = session.new_call(CALL)
         assert call.cancel(CallCancelled("not wanted any more"))
         call.start(deadlines_of(SystemClock()))
         assert isinstance(call.error, CallCancelled)
         assert not call.cancel(CallCancelled("again"))
 
-    def test_without_a_connection_it_is_a_misuse(self, make: Callable[..., DirectSession]) -> None:
+    def test_without_a_connection_it_is_a_misuse(self, make: Make) -> None:
         with pytest.raises(NotConnected):
             make().require_connected()

@@ -27,13 +27,14 @@ from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
-from tests.servers.answers import received, received_calls, text
+from tests.servers.answers import received_calls, text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
-FaultServer = Callable[..., Json]
+Server = Callable[..., Json]
+Manager = MCPClientManager
 
 QUICK = {"initialDelay": 0.01, "maxDelay": 0.01, "maxRestarts": 1000}
 LATER = {"restart": {"initialDelay": 1000.0, "maxDelay": 1000.0}}
@@ -90,7 +91,7 @@ def saved(config_file: Path) -> dict[str, Json]:
     return MCPConfig(config_file, create=True).get_servers()
 
 
-def names(manager: MCPClientManager) -> set[str]:
+def names(manager: Manager) -> set[str]:
     return {str(tool.namespaced_name) for tool in manager.list_tools()}
 
 
@@ -110,7 +111,7 @@ class TestWithMocks:
         assert manager.list_servers() == []
         assert manager._clients == {}
 
-    def test_adding_a_server_connects_stores_and_saves(self, client_class: Mock, manager: MCPClientManager) -> None:
+    def test_adding_a_server_connects_stores_and_saves(self, client_class: Mock, manager: Manager) -> None:
         client: Any = manager.add_server("test", NPX)
         client_class.from_config.assert_called_once_with("test", NPX, debug=False)
         client.connect.assert_called_once_with()
@@ -122,22 +123,20 @@ class TestWithMocks:
         manage(debug=True).add_server("test", NPX)
         client_class.from_config.assert_called_once_with("test", NPX, debug=True)
 
-    def test_a_name_that_is_taken_is_refused(self, client_class: Mock, manager: MCPClientManager) -> None:
+    def test_a_name_that_is_taken_is_refused(self, client_class: Mock, manager: Manager) -> None:
         manager.add_server("test", NPX)
         with pytest.raises(ValueError, match="already exists"):
             manager.add_server("test", NPX)
         assert manager.list_servers() == ["test"]
 
     @pytest.mark.parametrize("config", ["npx server", None, ["npx"]])
-    def test_a_config_that_is_no_dict_is_refused(
-        self, client_class: Mock, manager: MCPClientManager, config: Any
-    ) -> None:
+    def test_a_config_that_is_no_dict_is_refused(self, client_class: Mock, manager: Manager, config: Any) -> None:
         with pytest.raises(ValueError, match="config dict"):
             manager.add_server("test", config)
         client_class.from_config.assert_not_called()
 
     def test_a_server_that_cannot_be_connected_is_neither_stored_nor_saved(
-        self, client_class: Mock, manager: MCPClientManager
+        self, client_class: Mock, manager: Manager
     ) -> None:
         client_class.from_config.side_effect = lambda *_, **__: Mock(**{"connect.return_value": False})
         with pytest.raises(RuntimeError, match="Failed to connect"):
@@ -146,17 +145,17 @@ class TestWithMocks:
         assert manager.get_client("test") is None
         assert not manager.config.server_exists("test")
 
-    def test_removing_a_server_disconnects_and_forgets_it(self, client_class: Mock, manager: MCPClientManager) -> None:
+    def test_removing_a_server_disconnects_and_forgets_it(self, client_class: Mock, manager: Manager) -> None:
         client: Any = manager.add_server("test", NPX)
         manager.remove_server("test")
         client.disconnect.assert_called_once_with()
         assert manager.list_servers() == []
         assert not manager.config.server_exists("test")
 
-    def test_removing_an_unknown_server_does_nothing(self, manager: MCPClientManager) -> None:
+    def test_removing_an_unknown_server_does_nothing(self, manager: Manager) -> None:
         manager.remove_server("unknown")
 
-    def test_disconnecting_from_all_disconnects_each_once(self, client_class: Mock, manager: MCPClientManager) -> None:
+    def test_disconnecting_from_all_disconnects_each_once(self, client_class: Mock, manager: Manager) -> None:
         clients: list[Any] = [manager.add_server(name, NPX) for name in ("one", "two", "three")]
         manager.disconnect_all()
         for client in clients:
@@ -165,7 +164,7 @@ class TestWithMocks:
         assert manager.config.server_exists("one")
 
     def test_one_that_cannot_be_disconnected_does_not_keep_the_others(
-        self, client_class: Mock, manager: MCPClientManager
+        self, client_class: Mock, manager: Manager
     ) -> None:
         bad: Any = manager.add_server("bad", NPX)
         good: Any = manager.add_server("good", NPX)
@@ -184,17 +183,8 @@ class TestWithMocks:
 
 
 class TestAdding:
-    def test_its_tools_can_be_called_by_their_full_names(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
-        manager.add_server("fault", fault_server())
-        assert text(manager.call_tool("mcp_fault_echo", {"text": "hi"})) == "hi"
-        (echo,) = [tool for tool in manager.list_tools() if tool.name == "echo"]
-        assert (echo.server, echo.namespaced_name) == ("fault", "mcp_fault_echo")
-        assert echo.input_schema["required"] == ["text"]
-
     def test_it_is_saved_as_it_was_given(
-        self, fault_server: FaultServer, manager: MCPClientManager, config_file: Path, monkeypatch: pytest.MonkeyPatch
+        self, fault_server: Server, manager: Manager, config_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SECRET", "expanded")
         config = {**fault_server(), "env": {"TOKEN": "${SECRET}"}, "vendor": {"kept": True}}
@@ -202,7 +192,7 @@ class TestAdding:
         assert saved(config_file) == {"fault": config}
 
     def test_one_that_cannot_be_started_is_not_saved_and_status_says_why(
-        self, manager: MCPClientManager, config_file: Path
+        self, manager: Manager, config_file: Path
     ) -> None:
         with pytest.raises(RuntimeError, match="no-such-program-anywhere"):
             manager.add_server("fault", NOWHERE)
@@ -212,16 +202,14 @@ class TestAdding:
         assert (status.name, status.state) == ("fault", ServerState.FAILED)
         assert "no-such-program-anywhere" in str(status.last_error)
 
-    def test_after_a_failure_the_name_is_free(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+    def test_after_a_failure_the_name_is_free(self, fault_server: Server, manager: Manager) -> None:
         with pytest.raises(RuntimeError):
             manager.add_server("fault", NOWHERE)
         manager.add_server("fault", fault_server())
         (status,) = manager.status()
         assert status.state is ServerState.READY
 
-    def test_an_interrupt_while_connecting_leaves_the_name_free(
-        self, manager: MCPClientManager, config_file: Path
-    ) -> None:
+    def test_an_interrupt_while_connecting_leaves_the_name_free(self, manager: Manager, config_file: Path) -> None:
         with patch("gaia.mcp.client.mcp_client_manager.MCPClient") as client_class:
             client_class.from_config.side_effect = lambda *_, **__: Mock(**{"connect.side_effect": KeyboardInterrupt})
             for _ in range(2):
@@ -231,7 +219,7 @@ class TestAdding:
         assert saved(config_file) == {}
 
     def test_one_that_cannot_be_saved_is_stopped_again(
-        self, fault_server: FaultServer, manager: MCPClientManager, config_file: Path
+        self, fault_server: Server, manager: Manager, config_file: Path
     ) -> None:
         config_file.write_text("{ broken")
         with pytest.raises(ConfigError):
@@ -241,7 +229,7 @@ class TestAdding:
         assert config_file.read_text() == "{ broken"
 
     def test_one_that_cannot_be_saved_takes_no_other_server_along_that_has_its_name_by_now(
-        self, in_memory: None, manager: MCPClientManager
+        self, in_memory: None, manager: Manager
     ) -> None:
         others = []
 
@@ -261,13 +249,8 @@ class TestAdding:
         assert other.is_connected()
         assert "mcp_fake_echo" in names(manager)
 
-    def test_a_config_without_a_command_is_refused(self, manager: MCPClientManager) -> None:
-        with pytest.raises(ValueError, match="command"):
-            manager.add_server("fault", {"args": ["x"]})
-        assert manager.status() == []
-
     def test_of_many_that_add_one_name_at_once_one_succeeds(
-        self, fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
+        self, fault_server: Server, manager: Manager, tmp_path: Path
     ) -> None:
         config = fault_server(state_file=tmp_path / "state")
 
@@ -287,7 +270,7 @@ class TestInMemory:
     """A mapping instead of files: no file is read or written."""
 
     def test_a_context_connects_the_servers_and_leaves_no_file(
-        self, fault_server: FaultServer, home: Path, tmp_path: Path
+        self, fault_server: Server, home: Path, tmp_path: Path
     ) -> None:
         with MCPClientManager({"one": fault_server(), "dead": NOWHERE}) as manager:
             assert manager.list_servers() == ["one"]
@@ -297,13 +280,6 @@ class TestInMemory:
             manager.remove_server("one")
         assert list(home.iterdir()) == []
         assert list(tmp_path.iterdir()) == []
-
-    def test_loading_connects_them_too(self, in_memory: None) -> None:
-        manager = MCPClientManager(MCPConfig.in_memory({"one": NPX}))
-        assert manager.list_servers() == []
-        manager.load_from_config()
-        assert manager.list_servers() == ["one"]
-        manager.disconnect_all()
 
     def test_a_context_over_a_file_connects_nothing(self, in_memory: None, manage: Manage) -> None:
         with manage({"one": NPX}) as manager:
@@ -334,28 +310,17 @@ class TestInMemory:
 class TestSaving:
     @pytest.mark.parametrize(("save", "expected"), [(None, {"one": NPX}), (True, {"one": NPX}), (False, {})])
     def test_a_server_is_saved_unless_it_is_declared_in_memory(
-        self, in_memory: None, manager: MCPClientManager, config_file: Path, save: bool | None, expected: Json
+        self, in_memory: None, manager: Manager, config_file: Path, save: bool | None, expected: Json
     ) -> None:
         manager.add_server("one", NPX, save=save)
         assert manager.config.get_server("one") == NPX
         assert saved(config_file) == expected
 
-    def test_a_variable_is_saved_as_it_is_written(
-        self, in_memory: None, manager: MCPClientManager, config_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("DB_PASSWORD", "hunter2-hunter2")
-        entry = {**NPX, "env": {"DB_PASSWORD": "${DB_PASSWORD}"}}
-        manager.add_server("one", entry)
-        assert saved(config_file) == {"one": entry}
-        assert "hunter2" not in config_file.read_text()
-
 
 class TestServersThatComeAndGo:
     """Threads that remove a server, add one of the same name, and call its tools."""
 
-    def test_a_call_that_meets_a_removal_is_told_so(
-        self, in_memory: None, manager: MCPClientManager, switching: None
-    ) -> None:
+    def test_a_call_that_meets_a_removal_is_told_so(self, in_memory: None, manager: Manager, switching: None) -> None:
         manager.add_server("fake", NPX)
         done = threading.Event()
 
@@ -368,7 +333,7 @@ class TestServersThatComeAndGo:
         with ThreadPoolExecutor(4) as threads:
             calling = [threads.submit(call) for _ in range(4)]
             try:
-                for _ in range(50):
+                for _ in range(20):
                     manager.remove_server("fake")
                     manager.add_server("fake", NPX)
             finally:
@@ -377,16 +342,18 @@ class TestServersThatComeAndGo:
         assert outcomes["ok"] > 0
         assert outcomes.keys() <= {"ok", "unknown_tool", "server_unavailable", "cancelled"}
 
-    def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
+    def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: Manager) -> None:
         manager.add_server("fake", NPX)
         routes = manager._engine.registry.routes
         manager.remove_server("fake")
         manager._engine.registry.routes = routes
         outcome = manager.call_tool("mcp_fake_echo", {})
         assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
+        with pytest.raises(ServerUnavailable):
+            manager.submit_tool("mcp_fake_echo")
 
     def test_a_removal_deletes_no_configuration_of_the_next_server_of_this_name(
-        self, in_memory: None, manager: MCPClientManager, config_file: Path
+        self, in_memory: None, manager: Manager, config_file: Path
     ) -> None:
         client = manager.add_server("fake", NPX)
         disconnect = client.disconnect
@@ -402,9 +369,7 @@ class TestServersThatComeAndGo:
 
 
 class TestLoading:
-    def test_one_dead_and_one_hung_server_delay_and_break_nothing(
-        self, fault_server: FaultServer, manage: Manage
-    ) -> None:
+    def test_one_dead_and_one_hung_server_delay_and_break_nothing(self, fault_server: Server, manage: Manage) -> None:
         manager = manage(
             {
                 "good": fault_server(),
@@ -422,7 +387,7 @@ class TestLoading:
             }
         )
         began = time.monotonic()
-        manager.load_from_config(timeout=3.0)
+        manager.load_from_config(timeout=1.5)
         assert time.monotonic() - began < 10.0
         assert manager.list_servers() == ["good", "better"]
         assert text(manager.call_tool("mcp_good_echo", {"text": "hi"})) == "hi"
@@ -448,12 +413,12 @@ class TestLoading:
         assert "expected a config dict" in str(status["no object"].last_error)
         assert status["hung"].pid is not None
 
-    def test_it_returns_as_soon_as_everybody_is_ready(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_it_returns_as_soon_as_everybody_is_ready(self, fault_server: Server, manage: Manage) -> None:
         manager = manage({str(number): fault_server() for number in range(5)})
         manager.load_from_config(timeout=60.0)
         assert len(manager.list_servers()) == 5
 
-    def test_a_server_that_was_too_slow_joins_later(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_a_server_that_was_too_slow_joins_later(self, fault_server: Server, manage: Manage) -> None:
         manager = manage({"slow": fault_server(start_delay=0.3)})
         events = Recorder()
         manager.subscribe(events)
@@ -466,7 +431,7 @@ class TestLoading:
         assert text(manager.call_tool("mcp_slow_echo", {"text": "hi"})) == "hi"
 
     def test_loading_again_leaves_alone_what_runs_or_starts_and_retries_what_failed(
-        self, fault_server: FaultServer, manage: Manage, tmp_path: Path
+        self, fault_server: Server, manage: Manage, tmp_path: Path
     ) -> None:
         states = {name: tmp_path / name for name in ("good", "dead", "hung")}
         manager = manage(
@@ -481,9 +446,10 @@ class TestLoading:
                 "hung": fault_server(state_file=states["hung"], faults=HUNG),
             }
         )
-        manager.load_from_config(timeout=1.0)
+        manager.load_from_config(timeout=0.1)
         assert wait_until(lambda: [one.state for one in manager.status() if one.name == "dead"] == [ServerState.FAILED])
-        manager.load_from_config(timeout=1.0)
+        assert wait_until(lambda: manager.list_servers() == ["good"])
+        manager.load_from_config(timeout=0.1)
         assert wait_until(lambda: sorted(manager.list_servers()) == ["dead", "good"])
         assert {name: read_state(path).starts for name, path in states.items()} == {"good": 1, "dead": 3, "hung": 1}
         assert {one.name: one.state for one in manager.status()} == {
@@ -492,7 +458,7 @@ class TestLoading:
             "hung": ServerState.STARTING,
         }
 
-    def test_the_config_file_is_not_written(self, fault_server: FaultServer, manage: Manage, config_file: Path) -> None:
+    def test_the_config_file_is_not_written(self, fault_server: Server, manage: Manage, config_file: Path) -> None:
         manager = manage({"good": fault_server(), "dead": NOWHERE})
         before = config_file.read_bytes(), config_file.stat().st_mtime_ns
         manager.load_from_config()
@@ -501,7 +467,7 @@ class TestLoading:
 
 
 class TestStoppingAndRestarting:
-    def test_a_stopped_server_is_started_again_with_its_tools(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_a_stopped_server_is_started_again_with_its_tools(self, fault_server: Server, manage: Manage) -> None:
         manager = manage({"it": fault_server()})
         manager.load_from_config()
         manager.stop_server("it")
@@ -511,7 +477,7 @@ class TestStoppingAndRestarting:
         assert manager.restart_server("it"), "another name of `restart`"
         assert text(manager.call_tool("mcp_it_echo", {"text": "again"})) == "again"
 
-    def test_a_running_one_gets_a_new_process(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_a_running_one_gets_a_new_process(self, fault_server: Server, manage: Manage) -> None:
         manager = manage({"it": fault_server()})
         manager.load_from_config()
         before = text(manager.call_tool("mcp_it_pid"))
@@ -520,7 +486,7 @@ class TestStoppingAndRestarting:
         assert text(manager.call_tool("mcp_it_pid")) != before
         assert wait_until(lambda: not is_alive(int(before)))
 
-    def test_one_that_failed_is_tried_again(self, fault_server: FaultServer, manage: Manage, tmp_path: Path) -> None:
+    def test_one_that_failed_is_tried_again(self, fault_server: Server, manage: Manage, tmp_path: Path) -> None:
         marker = tmp_path / "licence"
         command = f"test -e {marker} && exec {' '.join(shlex.quote(word) for word in _words(fault_server()))}; exit 3"
         manager = manage({"it": {"command": "sh", "args": ["-c", command]}})
@@ -533,7 +499,7 @@ class TestStoppingAndRestarting:
         assert text(manager.call_tool("mcp_it_echo", {"text": "back"})) == "back"
 
     def test_one_that_is_removed_while_it_restarts_is_not_left_running(
-        self, fault_server: FaultServer, manage: Manage, monkeypatch: pytest.MonkeyPatch
+        self, fault_server: Server, manage: Manage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         manager = manage({"it": fault_server()})
         manager.load_from_config()
@@ -552,7 +518,7 @@ class TestStoppingAndRestarting:
         assert manager.list_servers() == []
 
     def test_one_that_is_removed_is_not_left_running_by_an_exception_of_a_signal_handler(
-        self, fault_server: FaultServer, manage: Manage, monkeypatch: pytest.MonkeyPatch
+        self, fault_server: Server, manage: Manage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         manager = manage({"it": fault_server()})
         manager.load_from_config()
@@ -571,9 +537,7 @@ class TestStoppingAndRestarting:
             manager.restart("it")
         assert client.state is ServerState.CLOSED
 
-    def test_a_start_under_way_can_be_stopped_and_not_begun_twice(
-        self, fault_server: FaultServer, manage: Manage
-    ) -> None:
+    def test_a_start_under_way_can_be_stopped_and_not_begun_twice(self, fault_server: Server, manage: Manage) -> None:
         manager = manage({"it": fault_server(faults=HUNG)})
         manager.load_from_config(timeout=0)
         assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.STARTING])
@@ -618,7 +582,7 @@ def _words(entry: Json) -> list[str]:
 class TestRouting:
     @pytest.mark.parametrize("submits", [False, True])
     def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
-        self, manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch, submits: bool
+        self, manager: Manager, monkeypatch: pytest.MonkeyPatch, submits: bool
     ) -> None:
         # Its thread ends the process of a former server of this name first.
         monkeypatch.setattr(manager_engine, "_TO_BEGIN_SECONDS", 2 * PATIENCE)
@@ -631,7 +595,7 @@ class TestRouting:
             assert result["error_type"] == "server_unavailable"
             assert result["delivery"] == "not_sent"
 
-    def test_unknown_names_are_errors_that_help(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+    def test_unknown_names_are_errors_that_help(self, fault_server: Server, manager: Manager) -> None:
         manager.add_server("fault", fault_server())
         outcome = manager.call_tool("mcp_fault_ecko", {"text": "hi"})
         assert (outcome["error_type"], outcome["delivery"]) == ("unknown_tool", "not_sent")
@@ -640,24 +604,12 @@ class TestRouting:
         assert outcome["error_type"] == "unknown_tool"
         assert "did you mean mcp_fault_echo?" in str(outcome.error)
 
-    def test_without_any_server_there_are_no_tools(self, manager: MCPClientManager) -> None:
-        assert manager.list_tools() == []
-        assert manager.call_tool("mcp_fault_echo", {})["error_type"] == "unknown_tool"
-
-    def test_a_name_that_is_no_string_is_refused(self, manager: MCPClientManager) -> None:
+    def test_a_name_that_is_no_string_is_refused(self, manager: Manager) -> None:
         name: Any = None
         with pytest.raises(ValueError, match="the tool's name must be a string, not None"):
             manager.call_tool(name)
 
-    def test_tools_of_one_name_live_together(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
-        for name in ("one", "two"):
-            manager.add_server(name, fault_server())
-        pids = {name: int(text(manager.call_tool(f"mcp_{name}_pid"))) for name in ("one", "two")}
-        assert pids == {status.name: status.pid for status in manager.status()}
-
-    def test_a_name_belongs_to_the_server_with_the_longest_name(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_a_name_belongs_to_the_server_with_the_longest_name(self, fault_server: Server, manager: Manager) -> None:
         manager.add_server("a", fault_server(only_tools=True, tools=[{"name": "b_c"}]))
         assert names(manager) == {"mcp_a_b_c"}
         manager.add_server("a_b", fault_server(only_tools=True, tools=[{"name": "c"}]))
@@ -668,7 +620,7 @@ class TestRouting:
         assert names(manager) == {"mcp_a_b_c"}
 
     def test_a_name_of_a_configured_server_that_is_gone_leads_to_no_other(
-        self, fault_server: FaultServer, manage: Manage
+        self, fault_server: Server, manage: Manage
     ) -> None:
         gone = {**fault_server(exit_at_start={"code": 3}), "timeout": 20}
         others = fault_server(only_tools=True, tools=[{"name": "archive_read"}, {"name": "off_read"}])
@@ -681,31 +633,7 @@ class TestRouting:
         assert "3" in outcome["error"]
         assert "'files_off' is unavailable: it is disabled" in manager.call_tool("mcp_files_off_read")["error"]
 
-    def test_names_that_no_model_api_accepts_get_a_safe_form(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
-        manager.add_server("my server", fault_server(only_tools=True, tools=[{"name": "søg.i/alt"}]))
-        (tool,) = manager.list_tools()
-        assert (tool.server, tool.name) == ("my server", "søg.i/alt")
-        assert str(tool.namespaced_name).isascii()
-        assert text(manager.call_tool(str(tool.namespaced_name))) == "søg.i/alt"
-
-    def test_progress_timeout_and_arguments_reach_the_server(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
-        faults = [{"tool": "echo", "progress": [{"progress": 1}]}, {"tool": "sleep", "hang": True}]
-        manager.add_server("fault", fault_server(faults=faults))
-        reports: list[Any] = []
-        outcome = manager.call_tool(
-            "mcp_fault_echo", {"text": "hi"}, on_progress=lambda *values: reports.append(values)
-        )
-        assert text(outcome) == "hi"
-        assert reports == [(1, None, None)]
-        assert manager.call_tool("mcp_fault_sleep", {"seconds": 0}, timeout=0.05)["error_type"] == "timeout"
-
-    def test_tools_appear_and_disappear_as_the_server_says(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_tools_appear_and_disappear_as_the_server_says(self, fault_server: Server, manager: Manager) -> None:
         change = {"tool": "pid", "change_tools": [{"name": "new"}]}
         manager.add_server("fault", fault_server(tools=[{"name": "old"}], faults=[change]))
         events = Recorder()
@@ -718,7 +646,7 @@ class TestRouting:
         assert manager.call_tool("mcp_fault_old")["error_type"] == "unknown_tool"
 
     def test_tools_stay_during_a_restart_and_calls_wait(
-        self, fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
+        self, fault_server: Server, manager: Manager, tmp_path: Path
     ) -> None:
         config = fault_server(state_file=tmp_path / "state", by_start={"2": {"start_delay": 0.2}})
         client = manager.add_server("fault", {**config, "restart": QUICK})
@@ -733,7 +661,7 @@ class TestRouting:
         events.wait_for(Restarted)
         assert names(manager) == before
 
-    def test_tools_go_with_their_server(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+    def test_tools_go_with_their_server(self, fault_server: Server, manager: Manager) -> None:
         for name in ("one", "two"):
             manager.add_server(name, fault_server())
         manager.remove_server("one")
@@ -741,7 +669,7 @@ class TestRouting:
         assert manager.call_tool("mcp_one_pid")["error_type"] == "unknown_tool"
 
     def test_tools_go_when_a_client_is_disconnected_by_itself_and_come_back_with_it(
-        self, fault_server: FaultServer, manager: MCPClientManager
+        self, fault_server: Server, manager: Manager
     ) -> None:
         client = manager.add_server("fault", fault_server())
         client.disconnect()
@@ -754,7 +682,7 @@ class TestRouting:
 class TestSubmitting:
     """`submit_tool` finds tools as `call_tool` does."""
 
-    def test_the_future_has_the_result(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+    def test_the_future_has_the_result(self, fault_server: Server, manager: Manager) -> None:
         faults = [{"tool": "echo", "nth": [1], "progress": [{"progress": 1}]}, {"tool": "sleep", "hang": True}]
         manager.add_server(
             "fault", fault_server(faults=[*faults, {"tool": "pid", "error": {"code": 7, "message": "no"}}])
@@ -783,20 +711,6 @@ class TestSubmitting:
         for unusable in ([], "text"):
             with pytest.raises(ValueError, match="arguments"):
                 manager.submit_tool("mcp_fake_echo", unusable)  # type: ignore[arg-type]
-
-    def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
-        manager.add_server("fake", NPX)
-        routes = manager._engine.registry.routes
-        manager.remove_server("fake")
-        manager._engine.registry.routes = routes
-        with pytest.raises(ServerUnavailable):
-            manager.submit_tool("mcp_fake_echo")
-
-    def test_the_future_can_be_cancelled(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
-        client = manager.add_server("fault", fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
-        future = manager.submit_tool("mcp_fault_echo", {"text": "hi"})
-        assert future.cancel()
-        assert wait_until(lambda: "notifications/cancelled" in [one.get("method") for one in received(client)])
 
 
 @pytest.mark.parametrize("mistake", ["servers.json", [NPX], NPX, {"mcpServers": {"time": NPX}}])
@@ -830,7 +744,7 @@ class TestShown:
 
 class TestFilters:
     def test_what_is_denied_for_all_servers_is_neither_listed_nor_called(
-        self, fault_server: FaultServer, manage: Manage
+        self, fault_server: Server, manage: Manage
     ) -> None:
         manager = manage(tool_filter=ToolFilter(deny=["echo", "mcp_two_pid"]))
         clients = {name: manager.add_server(name, fault_server()) for name in ("one", "two")}
@@ -844,7 +758,7 @@ class TestFilters:
         assert received_calls(clients["one"]) == ["received"]
         assert received_calls(clients["two"]) == ["received"]
 
-    def test_the_filters_of_a_server_and_of_the_manager_add_up(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_the_filters_of_a_server_and_of_the_manager_add_up(self, fault_server: Server, manage: Manage) -> None:
         manager = manage(tool_filter=ToolFilter(deny=["pid"]))
         manager.add_server("fault", {**fault_server(), "enabledTools": ["echo", "pid"]})
         assert names(manager) == {"mcp_fault_echo"}
@@ -852,7 +766,7 @@ class TestFilters:
         assert status.tool_count == 1
 
     def test_a_denial_names_the_list_that_denies_and_where_it_is(
-        self, fault_server: FaultServer, manage: Manage, config_file: Path
+        self, fault_server: Server, manage: Manage, config_file: Path
     ) -> None:
         entry = {**fault_server(), "enabledTools": ["echo", "pid"], "disabledTools": ["pi?"]}
         manager = manage({"filed": entry}, tool_filter=ToolFilter(allow=["pid", "large"]))
@@ -870,19 +784,9 @@ class TestFilters:
         own = MCPClient("own", FakeTransport(), tool_filter=ToolFilter(allow=["pid"]))
         assert """is not in "allow" of the client's tool_filter""" in str(own._engine.refusal_of("large"))
 
-    def test_a_denied_tool_that_appears_later_stays_hidden(self, fault_server: FaultServer, manage: Manage) -> None:
-        manager = manage(tool_filter=ToolFilter(deny=["delete_*"]))
-        change = {"tool": "pid", "change_tools": [{"name": "delete_all"}, {"name": "get_all"}]}
-        manager.add_server("fault", fault_server(faults=[change]))
-        events = Recorder()
-        manager.subscribe(events)
-        manager.call_tool("mcp_fault_pid")
-        events.wait_for(ToolsChanged, added=("get_all",))
-        assert manager.call_tool("mcp_fault_delete_all")["error_type"] == "denied"
-
 
 class TestRestarts:
-    def test_the_managers_policy_is_for_servers_without_one(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_the_managers_policy_is_for_servers_without_one(self, fault_server: Server, manage: Manage) -> None:
         manager = manage(restart_policy=RestartPolicy("never"))
         events = Recorder()
         manager.subscribe(events)
@@ -897,7 +801,7 @@ class TestRestarts:
         assert manager.call_tool("mcp_mortal_pid")["error_type"] == "server_unavailable"
         assert manager.call_tool("mcp_immortal_pid")["content"]
 
-    def test_a_server_that_keeps_crashing_harms_no_other(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_a_server_that_keeps_crashing_harms_no_other(self, fault_server: Server, manage: Manage) -> None:
         manager = manage()
         manager.add_server("good", fault_server())
         manager.add_server("bad", {**fault_server(faults=[{"on": "ping", "crash": "before_answer"}]), "restart": QUICK})
@@ -911,9 +815,7 @@ class TestRestarts:
 
 
 class TestListeners:
-    def test_a_server_is_announced_once_its_tools_can_be_called(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_a_server_is_announced_once_its_tools_can_be_called(self, fault_server: Server, manager: Manager) -> None:
         outcomes: list[ToolResult] = []
         told = threading.Event()
 
@@ -927,9 +829,7 @@ class TestListeners:
         assert told.wait(PATIENCE)
         assert not outcomes[0].is_error
 
-    def test_all_servers_are_heard_until_one_unsubscribes(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_all_servers_are_heard_until_one_unsubscribes(self, fault_server: Server, manager: Manager) -> None:
         first, second = Recorder(), Recorder()
         unsubscribe = manager.subscribe(first)
         manager.subscribe(second)
@@ -941,7 +841,7 @@ class TestListeners:
         second.wait_for(ToolsChanged, server="two")
         assert {event.server for event in first.events} == {"one"}
 
-    def test_a_listener_may_subscribe_twice(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+    def test_a_listener_may_subscribe_twice(self, fault_server: Server, manager: Manager) -> None:
         events = Recorder()
         manager.subscribe(events)()
         once = manager.subscribe(events)
@@ -952,37 +852,26 @@ class TestListeners:
         manager.remove_server("one")
         assert wait_until(lambda: len(events.of(StateChanged, new=ServerState.CLOSED)) == 1)
 
-    def test_a_listener_may_remove_a_server(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+    @pytest.mark.parametrize("end", [Manager.disconnect_all, lambda manager: manager.remove_server("fault")])
+    def test_a_listener_may_end_servers(
+        self, fault_server: Server, manager: Manager, end: Callable[[Manager], None]
+    ) -> None:
         done = threading.Event()
 
         def listener(event: Event) -> None:
             if isinstance(event, ToolsChanged) and event.added:
-                manager.remove_server("fault")
-                done.set()
-
-        manager.subscribe(listener)
-        manager.add_server("fault", fault_server())
-        assert done.wait(PATIENCE)
-        assert manager.list_servers() == []
-
-    def test_a_listener_may_disconnect_from_all(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
-        done = threading.Event()
-
-        def listener(event: Event) -> None:
-            if isinstance(event, ToolsChanged) and event.added:
-                manager.disconnect_all()
+                end(manager)
                 done.set()
 
         manager.subscribe(listener)
         client = manager.add_server("fault", fault_server())
         assert done.wait(PATIENCE)
         assert client.state is ServerState.CLOSED
+        assert manager.list_servers() == []
 
 
 class TestDisconnecting:
-    def test_all_servers_and_what_they_started_are_gone(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_all_servers_and_what_they_started_are_gone(self, fault_server: Server, manager: Manager) -> None:
         pids = []
         for name in ("one", "two", "three"):
             client = manager.add_server(name, fault_server(child="own_session"))
@@ -993,15 +882,13 @@ class TestDisconnecting:
         assert manager.list_tools() == []
         assert manager.status() == []
 
-    def test_stubborn_servers_are_stopped_side_by_side(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_stubborn_servers_are_stopped_side_by_side(self, fault_server: Server, manager: Manager) -> None:
         for number in range(4):
             manager.add_server(str(number), fault_server(ignore_eof=True))
         began = time.monotonic()
         manager.disconnect_all()
         # Each alone takes two seconds until it is sent SIGTERM.
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 6.0
 
     def test_each_of_many_servers_is_ended_while_all_others_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
         transports: list[FakeTransport] = []
@@ -1028,7 +915,7 @@ class TestDisconnecting:
         assert len(channels) == 50
 
     def test_servers_that_are_starting_are_stopped_too(
-        self, fault_server: FaultServer, manage: Manage, tmp_path: Path
+        self, fault_server: Server, manage: Manage, tmp_path: Path
     ) -> None:
         states = [tmp_path / str(number) for number in range(3)]
         manager = manage({state.name: fault_server(faults=HUNG, state_file=state) for state in states})
@@ -1038,7 +925,7 @@ class TestDisconnecting:
         assert not any(is_alive(pid) for state in states for pid in read_state(state).pids)
         assert manager.status() == []
 
-    def test_at_any_moment_of_a_start_nothing_is_left(self, fault_server: FaultServer, manage: Manage) -> None:
+    def test_at_any_moment_of_a_start_nothing_is_left(self, fault_server: Server, manage: Manage) -> None:
         configs = {"hung": fault_server(faults=HUNG), "good": fault_server(), "nowhere": NOWHERE}
         chance = random.Random(1)
         for _ in range(10):
@@ -1053,7 +940,7 @@ class TestDisconnecting:
             assert manager.status() == []
 
     def test_whoever_is_adding_a_server_meanwhile_is_told(
-        self, fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path, config_file: Path
+        self, fault_server: Server, manager: Manager, tmp_path: Path, config_file: Path
     ) -> None:
         config = fault_server(faults=HUNG, state_file=tmp_path / "state")
         with ThreadPoolExecutor(1) as threads:
@@ -1065,7 +952,7 @@ class TestDisconnecting:
         assert saved(config_file) == {}
 
     def test_a_server_that_is_starting_can_be_removed(
-        self, fault_server: FaultServer, manage: Manage, tmp_path: Path, config_file: Path
+        self, fault_server: Server, manage: Manage, tmp_path: Path, config_file: Path
     ) -> None:
         manager = manage({"hung": fault_server(faults=HUNG, state_file=tmp_path / "state")})
         manager.load_from_config(timeout=0.0)
@@ -1075,29 +962,13 @@ class TestDisconnecting:
         assert manager.status() == []
         assert saved(config_file) == {}
 
-    def test_afterwards_it_can_be_used_again(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
-        events = Recorder()
-        manager.subscribe(events)
-        manager.add_server("fault", fault_server())
-        manager.disconnect_all()
-        manager.load_from_config()
-        assert text(manager.call_tool("mcp_fault_echo", {"text": "again"})) == "again"
-        assert wait_until(lambda: len(events.of(ToolsChanged, removed=())) == 2)
-
-    def test_twice_and_from_many_threads_is_harmless(
-        self, fault_server: FaultServer, manager: MCPClientManager
-    ) -> None:
+    def test_twice_and_from_many_threads_is_harmless(self, fault_server: Server, manager: Manager) -> None:
         manager.add_server("fault", fault_server())
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda _: manager.disconnect_all(), range(4)))
 
-    def test_a_context_manager_does_it(self, fault_server: FaultServer, config_file: Path) -> None:
-        with MCPClientManager(MCPConfig(config_file, create=True)) as manager:
-            pid = manager.add_server("fault", fault_server()).status.pid
-        assert not is_alive(pid or 0)
 
-
-def test_two_managers_know_nothing_of_each_other(fault_server: FaultServer, manage: Manage) -> None:
+def test_two_managers_know_nothing_of_each_other(fault_server: Server, manage: Manage) -> None:
     one, two = manage(), manage()
     heard = Recorder()
     one.subscribe(heard)
@@ -1112,7 +983,7 @@ def test_two_managers_know_nothing_of_each_other(fault_server: FaultServer, mana
 
 
 def test_32_threads_and_random_kills_every_call_ends_and_none_is_doubled(
-    fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
+    fault_server: Server, manager: Manager, tmp_path: Path
 ) -> None:
     servers = ("one", "two")
     for name in servers:

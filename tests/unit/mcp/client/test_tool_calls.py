@@ -1,6 +1,6 @@
 """`ToolCalls`, the part of a client that calls tools: which requests it makes, and what it makes of failures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -35,7 +35,9 @@ def events() -> list[Any]:
 
 
 @pytest.fixture
-def make(trips: Mock, events: list[Any]) -> Make:
+def make(trips: Mock, events: list[Any]) -> Iterator[Make]:
+    made: list[ToolCalls] = []
+
     def make(shared_filter: ToolFilter | None = None, **settings: Any) -> ToolCalls:
         services = SharedServices(
             callbacks=Mock(), server_request_threads=Mock(), steps=Mock(), tool_filter=shared_filter or ToolFilter()
@@ -53,9 +55,12 @@ def make(trips: Mock, events: list[Any]) -> Make:
         )
         calls = ToolCalls(setup, trips, cache)
         calls.listed([LOOK, ADD], calls.listing_begins())
+        made.append(calls)
         return calls
 
-    return make
+    yield make
+    for calls in made:
+        calls.output_checks.end()
 
 
 def requested(trips: Mock) -> RequestExchange:
