@@ -53,10 +53,6 @@ class TestResults:
 
         run(main())
 
-    def test_a_timeout_is_the_engines(self, faked: Faked) -> None:
-        result = run(faked.client.call_tool("echo", timeout=0.01))
-        assert (result["error_type"], result["delivery"]) == ("timeout", "unknown")
-
     def test_a_thousand_calls_at_once_need_no_thread_each(self, faked: Faked) -> None:
         async def main() -> int:
             faked.channel.answer_calls()
@@ -142,22 +138,6 @@ class TestResults:
 
 
 class TestCancellation:
-    def test_a_cancelled_task_cancels_its_call_and_tells_the_server(self, faked: Faked) -> None:
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo"))
-            (request,) = await faked.calls(1)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            (notice,) = await until(lambda: faked.channel.requests(CANCELLED), 1)
-            assert notice["params"]["requestId"] == request["id"]
-            # An answer that comes all the same disturbs nothing.
-            faked.answer(request, "late")
-            faked.channel.answer_calls()
-            assert not (await faked.client.call_tool("echo")).is_error
-
-        run(main())
-
     @pytest.mark.parametrize("method", ["read_resource", "request"])
     def test_so_does_that_of_any_other_request(self, faked: Faked, method: str) -> None:
         async def main() -> None:
@@ -167,14 +147,6 @@ class TestCancellation:
             task.cancel()
             await asyncio.wait([task])
             await until(lambda: faked.channel.requests(CANCELLED), 1)
-
-        run(main())
-
-    def test_a_timeout_of_asyncio_does_so_as_well(self, faked: Faked) -> None:
-        async def main() -> None:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(faked.client.call_tool("echo"), 0.01)
-            await until(lambda: faked.channel.requests(CANCELLED), len(faked.channel.requests("tools/call")))
 
         run(main())
 
@@ -249,25 +221,6 @@ class TestClosedLoops:
 
         assert run(main()).cancelled()
         assert wait_until(lambda: len(faked.channel.requests(CANCELLED)) == 1)
-
-    def test_several_loops_at_once_get_their_own_answers(self, faked: Faked) -> None:
-        faked.channel._answers["tools/call"] = lambda request: {
-            "content": [{"type": "text", "text": request["params"]["arguments"]["text"]}]
-        }
-
-        async def main(name: str) -> list[str]:
-            calls = (faked.client.call_tool("echo", {"text": f"{name} {n}"}) for n in range(50))
-            return [result.text for result in await asyncio.gather(*calls)]
-
-        found: dict[str, list[str]] = {}
-        threads = [
-            threading.Thread(target=lambda name=name: found.update({name: run(main(name))})) for name in "abcdefgh"
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert found == {name: [f"{name} {n}" for n in range(50)] for name in "abcdefgh"}
 
 
 class TestProgress:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -294,22 +293,3 @@ def test_listeners_are_the_synchronous_managers(transports: list[FakeTransport])
 
     run(main())
     assert told
-
-
-def test_several_loops_use_one_manager(transports: list[FakeTransport]) -> None:
-    found: list[bool] = []
-    make: Callable[[AsyncMCPClientManager], Any] = lambda manager: manager.call_tool("mcp_one_echo")  # noqa: E731
-
-    async def main() -> None:
-        async with AsyncMCPClientManager(ONE) as manager:
-            threads = [
-                threading.Thread(target=lambda: found.append(asyncio.run(make(manager)).is_error)) for _ in range(5)
-            ]
-            for thread in threads:
-                thread.start()
-            assert not (await manager.call_tool("mcp_one_echo")).is_error
-            for thread in threads:
-                await asyncio.to_thread(thread.join)
-
-    run(main())
-    assert found == [False] * 5

@@ -133,14 +133,6 @@ def test_what_stops_servers_is_done_to_its_end_however_often_the_task_is_cancell
     assert not held.cancelled.is_set()
 
 
-def test_a_timeout_works_over_both(held: Held) -> None:
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(until_done(held, held.go.set), 0.01)
-
-    asyncio.run(main())
-
-
 def test_stopping_has_threads_of_its_own(held: Held) -> None:
     names: list[str] = []
     ended = threading.Event()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError
-from gaia.mcp.protocol.exchange import Exchange, Notify, Send, drive, paginate
+from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, Exchange, NegotiatedProtocol, Notify, Send, drive, paginate
 
 Json = dict[str, Any]
 
@@ -41,18 +41,10 @@ class TestPagination:
         assert server.items() == [1, 2]
         assert server.requests == [Send("tools/list", None)]
 
-    def test_each_cursor_leads_to_the_next_page(self) -> None:
-        server = Pages({"tools": [1], "nextCursor": "a"}, {"tools": [], "nextCursor": "b"}, {"tools": [2, 3]})
-        assert server.items() == [1, 2, 3]
-        assert [request.params for request in server.requests] == [None, {"cursor": "a"}, {"cursor": "b"}]
-
     def test_an_empty_string_is_a_cursor(self) -> None:
         server = Pages({"tools": [1], "nextCursor": ""}, {"tools": [2]})
         assert server.items() == [1, 2]
         assert server.requests[1].params == {"cursor": ""}
-
-    def test_null_is_the_end(self) -> None:
-        assert Pages({"tools": [1], "nextCursor": None}).items() == [1]
 
     @pytest.mark.parametrize("cursors", [["a", "a"], ["", ""], ["a", "b", "a"]])
     def test_a_cursor_that_comes_twice_would_never_end(self, cursors: list[str]) -> None:
@@ -170,3 +162,48 @@ class TestDrive:
         with pytest.raises(KeyboardInterrupt):
             drive(stubborn(), interrupted, no_notification)
         assert asked == [Send("first")]
+
+
+class TestAddMeta:
+    PROTOCOL = NegotiatedProtocol(
+        "2026-07-28", {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, server_may_ask=False
+    )
+
+    def test_a_request_without_params_gets_some(self) -> None:
+        assert self.PROTOCOL.add_meta(None, None) == {"_meta": self.PROTOCOL.request_meta}
+
+    def test_what_a_caller_adds_is_kept_and_the_callers_dict_is_left_alone(self) -> None:
+        params = {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
+        assert self.PROTOCOL.add_meta(params, 7) == {
+            "name": "echo",
+            "_meta": {"traceparent": "00-1-2-01", **self.PROTOCOL.request_meta, "progressToken": 7},
+        }
+        assert params == {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
+
+    def test_a_caller_cannot_speak_another_revision(self) -> None:
+        sent = self.PROTOCOL.add_meta({"_meta": {"io.modelcontextprotocol/protocolVersion": "1"}}, None)
+        assert sent == {"_meta": self.PROTOCOL.request_meta}
+
+    def test_without_a_revision_that_asks_for_it_nothing_is_added(self) -> None:
+        params = {"name": "echo"}
+        assert NegotiatedProtocol("2025-11-25").add_meta(params, None) is params
+
+    def test_a_progress_token_is_added_in_either_era(self) -> None:
+        assert NOT_NEGOTIATED.add_meta(None, 0) == {"_meta": {"progressToken": 0}}
+
+    def test_a_meta_that_is_null_is_replaced(self) -> None:
+        assert self.PROTOCOL.add_meta({"_meta": None}, None) == {"_meta": self.PROTOCOL.request_meta}
+
+
+class TestLogLevel:
+    LEVEL = "io.modelcontextprotocol/logLevel"
+
+    def test_each_request_asks_for_it_and_the_rest_stays(self) -> None:
+        before = NegotiatedProtocol("2026-07-28", {"a": 1}, server_may_ask=False)
+        after = before.with_log_level("warning")
+        assert after == NegotiatedProtocol("2026-07-28", {"a": 1, self.LEVEL: "warning"}, server_may_ask=False)
+        assert before.request_meta == {"a": 1}
+
+    def test_a_later_level_replaces_it(self) -> None:
+        protocol = NegotiatedProtocol("2026-07-28").with_log_level("warning").with_log_level("debug")
+        assert protocol.request_meta == {self.LEVEL: "debug"}

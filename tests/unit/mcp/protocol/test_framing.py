@@ -81,13 +81,6 @@ class TestLines:
         line = '"\u2028 \u2029 \u0085 \x0b \x0c"'.encode()
         assert frame([line + b"\n"]) == [line]
 
-    def test_what_has_no_newline_is_left_for_the_end(self) -> None:
-        framer = LineFramer()
-        list(framer.lines(b"whole\nha"))
-        list(framer.lines(b"lf"))
-        assert framer.finish() == b"half"
-        assert framer.finish() is None
-
 
 class TestLimit:
     @pytest.mark.parametrize("chunk_size", [1, 3, 1024, 4096, LIMIT - 1, LIMIT, 10 * LIMIT])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
+from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ClientIdentity, HandshakeEra, ServerProfile
 from gaia.mcp.protocol.exchange import (
     NOT_NEGOTIATED,
@@ -141,44 +141,9 @@ class TestOpening:
             Server(initialize=refusal).run_exchange(ERA.open(IDENTITY))
 
 
-class TestListing:
-    def test_tools_come_from_all_pages(self) -> None:
-        answers: list[Json] = [{"tools": [{"name": "a"}], "nextCursor": ""}, {"tools": [{"name": "b"}]}]
-        pages = iter(answers)
-        listing = ERA.list_tools(profile_of(hello()))
-        assert drive(listing, lambda _: next(pages), Server().tell) == [{"name": "a"}, {"name": "b"}]
-
-    def test_a_server_without_tools_is_not_asked(self) -> None:
-        server = Server()
-        assert server.run_exchange(ERA.list_tools(profile_of(hello(capabilities={"prompts": {}})))) == []
-        assert server.seen == []
-
-
 SILENCE = CallTimeout("silence")
 ANSWERS: dict[str, Callable[[], Json | MCPError]] = {
     "a result": dict,
     "an error": lambda: JsonRpcError(-32601, "Method not found"),
     "an invalid result": lambda: InvalidResponse("the result of ping is not an object"),
 }
-
-
-class TestLife:
-    @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-    def test_any_answer_to_ping_is_a_sign_of_life(self, answer: Callable[[], Json | MCPError]) -> None:
-        server = Server(ping=answer())
-        server.run_exchange(ERA.ping(5.0))
-        assert server.seen == [Send("ping", None, 5.0)]
-
-    @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-    def test_silence_on_ping_is_confirmed_by_another_method(self, answer: Callable[[], Json | MCPError]) -> None:
-        server = Server(ping=SILENCE, tools_list=answer())
-        server.run_exchange(ERA.ping(5.0))
-        assert server.seen == [Send("ping", None, 5.0), Send("tools/list", None, 5.0)]
-
-    def test_silence_on_both_is_the_verdict(self) -> None:
-        with pytest.raises(CallTimeout):
-            Server(ping=SILENCE, tools_list=SILENCE).run_exchange(ERA.ping(5.0))
-
-    def test_a_server_that_ends_meanwhile_has_not_proved_its_life(self) -> None:
-        with pytest.raises(ServerCrashed):
-            Server(ping=ServerCrashed("gone")).run_exchange(ERA.ping(5.0))

@@ -1,5 +1,7 @@
 """JSON Schema: what is wrong with a value, and schemas that must not hurt."""
 
+from __future__ import annotations
+
 import math
 import sys
 import time
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaia.mcp.protocol import json_schema
-from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable, problems_by_own_schema
+from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable, linear_pattern, problems_by_own_schema
 
 PERSON = {
     "type": "object",
@@ -488,3 +490,31 @@ def test_any_check_does_a_bounded_amount_of_work(schema: Any, definition: Any, v
                 assert all(len(problem) < 700 for problem in ready.problems(value))
 
         assert calls_of(problems) < 5 * 20_000
+
+
+@pytest.mark.parametrize(("text", "occurs"), [("b12", True), ("12", True), ("twelve", False)])
+def test_it_may_occur_anywhere_in_a_text(text: str, occurs: bool) -> None:
+    pattern = linear_pattern("[0-9]{2}")
+    assert pattern is not None
+    assert pattern[0](text) is occurs
+
+
+def test_a_pattern_that_makes_others_search_for_ever_is_linear() -> None:
+    pattern = linear_pattern("^(a+)+$")
+    assert pattern is not None
+    assert not pattern[0]("a" * 100_000 + "b")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param("(?=a)b", id="look-ahead"),
+        pytest.param(r"(a)\1", id="back-reference"),
+        pytest.param("(", id="no pattern"),
+        pytest.param("a" * 4001, id="long"),
+        pytest.param(r"\W" * 101, id="many classes"),
+        pytest.param("((a{1000}){1000}){1000}", id="large when compiled"),
+    ],
+)
+def test_what_cannot_be_matched_in_linear_time_is_none(pattern: str) -> None:
+    assert linear_pattern(pattern) is None

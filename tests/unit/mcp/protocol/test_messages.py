@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gaia.mcp.protocol import messages as long_strings
 from gaia.mcp.protocol.messages import (
     MAX_DEPTH,
     ErrorResponse,
@@ -27,7 +29,11 @@ from gaia.mcp.protocol.messages import (
     encode_notification,
     encode_request,
     encode_result,
+    loads,
+    says_safe_to_repeat,
+    value_size,
 )
+from gaia.mcp.supervision.events import ServerLog, ToolsChanged
 
 SURROGATES = st.characters(categories=["Cs"])
 HOSTILE_TEXT = st.text(st.characters() | SURROGATES | st.sampled_from('\n\r\u2028\u2029\x85\x00"\\'))
@@ -292,3 +298,142 @@ def test_an_id_without_end_is_no_id() -> None:
 def test_a_method_that_no_log_should_repeat_is_none(identifier: dict[str, int]) -> None:
     with pytest.raises(NotAMessage, match="the method has 1025 characters"):
         decode(line(**identifier, method="x" * 1025))
+
+
+VALUES: list[Any] = [
+    "x" * 1_000_000,
+    {f"key {number}": number for number in range(10_000)},
+    [[] for _ in range(20_000)],
+    [{"text": f"some text {number}", "more": [number / 7, None, True]} for number in range(5_000)],
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=["text", "mapping", "empty lists", "nested"])
+def test_it_is_about_what_the_value_takes_when_it_is_decoded(value: Any) -> None:
+    encoded = orjson.dumps(value)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        decoded = orjson.loads(encoded)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # It counts keys that occur several times, and small numbers, each time.
+    assert 0.6 * (after - before) <= value_size(decoded) <= 3 * (after - before)
+
+
+def test_events_are_as_large_as_what_is_in_them() -> None:
+    assert value_size(ServerLog("s", "info", None, {"text": "x" * 50_000})) > 50_000
+    assert value_size(ToolsChanged("s", added=("x" * 50_000,))) > 50_000
+    assert value_size(ToolsChanged("s")) < 1_000
+
+
+def test_nesting_has_no_limit() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    assert value_size(value) > 100_000
+    while value:
+        value = value.pop()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_safe"),
+    [
+        ({}, False),
+        ({"readOnlyHint": True}, True),
+        ({"idempotentHint": True, "readOnlyHint": False}, True),
+        ({"readOnlyHint": "false"}, False),
+        ({"idempotentHint": 1}, False),
+    ],
+)
+def test_only_a_plain_true_is_a_promise(annotations: dict[str, Any], is_safe: bool) -> None:
+    assert says_safe_to_repeat(annotations) is is_safe
+
+
+LONG = "x" * 100_000
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of what orjson was given."""
+    lengths: list[int] = []
+
+    def loads_and_note(data: Any) -> Any:
+        lengths.append(len(data))
+        return orjson.loads(data)
+
+    class Noting:
+        loads = staticmethod(loads_and_note)
+
+    monkeypatch.setattr(long_strings, "orjson", Noting)
+    return lengths
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"id": 1, "result": {"content": [{"type": "image", "data": LONG}]}},
+        {"result": {"content": [{"text": LONG}, {"text": f"{LONG}é€😀"}], "structuredContent": {"text": LONG}}},
+        [LONG],
+        [[LONG, 1, None, [LONG, ""]], {"a": {"b": [LONG]}}],
+    ],
+)
+def test_they_never_pass_the_decoder(decoded: list[int], value: Any) -> None:
+    assert loads(orjson.dumps(value)) == value
+    (length,) = decoded
+    assert length < 1000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LONG,
+        {LONG: 1},
+        {LONG: LONG},
+        {"text": LONG + "\n"},
+        {"text": "a\nb", "data": LONG},
+        {"data": LONG, "numbers": list(range(2000))},
+        {"many": [str(number) for number in range(100)], "data": LONG},
+        ["short", *["y" * 1000] * 100],
+    ],
+)
+def test_what_is_not_that_simple_is_left_to_the_decoder(decoded: list[int], value: Any) -> None:
+    line = orjson.dumps(value)
+    assert loads(line) == value
+    assert decoded[-1] == len(line)
+
+
+def test_of_a_key_that_comes_twice_the_last_value_counts() -> None:
+    assert loads(b'{"a": "%s", "a": "%s"}' % (LONG.encode(), LONG.upper().encode())) == {"a": LONG.upper()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a": "%s"' % LONG.encode(),
+        b'{"a": "%s}' % LONG.encode(),
+        b'{"a": "%s" "b"}' % LONG.encode(),
+        b'{"a": "%s\xff"}' % LONG.encode(),
+        b'{"a": "%s", "b": NaN}' % LONG.encode(),
+        LONG.encode(),
+    ],
+)
+def test_what_is_no_json_is_refused(line: bytes) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        loads(line)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=20) | st.text("ab", min_size=5),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    )
+)
+def test_it_agrees_with_the_decoder(value: Any) -> None:
+    line = orjson.dumps(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_strings, "LONG", 4)
+        assert loads(line) == value

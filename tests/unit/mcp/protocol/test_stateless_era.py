@@ -149,13 +149,3 @@ class TestLife:
         server = Server(server_discover=answer())
         server.run_exchange(ERA.ping(5.0))
         assert server.sent == [Send("server/discover", {}, 5.0)]
-
-    @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-    def test_silence_is_confirmed_by_another_method(self, answer: Callable[[], Json | MCPError]) -> None:
-        server = Server(server_discover=SILENCE, tools_list=answer())
-        server.run_exchange(ERA.ping(5.0))
-        assert [send.method for send in server.sent] == ["server/discover", "tools/list"]
-
-    def test_silence_on_both_is_the_verdict(self) -> None:
-        with pytest.raises(CallTimeout):
-            Server(server_discover=SILENCE, tools_list=SILENCE).run_exchange(ERA.ping(5.0))

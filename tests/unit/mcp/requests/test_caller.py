@@ -5,17 +5,16 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future, wait
 from queue import Queue
 from typing import Any, NoReturn
 from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError
+from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
 from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.rpc.call import Call
-from gaia.mcp.supervision.events import ServerState
 from gaia.runtime.deadlines import deadlines_of
 from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
@@ -57,42 +56,6 @@ def progress(channel: FakeChannel, request: dict[str, Any], **params: Any) -> No
 
 
 class TestWaiting:
-    def test_the_result_is_what_the_server_answered(self, server: Supervised, channel: FakeChannel) -> None:
-        result = server.call()
-        channel.answer(channel.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
-
-    def test_an_error_answer_is_raised(self, server: Supervised, channel: FakeChannel) -> None:
-        result = server.call()
-        channel.answer_error(channel.wait_for("tools/call"), -32602, "text is missing")
-        with pytest.raises(JsonRpcError, match="text is missing") as caught:
-            result.result(PATIENCE)
-        assert caught.value.code == -32602
-
-    def test_a_result_that_is_no_object_is_an_invalid_response(self, server: Supervised, channel: FakeChannel) -> None:
-        result = server.call()
-        channel.answer(channel.wait_for("tools/call"), [1, 2])
-        with pytest.raises(InvalidResponse) as caught:
-            result.result(PATIENCE)
-        assert caught.value.delivery == "unknown"
-
-    def test_many_callers_get_their_own_answers_in_any_order(self, server: Supervised, channel: FakeChannel) -> None:
-        results = {name: server.call(name) for name in map(str, range(20))}
-        requests = [channel.wait_for("tools/call", number) for number in range(1, 21)]
-        for request in reversed(requests):
-            channel.answer(request, {"content": request["params"]["name"]})
-        assert {name: result.result(PATIENCE)["content"] for name, result in results.items()} == {
-            name: name for name in results
-        }
-
-    def test_a_second_answer_is_ignored(self, server: Supervised, channel: FakeChannel) -> None:
-        result = server.call()
-        request = channel.wait_for("tools/call")
-        channel.answer(request, TEXT)
-        channel.answer(request, {"content": "again"})
-        assert result.result(PATIENCE) == TEXT
-        assert server.call_answered_with(TEXT)
-
     def test_the_id_of_the_request_is_told_before_it_is_sent(self, server: Supervised, channel: FakeChannel) -> None:
         told: list[int] = []
         observer = Mock(context=None, numbered=told.append)
@@ -113,23 +76,6 @@ class TestWaiting:
 
 
 class TestGivingUp:
-    def test_a_timeout_tells_the_server_to_stop(self, server: Supervised, channel: FakeChannel) -> None:
-        result = server.call(timeout=5.0)
-        request = channel.wait_for("tools/call")
-        server.pass_time(5.0)
-        with pytest.raises(CallTimeout, match=r"tools/call .*5 s") as caught:
-            result.result(PATIENCE)
-        assert caught.value.delivery == "unknown"
-        assert cancellation(channel) == {"requestId": request["id"], "reason": "timeout"}
-
-    def test_a_late_answer_is_ignored(self, server: Supervised, channel: FakeChannel) -> None:
-        result = server.call(timeout=5.0)
-        request = channel.wait_for("tools/call")
-        server.pass_time(5.0)
-        channel.answer(request, TEXT)
-        assert isinstance(result.exception(PATIENCE), CallTimeout)
-        assert server.call_answered_with(TEXT)
-
     def test_an_answer_at_the_very_moment_of_the_deadline_counts(
         self, server: Supervised, channel: FakeChannel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -273,18 +219,6 @@ class TestProgress:
         channel.answer(request, TEXT)
         result.result(PATIENCE)
 
-    @pytest.mark.parametrize("token", [12345, "1", None, [1], {}])
-    def test_progress_of_nothing_that_we_know_is_ignored(
-        self, server: Supervised, channel: FakeChannel, token: Any
-    ) -> None:
-        reports: list[Any] = []
-        result = server.call(on_progress=lambda *values: reports.append(values))
-        request = channel.wait_for("tools/call")
-        channel.notify("notifications/progress", {"progressToken": token, "progress": 1})
-        channel.answer(request, TEXT)
-        assert result.result(PATIENCE) == TEXT
-        assert reports == []
-
     def test_a_repeated_call_goes_on_reporting(self, server: Supervised, channel: FakeChannel) -> None:
         reports: list[float] = []
         result = server.call("look", repeatable=True, on_progress=lambda value, *_: reports.append(value))
@@ -318,26 +252,6 @@ class TestProgress:
 
 
 class TestFutures:
-    def test_a_result(self, server: Supervised, channel: FakeChannel) -> None:
-        future = server.submit()
-        assert not future.done()
-        channel.answer(channel.wait_for("tools/call"), TEXT)
-        assert future.result(PATIENCE) == TEXT
-
-    def test_an_exception(self, server: Supervised, channel: FakeChannel) -> None:
-        future = server.submit()
-        channel.answer_error(channel.wait_for("tools/call"), -1, "no")
-        assert isinstance(future.exception(PATIENCE), JsonRpcError)
-
-    def test_a_timeout_that_nobody_waits_for(self, server: Supervised, channel: FakeChannel) -> None:
-        future = server.submit(timeout=5.0)
-        request = channel.wait_for("tools/call")
-        server.pass_time(5.0)
-        error = future.exception(PATIENCE)
-        assert isinstance(error, CallTimeout)
-        assert error.delivery == "unknown"
-        assert cancellation(channel) == {"requestId": request["id"], "reason": "timeout"}
-
     def test_timeouts_come_in_the_order_of_the_deadlines(self, server: Supervised, channel: FakeChannel) -> None:
         futures = {timeout: server.submit(timeout=timeout) for timeout in (3.0, 1.0, 2.0)}
         server.settle()
@@ -381,15 +295,6 @@ class TestFutures:
         assert isinstance(relayed.get(timeout=PATIENCE), CallTimeout)
         assert not held.is_set()
 
-    def test_cancelling_tells_the_server(self, server: Supervised, channel: FakeChannel) -> None:
-        future = server.submit()
-        request = channel.wait_for("tools/call")
-        assert future.cancel()
-        assert future.cancelled()
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE)
-        assert cancellation(channel)["requestId"] == request["id"]
-
     def test_cancelling_before_it_was_written_keeps_it_from_being_written(
         self, server: Supervised, channel: FakeChannel
     ) -> None:
@@ -400,13 +305,6 @@ class TestFutures:
         assert server.call_answered_with(TEXT)
         assert len(channel.requests("tools/call")) == 1
         assert channel.requests("notifications/cancelled") == []
-
-    def test_cancelling_while_it_waits_for_a_restart(self, server: Supervised, channel: FakeChannel) -> None:
-        channel.end(exit_code=1)
-        server.wait_for_state(ServerState.RESTARTING)
-        future = server.submit()
-        assert future.cancel()
-        assert len(server.supervisor.call_queue) == 0
 
     def test_cancelling_too_late_changes_nothing(self, server: Supervised, channel: FakeChannel) -> None:
         future = server.submit()
@@ -608,13 +506,6 @@ class TestTimeoutsThatProgressSetsBack:
         server.clock.advance(0.5)
         assert isinstance(result.exception(PATIENCE), CallTimeout)
 
-    def test_silence_ends_it_at_the_timeout(self, server: Supervised, channel: FakeChannel) -> None:
-        start = server.clock.monotonic()
-        result = server.in_background(server.request, self.wanted())
-        channel.wait_for("tools/call")
-        self.later(server, 10.0, start + 10.0)
-        assert isinstance(result.exception(PATIENCE), CallTimeout)
-
     def test_submitted_calls_too(self, server: Supervised, channel: FakeChannel) -> None:
         start = server.clock.monotonic()
         future = server.requests.submit(self.wanted(), server.callbacks.lane())
@@ -626,12 +517,3 @@ class TestTimeoutsThatProgressSetsBack:
         assert not future.done()
         server.clock.advance(2.0)
         assert isinstance(future.exception(PATIENCE), CallTimeout)
-
-    def test_without_it_progress_changes_nothing(self, server: Supervised, channel: FakeChannel) -> None:
-        start = server.clock.monotonic()
-        result = server.call(timeout=10.0, on_progress=lambda *_: None)
-        request = channel.wait_for("tools/call")
-        self.later(server, 8.0, start + 10.0)
-        progress(channel, request, progress=1)
-        server.clock.advance(2.0)
-        assert isinstance(result.exception(PATIENCE), CallTimeout)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.errors import CallCancelled, CallTimeout, InputMissing, InvalidResponse, MCPError, ServerCrashed
+from gaia.mcp.errors import CallTimeout, InputMissing, InvalidResponse, ServerCrashed
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.runtime.cancellation import CancelScope
 from gaia.testing import FakeClock
@@ -125,39 +125,6 @@ class TestRounds:
         asked.channel.answer(second, DONE)
         assert result.result(PATIENCE) == DONE
 
-    @pytest.mark.parametrize("state", ["", "ey.J9", None, {"deep": [1, 2]}, 0])
-    def test_the_state_comes_back_as_it_was_whatever_it_is(self, asked: Asked, state: Any) -> None:
-        result = asked.call()
-        asked.channel.answer(asked.round(1), required(state, who=FORM))
-        assert asked.round(2)["params"]["requestState"] == state
-        asked.channel.answer(asked.round(2), DONE)
-        assert result.result(PATIENCE) == DONE
-
-    def test_where_there_was_no_state_none_is_sent(self, asked: Asked) -> None:
-        result = asked.call()
-        asked.channel.answer(asked.round(1), {"resultType": "input_required", "inputRequests": {"who": FORM}})
-        assert "requestState" not in asked.round(2)["params"]
-        asked.channel.answer(asked.round(2), DONE)
-        assert result.result(PATIENCE) == DONE
-
-    def test_a_state_alone_is_sent_back_without_answers(self, asked: Asked) -> None:
-        result = asked.call()
-        asked.channel.answer(asked.round(1), required("later"))
-        assert asked.round(2)["params"]["requestState"] == "later"
-        assert "inputResponses" not in asked.round(2)["params"]
-        asked.channel.answer(asked.round(2), DONE)
-        assert result.result(PATIENCE) == DONE
-
-    def test_each_round_has_only_its_own_answers_and_state(self, asked: Asked) -> None:
-        result = asked.call()
-        asked.channel.answer(asked.round(1), required("one", who=FORM))
-        asked.channel.answer(asked.round(2), {"resultType": "input_required", "inputRequests": {"where": ROOTS}})
-        third = asked.round(3)["params"]
-        assert third["inputResponses"] == {"where": {"roots": [{"uri": "file:///work"}]}}
-        assert "requestState" not in third
-        asked.channel.answer(asked.round(3), DONE)
-        assert result.result(PATIENCE) == DONE
-
     def test_parallel_calls_never_mix_their_states(self, asked: Asked) -> None:
         results = {tool: asked.call(tool) for tool in ("one", "two", "three", "four")}
         for number in range(1, 5):
@@ -187,34 +154,13 @@ class TestRounds:
         asked.channel.answer(asked.round(4, "resources/read"), {"seen": "b"})
         assert result.result(PATIENCE) == {"seen": "b"}
 
-    @pytest.mark.parametrize("submitted", [False, True])
-    def test_a_server_that_never_stops_asking_is_given_up(self, asked: Asked, submitted: bool) -> None:
-        result = asked.client.submit_tool("echo") if submitted else asked.call()
-        for number in range(1, 11):
-            asked.channel.answer(asked.round(number), required("again"))
-        error = result.exception(PATIENCE) if submitted else MCPError(result.result(PATIENCE)["error"])
-        assert "after 10 rounds" in str(error)
-        assert len(asked.channel.requests("tools/call")) == 10
-
 
 class TestResultTypes:
-    @pytest.mark.parametrize("kind", ["complete", None])
-    def test_complete_is_what_a_missing_type_means(self, asked: Asked, kind: str | None) -> None:
-        result = asked.call()
-        answer = DONE if kind is None else {**DONE, "resultType": kind}
-        asked.channel.answer(asked.round(1), answer)
-        assert result.result(PATIENCE) == answer
-
     @pytest.mark.parametrize("kind", ["task", "", 5, None, ["complete"]])
     def test_an_unknown_one_is_an_invalid_response(self, asked: Asked, kind: Any) -> None:
         result = asked.call()
         asked.channel.answer(asked.round(1), {**DONE, "resultType": kind})
         assert result.result(PATIENCE)["error_type"] == "invalid_response"
-
-    def test_only_three_methods_may_require_input(self, asked: Asked) -> None:
-        result = asked.threads.submit(asked.client.request, "prompts/list")
-        asked.channel.answer(asked.round(1, "prompts/list"), required())
-        assert isinstance(result.exception(PATIENCE), InvalidResponse)
 
     def test_in_the_handshake_era_the_word_means_nothing(self, fake_clock: FakeClock) -> None:
         transport = FakeTransport()
@@ -255,14 +201,6 @@ class TestWithoutAnAnswer:
         assert complaint in str(error)
         assert len(asked.channel.requests("tools/call")) == 1
 
-    def test_nobody_is_asked_if_one_of_the_questions_is_not_offered(self, make: Make) -> None:
-        people: list[Any] = []
-        asked = make(on_elicitation=people.append)
-        result = asked.call()
-        asked.channel.answer(asked.round(1), required(who=FORM, model=SAMPLE))
-        assert result.result(PATIENCE)["error_type"] == "invalid_response"
-        assert people == []
-
     def test_a_mistake_of_user_code_fails_the_call_and_tells_nothing_of_it(self, make: Make) -> None:
         def fail(_: object) -> None:
             raise ZeroDivisionError("secret")
@@ -275,22 +213,6 @@ class TestWithoutAnAnswer:
             "error_type": "input_missing",
             "delivery": "unknown",
         }
-
-    def test_so_does_a_rejection_by_the_user(self, make: Make) -> None:
-        asked = make(on_sampling=lambda _: None)
-        result = asked.call()
-        asked.channel.answer(asked.round(1), required(model=SAMPLE))
-        assert "User rejected" in result.result(PATIENCE)["error"]
-
-    def test_too_many_questions_at_once_are_invalid(self, asked: Asked) -> None:
-        result = asked.call()
-        asked.channel.answer(asked.round(1), required(**{f"q{n}": FORM for n in range(17)}))
-        assert "at most 16" in result.result(PATIENCE)["error"]
-
-    def test_requiring_nothing_is_invalid(self, asked: Asked) -> None:
-        result = asked.call()
-        asked.channel.answer(asked.round(1), {"resultType": "input_required"})
-        assert result.result(PATIENCE)["error_type"] == "invalid_response"
 
 
 class Thinking:
@@ -355,17 +277,6 @@ class TestTime:
 
 
 class TestCancelling:
-    def test_a_submitted_call_is_cancelled_while_a_person_thinks(self, make: Make, person: Thinking) -> None:
-        asked = make(on_elicitation=person)
-        future = asked.client.submit_tool("echo")
-        asked.channel.answer(asked.round(1), required(who=FORM))
-        assert person.asked.wait(PATIENCE)
-        assert future.cancel()
-        assert future.cancelled()
-        person.may_answer.set()
-        asked.client.disconnect()
-        assert len(asked.channel.requests("tools/call")) == 1
-
     def test_and_during_a_later_round(self, asked: Asked) -> None:
         future = asked.client.submit_tool("echo")
         asked.channel.answer(asked.round(1), required("again"))
@@ -386,17 +297,6 @@ class TestCancelling:
         assert person.asked.wait(PATIENCE)
         scope.cancel()
         assert result.result(PATIENCE)["error_type"] == "cancelled"
-
-    @pytest.mark.parametrize("submitted", [False, True])
-    def test_disconnecting_ends_it(self, make: Make, person: Thinking, submitted: bool) -> None:
-        asked = make(on_elicitation=person)
-        future = asked.begin(submitted=submitted)
-        asked.channel.answer(asked.round(1), required(who=FORM))
-        assert person.asked.wait(PATIENCE)
-        stopped = asked.threads.submit(asked.client.disconnect)
-        assert isinstance(future.exception(PATIENCE), CallCancelled)
-        person.may_answer.set()
-        stopped.result(PATIENCE)
 
 
 class TestCrashes:

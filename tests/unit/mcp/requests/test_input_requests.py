@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -154,35 +152,3 @@ class TestEnd:
         assert not inputs.cancel(CallCancelled("too late"))
         inputs.expire()
         assert (inputs.error, inputs.answers) == (None, {"a": ANSWER})
-
-    def test_of_many_that_end_it_at_once_one_does(
-        self, ask: Ask, done: list[InputRequests], person: Person, switching: None
-    ) -> None:
-        def race(inputs: InputRequests) -> None:
-            barrier = threading.Barrier(3)
-
-            def end(ender: Callable[[], object]) -> None:
-                barrier.wait(PATIENCE)
-                ender()
-
-            with ThreadPoolExecutor(3) as pool:
-                error = CallCancelled("no longer wanted")
-                for ended in [
-                    pool.submit(end, person.may_answer.set),
-                    pool.submit(end, inputs.expire),
-                    pool.submit(end, lambda: inputs.cancel(error)),
-                ]:
-                    ended.result(PATIENCE)
-
-        begun: list[InputRequests] = []
-        for _ in range(20):
-            inputs = ask(a=FORM_REQUEST)
-            begun.append(inputs)
-            person.wait_until_asked()
-            race(inputs)
-            # Told by the thread that has ended it, perhaps that of the person's answer.
-            assert wait_until(lambda: len(done) == len(begun))
-            # The answer may be there although another thread ended it just before.
-            assert inputs.error is not None or inputs.answers == {"a": ANSWER}
-            person.may_answer.clear()
-        assert done == begun

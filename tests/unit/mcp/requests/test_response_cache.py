@@ -227,14 +227,6 @@ class TestClient:
         channel.notify("notifications/prompts/list_changed", {"_meta": meta})
         assert wait_until(lambda: client.list_prompts() == [] and len(channel.requests("prompts/list")) == 2)
 
-    def test_so_does_asking_for_the_tools_afresh(self, connect: Any) -> None:
-        client, transport = connect({})
-        transport.channel()._answers["tools/list"] = lambda _: {"tools": [], "ttlMs": 60_000}
-        before = len(transport.channel().requests("tools/list"))
-        client.list_tools(refresh=True)
-        client.list_tools(refresh=True)
-        assert len(transport.channel().requests("tools/list")) == before + 2
-
     def test_what_answers_went_into_is_not_kept(self, connect: Any) -> None:
         client, transport = connect({})
         channel = transport.channel()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, CallTimeout, ServerCrashed
 from gaia.mcp.rpc import call as call_module
 from gaia.mcp.rpc.call import Call
 from gaia.testing import FakeClock
@@ -89,12 +89,6 @@ class TestEnd:
         assert ended.ended
         assert (ended.result, ended.error) == ({"content": []}, None)
 
-    @pytest.mark.parametrize(
-        ("timeout", "said"), [(24.99943, "25 s"), (1.26, "1.26 s"), (0.25, "0.25 s"), (3600, "3600 s")]
-    )
-    def test_its_time_is_said_as_a_person_would(self, timeout: float, said: str) -> None:
-        assert str(call(timeout=timeout).timed_out()) == f"tools/call was not answered within {said}"
-
     def test_it_ends_with_an_error(self) -> None:
         ended, error = call(), CallTimeout("too late")
         assert ended.finish(error=error) is True
@@ -128,25 +122,6 @@ class TestEnd:
             assert contended.result == ({"answer": 1} if answered else {})
             assert (contended.error is None) == answered
             assert done.count(contended) == 1
-
-    def test_of_many_that_end_it_at_once_exactly_one_does(self, switching: None) -> None:
-        done: list[Call] = []
-        calls = [call(on_done=done.append) for _ in range(300)]
-        errors = [MCPError(str(number)) for number in range(300)]
-
-        def answer(number: int) -> bool:
-            return calls[number].finish({"answer": number})
-
-        def fail(number: int) -> bool:
-            return calls[number].finish(error=errors[number])
-
-        outcomes = race(300, answer, fail, answer, fail)
-        for number, winners in enumerate(outcomes):
-            assert sum(winners) == 1
-            is_answered = winners[0] or winners[2]
-            assert calls[number].result == ({"answer": number} if is_answered else {})
-            assert calls[number].error is (None if is_answered else errors[number])
-        assert sorted(map(id, done)) == sorted(map(id, calls))
 
 
 class TestWaiting:
@@ -230,15 +205,6 @@ class TestDelivery:
         for _ in interleavings(make, call_module):
             assert not (written and error.delivery == "not_sent")
 
-    def test_nor_when_many_race(self, switching: None) -> None:
-        calls = [call() for _ in range(1000)]
-        errors = [CallTimeout("too late") for _ in calls]
-        outcomes = race(
-            len(calls), lambda number: calls[number].begin_write(), lambda n: calls[n].finish(error=errors[n])
-        )
-        for (is_written, _), error in zip(outcomes, errors, strict=True):
-            assert not (is_written and error.delivery == "not_sent")
-
 
 class TestNextConnection:
     def test_a_call_that_was_withdrawn_unwritten_is_not_written_until_it_is_readmitted(self) -> None:
@@ -263,11 +229,6 @@ class TestNextConnection:
             return first, second
 
         assert not any(first and second for first, second in interleavings(make, call_module))
-
-    def test_nor_when_many_race(self, switching: None) -> None:
-        calls = [call() for _ in range(1000)]
-        outcomes = race(len(calls), lambda number: calls[number].begin_write(), lambda number: calls[number].withdraw())
-        assert not any(is_written and is_unwritten for is_written, is_unwritten in outcomes)
 
     def test_a_repeated_call_has_a_new_id_in_frame_and_token(self) -> None:
         repeated = call(repeatable=True, on_progress=lambda _: None)

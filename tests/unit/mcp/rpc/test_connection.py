@@ -6,7 +6,7 @@ import itertools
 import json
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
+from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed, StartFailed
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import OversizedLine
 from gaia.mcp.protocol.messages import Notification
 from gaia.mcp.rpc import call as call_module
 from gaia.mcp.rpc import connection as connection_module
 from gaia.mcp.rpc.call import Call
-from gaia.mcp.rpc.channel import Ending, Frame, Outgoing
-from gaia.mcp.rpc.connection import Connection, ConnectionState
+from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.rpc.connection import Connection, ConnectionState, CountedConnection
 from gaia.mcp.rpc.unparsed_output import UnparsedOutput
 from gaia.testing import FakeClock
 from tests.interleaving import interleavings
+from tests.supervised import Supervised, restart
 from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
@@ -216,13 +217,6 @@ class TestAnswers:
         test.receive(answer(1))
         assert call.ended
 
-    def test_a_late_answer_is_nobodys(self, test: Fixture) -> None:
-        call = test.submit()
-        call.finish(error=CallTimeout("too late"))
-        test.connection.cancel_call(call, "timeout")
-        test.receive(answer(1))
-        assert call.result == {}
-
     @pytest.mark.parametrize("result", ["text", 5, [1], True])
     def test_a_result_that_is_no_object_is_invalid(self, test: Fixture, result: Any) -> None:
         call = test.submit()
@@ -300,17 +294,6 @@ class TestAnswers:
 
 
 class TestServersRequests:
-    def test_ping_is_answered(self, test: Fixture) -> None:
-        test.receive({"jsonrpc": "2.0", "id": "p-1", "method": "ping"})
-        assert test.channel.written == [{"jsonrpc": "2.0", "id": "p-1", "result": {}}]
-
-    @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"])
-    def test_what_was_not_declared_is_an_unknown_method(self, test: Fixture, method: str) -> None:
-        test.receive({"jsonrpc": "2.0", "id": 5, "method": method, "params": {}})
-        (refusal,) = test.channel.written
-        assert (refusal["id"], refusal["error"]["code"]) == (5, -32601)
-        assert method in refusal["error"]["message"]
-
     def test_it_is_no_answer_of_a_call_with_the_same_id(self, test: Fixture) -> None:
         call = test.submit()
         test.receive({"jsonrpc": "2.0", "id": 1, "method": "ping"})
@@ -386,11 +369,6 @@ class TestNoise:
 
 
 class TestSubmitting:
-    def test_it_is_written(self, test: Fixture) -> None:
-        call = test.submit()
-        assert test.channel.written == [json.loads(call.frame)]
-        assert test.connection.in_flight == 1
-
     def test_before_there_is_a_channel_and_after_the_end_it_has_to_go_elsewhere(self, fake_clock: FakeClock) -> None:
         test = Fixture(fake_clock)
         test.connection.close()
@@ -545,33 +523,6 @@ class TestClosing:
             # servers ignore. One that did not come would leave a server at work for nobody.
             assert methods in ([], ["tools/call", "notifications/cancelled"], ["notifications/cancelled"])
 
-    def test_a_call_that_races_with_closing_is_handed_over_or_handed_back_and_never_both(
-        self, fake_clock: FakeClock, switching: None
-    ) -> None:
-        for _ in range(100):
-            test = Fixture(fake_clock)
-            calls = [[test.call() for _ in range(20)] for _ in range(4)]
-            barrier = threading.Barrier(5)
-
-            def submit(
-                batch: list[Call], test: Fixture = test, barrier: threading.Barrier = barrier
-            ) -> list[tuple[Call, bool]]:
-                barrier.wait(PATIENCE)
-                return [(call, test.connection.submit(call)) for call in batch]
-
-            with ThreadPoolExecutor(4) as pool:
-                submitted = [pool.submit(submit, batch) for batch in calls]
-                barrier.wait(PATIENCE)
-                orphans = list(test.connection.close())
-                outcomes = [outcome for future in submitted for outcome in future.result(PATIENCE)]
-            handed_back = [call for call, is_taken in outcomes if not is_taken]
-            assert len(orphans) == len(set(map(id, orphans)))
-            assert set(map(id, orphans)).isdisjoint(map(id, handed_back))
-            assert len(orphans) + len(handed_back) == 80
-            assert test.connection.in_flight == 0
-            # What was handed back may be written by the next connection; so this one has not written it.
-            assert not any(call.written for call in handed_back)
-
     def test_every_call_ends_once_however_answers_timeouts_and_the_end_race(
         self, fake_clock: FakeClock, switching: None
     ) -> None:
@@ -623,3 +574,108 @@ def test_what_is_said_before_the_secrets_are_known_is_not_shown(
     connection.message_received(json.dumps(failure(None, {"code": 1, "message": "hunter2"})).encode())
     assert connection.unparsed.lines == 1
     assert "hunter2" not in caplog.text + connection.unparsed.last
+
+
+def call(number: int, **settings: Any) -> Call:
+    return Call(number, "tools/call", {}, 0.0, 30.0, **settings)
+
+
+@pytest.fixture
+def reached() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def connection(fake_clock: FakeClock, reached: list[str]) -> CountedConnection:
+    made = CountedConnection(
+        "test", 1, fake_clock, max_pending=1000, on_notification=lambda _: None, on_ended=lambda _: None
+    )
+    made.channel = FakeChannel()
+    made.move_to(ConnectionState.READY)
+    made.count(5, lambda: reached.append("limit"))
+    return made
+
+
+def test_it_is_told_once_at_the_last_call(connection: CountedConnection, reached: list[str]) -> None:
+    for number in range(1, 5):
+        assert connection.submit(call(number))
+    assert reached == []
+    for number in range(5, 20):
+        assert connection.submit(call(number))
+    assert reached == ["limit"]
+
+
+def test_what_the_supervisor_sends_does_not_count(connection: CountedConnection, reached: list[str]) -> None:
+    for number in range(1, 20):
+        assert connection.submit(call(number, bound=True))
+    assert reached == []
+
+
+def test_a_call_that_goes_elsewhere_does_not_count(connection: CountedConnection, reached: list[str]) -> None:
+    list(connection.close())
+    assert not any(connection.submit(call(number)) for number in range(1, 20))
+    assert reached == []
+
+
+def test_of_many_threads_one_tells(connection: CountedConnection, reached: list[str]) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda number: connection.submit(call(number)), range(1, 200)))
+    assert reached == ["limit"]
+
+
+def test_without_a_limit_nothing_is_told(fake_clock: FakeClock) -> None:
+    connection: Connection = CountedConnection(
+        "test", 1, fake_clock, max_pending=10, on_notification=lambda _: None, on_ended=lambda _: None
+    )
+    connection.channel = FakeChannel()
+    connection.move_to(ConnectionState.READY)
+    assert connection.submit(call(1))
+
+
+class SilentRecorder:
+    """Passes everything on, and notes the steps."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.seen = seen
+
+    def listener(self, connection: Connection) -> ChannelListener:
+        self.seen.append("listener")
+        return connection
+
+    def channel(self, channel: Channel) -> Channel:
+        self.seen.append("channel")
+        return channel
+
+    def failed(self, error: MCPError) -> None:
+        self.seen.append(f"failed: {error}")
+
+
+@pytest.fixture
+def server(fake_clock: FakeClock) -> Iterator[Supervised]:
+    server = Supervised(fake_clock)
+    yield server
+    server.close()
+
+
+def test_each_start_has_a_tap_of_its_own(server: Supervised) -> None:
+    names: list[str] = []
+    seen: list[str] = []
+
+    def new(name: str) -> SilentRecorder:
+        names.append(name)
+        return SilentRecorder(seen)
+
+    server.context.recorders.new = new
+    server.started()
+    assert seen == ["listener", "channel"]
+    restart(server)
+    assert names == ["fake", "fake"]
+    assert server.call_answered_with({"content": []})
+
+
+def test_it_is_told_of_a_start_that_fails(server: Supervised) -> None:
+    seen: list[str] = []
+    server.context.recorders.new = lambda _: SilentRecorder(seen)
+    server.transport.start_errors.append(StartFailed("no such program"))
+    assert not server.supervisor.start()
+    assert seen == ["listener", "failed: no such program"]

@@ -1,5 +1,6 @@
 """Questions to a person: reading them, and answers that fit."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +9,12 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.protocol.server_questions import (
     ElicitationAnswer,
     ElicitationRequest,
+    SamplingRequest,
     elicitation_request,
     elicitation_result,
+    root_list,
+    sampling_request,
+    sampling_result,
 )
 
 FORM = {
@@ -137,3 +142,129 @@ class TestAnswering:
     def test_so_is_a_dict_that_does_not_fit_the_form(self) -> None:
         with pytest.raises(ValueError, match="a: 'x' is not of type 'integer'"):
             elicitation_result(form(a={"type": "integer"}), {"action": "accept", "content": {"a": "x"}})
+
+
+HELLO = {"role": "user", "content": {"type": "text", "text": "Hello"}}
+USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}
+RESULT = {"role": "user", "content": [{"type": "tool_result", "toolUseId": "t1", "content": []}]}
+
+
+def sampling(*, offered: bool = True, **params: Any) -> SamplingRequest:
+    return sampling_request("time", {"messages": [HELLO], "maxTokens": 10, **params}, tools=offered)
+
+
+class TestReadingSampling:
+    def test_everything_that_a_server_may_say_is_there(self) -> None:
+        request = sampling(
+            systemPrompt="Be kind",
+            modelPreferences={"hints": [{"name": "small"}]},
+            temperature=0,
+            stopSequences=["."],
+            includeContext="none",
+            metadata={"a": 1},
+            tools=[{"name": "look"}],
+            toolChoice={"mode": "auto"},
+        )
+        assert request == SamplingRequest(
+            server="time",
+            messages=[HELLO],
+            max_tokens=10,
+            system_prompt="Be kind",
+            model_preferences={"hints": [{"name": "small"}]},
+            temperature=0,
+            stop_sequences=["."],
+            include_context="none",
+            metadata={"a": 1},
+            tools=[{"name": "look"}],
+            tool_choice={"mode": "auto"},
+        )
+
+    @pytest.mark.parametrize("params", [{"tools": [{"name": "look"}]}, {"tools": []}, {"toolChoice": {}}])
+    def test_tools_that_are_not_offered_are_refused(self, params: Any) -> None:
+        with pytest.raises(Refusal, match="sampling with tools"):
+            sampling(offered=False, **params)
+
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"messages": None},
+            {"messages": "Hello"},
+            {"messages": ["Hello"]},
+            {"messages": [{"role": "system", "content": {}}]},
+            {"messages": [{"role": "user", "content": "Hello"}]},
+            {"maxTokens": None},
+            {"maxTokens": "10"},
+            {"maxTokens": True},
+            {"temperature": "hot"},
+            {"temperature": True},
+            {"systemPrompt": 1},
+        ],
+    )
+    def test_a_malformed_request_is_refused(self, params: Any) -> None:
+        with pytest.raises(Refusal) as refused:
+            sampling(**params)
+        assert refused.value.code == INVALID_PARAMS
+
+
+class TestToolResults:
+    def test_the_result_follows_the_use(self) -> None:
+        assert len(sampling(messages=[HELLO, USE, RESULT]).messages) == 3
+
+    @pytest.mark.parametrize(
+        "messages",
+        [
+            [HELLO, USE],
+            [HELLO, USE, HELLO],
+            [HELLO, RESULT],
+            [USE, {"role": "user", "content": [*RESULT["content"], HELLO["content"]]}],  # type: ignore[misc]
+            [USE, {"role": "user", "content": [{"type": "tool_result", "toolUseId": "t2"}]}],
+            [{"role": "assistant", "content": [{"type": "tool_use"}]}],
+        ],
+        ids=["missing", "something else", "without use", "mixed", "of another use", "without id"],
+    )
+    def test_anything_else_is_refused(self, messages: Any) -> None:
+        with pytest.raises(Refusal, match="messages: ") as refused:
+            sampling(messages=messages)
+        assert refused.value.code == INVALID_PARAMS
+
+
+class TestAnsweringSampling:
+    def test_a_text_of_a_model_is_a_result(self) -> None:
+        assert sampling_result(sampling().answer("Hi", model="small")) == {
+            "role": "assistant",
+            "content": {"type": "text", "text": "Hi"},
+            "model": "small",
+            "stopReason": "endTurn",
+        }
+
+    def test_none_is_a_rejection_by_the_user(self) -> None:
+        with pytest.raises(Refusal) as refused:
+            sampling_result(None)
+        assert refused.value.code == -1
+
+    @pytest.mark.parametrize("answer", ["Hi", {}, {"role": "assistant", "model": "m"}, {"content": {}, "role": "user"}])
+    def test_anything_else_is_an_error_of_user_code(self, answer: object) -> None:
+        with pytest.raises(TypeError, match=r"sampling"):
+            sampling_result(answer)
+
+
+def test_paths_become_uris_with_the_folders_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    assert root_list([folder, str(folder)]) == {"roots": [{"uri": folder.as_uri(), "name": "a b"}] * 2}
+    assert folder.as_uri().endswith("/a%20b")
+
+
+def test_relative_paths_and_the_home_folder_are_understood(home: Path) -> None:
+    uris = [root["uri"] for root in root_list(["notes", "~/notes"])["roots"]]
+    assert uris == [(Path.cwd() / "notes").as_uri(), (home / "notes").as_uri()]
+
+
+def test_uris_and_named_roots_stay_as_they_are() -> None:
+    roots = ["file:///a", {"uri": "file:///b", "name": "B"}, {"uri": "file:///c"}]
+    assert root_list(roots)["roots"] == [{"uri": "file:///a"}, {"uri": "file:///b", "name": "B"}, {"uri": "file:///c"}]
+
+
+@pytest.mark.parametrize("root", ["https://example.com", {"uri": "http://x"}, {"name": "x"}, {"uri": 5}, 5, None])
+def test_only_files_can_be_roots(root: Any) -> None:
+    with pytest.raises(ValueError, match="roots: "):
+        root_list([root])
