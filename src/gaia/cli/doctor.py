@@ -9,14 +9,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import check_table, step_table
-from gaia.cli.servers import (
-    ServerName,
-    complete_name,
-    entry_of,
-    make_client,
-    say_that_there_are_none,
-    waiting_for,
-)
+from gaia.cli.servers import ServerName, complete_name, entry_of, make_client, say_that_there_are_none, waiting_for
 from gaia.cli.terminal import FAILED
 from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line

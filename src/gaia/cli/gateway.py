@@ -73,8 +73,7 @@ def gateway_http_options(
     max_body: MaxBodyOption = HttpOptions.max_body,
     max_connections: Annotated[int, Option(min=1, help="How many connections there may be.")] = 1000,
     grace: Annotated[
-        float,
-        Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to."),
+        float, Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to.")
     ] = 30.0,
     drain_delay: Annotated[
         float,

@@ -21,8 +21,7 @@ UrlArgument = Annotated[
     str | None, Argument(metavar="[URL]", help="A gateway that runs, such as http://127.0.0.1:8765/mcp.")
 ]
 TokenOption = Annotated[
-    str | None,
-    Option(envvar="GAIA_GATEWAY_TOKEN", help="For the gateway. Better set GAIA_GATEWAY_TOKEN."),
+    str | None, Option(envvar="GAIA_GATEWAY_TOKEN", help="For the gateway. Better set GAIA_GATEWAY_TOKEN.")
 ]
 
 _SECONDS = 10.0

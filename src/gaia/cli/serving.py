@@ -59,12 +59,10 @@ _ORIGINS = each(_is_origin, "an origin as browsers send it, such as https://a.ex
 HostOption = Annotated[str, Option(help="Address to listen on.")]
 PortOption = Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 AllowHostOption = Annotated[
-    list[str] | None,
-    Option("--allow-host", metavar="NAME", help="Another host name of this server.", callback=_HOSTS),
+    list[str] | None, Option("--allow-host", metavar="NAME", help="Another host name of this server.", callback=_HOSTS)
 ]
 AllowOriginOption = Annotated[
-    list[str] | None,
-    Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_ORIGINS),
+    list[str] | None, Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_ORIGINS)
 ]
 MaxBodyOption = Annotated[int, Option(min=1024, metavar="BYTES", help="Largest request.")]
 ThreadsOption = Annotated[int, Option(min=1, help="How many calls run at once.")]

@@ -91,8 +91,7 @@ def _list(client: MCPClient, seen: Inspection) -> None:
     began = time.perf_counter()
     try:
         seen.definitions = drive(
-            paginate("tools/list", "tools"),
-            lambda step: client.request(step.method, step.params, timeout=step.timeout),
+            paginate("tools/list", "tools"), lambda step: client.request(step.method, step.params, timeout=step.timeout)
         )
     except MCPError as error:
         seen.list_error = error.message
