@@ -9,15 +9,16 @@ import pytest
 
 from gaia.cli import arguments
 from gaia.cli.terminal import USAGE, CommandFailed
+from tests.unit.cli.fixture_types import Json
 
 
-def resolve(schema: dict[str, Any], *words: str) -> dict[str, Any]:
+def resolve(schema: Json, *words: str) -> Json:
     parsed = arguments.parse(list(words))
     assert isinstance(parsed, arguments.Assignments)
     return parsed.resolve(schema)
 
 
-def typed(**properties: Any) -> dict[str, Any]:
+def typed(**properties: Any) -> Json:
     return {"type": "object", "properties": properties}
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from typer.testing import Result
 
 from tests.servers.protected_server import Protected, protected_server
-
-Invoke = Callable[..., Result]
+from tests.unit.cli.fixture_types import Invoke
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ class TestLogin:
         assert len(pages) == 1
 
     def test_another_permission_takes_a_new_login(
-        self, server: Protected, invoke: Invoke, invoke_json: Callable[..., Any], pages: list[str]
+        self, server: Protected, invoke: Invoke, invoke_json: Invoke, pages: list[str]
     ) -> None:
         invoke("login", "notes")
         assert invoke_json("login", "notes", "--scope", "write") == {
@@ -116,7 +114,5 @@ class TestLogout:
         assert "Logged out of notes." in result.stdout
         assert invoke("call", "notes", "who").exit_code == 1
 
-    def test_without_a_login_there_is_nothing_to_forget(
-        self, server: Protected, invoke_json: Callable[..., Any]
-    ) -> None:
+    def test_without_a_login_there_is_nothing_to_forget(self, server: Protected, invoke_json: Invoke) -> None:
         assert invoke_json("logout", "notes") == {"server": "notes", "forgotten": False}

@@ -4,26 +4,24 @@ import json
 import shlex
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gaia.mcp.tools.pins import Pin, pins_in
+from tests.unit.cli.fixture_types import Configure, Invoke, Json, Saved
 
 
 @pytest.fixture
-def saved(home: Path) -> Callable[[], dict[str, Any]]:
-    def read() -> dict[str, Any]:
+def saved(home: Path) -> Saved:
+    def read() -> Json:
         return json.loads((home / ".gaia" / "mcp_servers.json").read_text())["mcpServers"]
 
     return read
 
 
-def test_a_command_in_quotes_is_split_as_a_shell_would(
-    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]], home: Path
-) -> None:
+def test_a_command_in_quotes_is_split_as_a_shell_would(invoke: Invoke, saved: Saved, home: Path) -> None:
     result = invoke("add", "files", "npx -y 'server files' /tmp")
 
     assert result.exit_code == 0
@@ -31,29 +29,25 @@ def test_a_command_in_quotes_is_split_as_a_shell_would(
     assert saved() == {"files": {"command": "npx", "args": ["-y", "server files", "/tmp"]}}
 
 
-def test_words_after_two_dashes_are_taken_as_they_are(
-    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-) -> None:
+def test_words_after_two_dashes_are_taken_as_they_are(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "git", "--", "mcp-server-git", "--repository", "a b", "--json", "|")
 
     assert saved() == {"git": {"command": "mcp-server-git", "args": ["--repository", "a b", "--json", "|"]}}
 
 
-def test_one_word_after_two_dashes_is_a_program_with_blanks_in_its_name(
-    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-) -> None:
+def test_one_word_after_two_dashes_is_a_program_with_blanks_in_its_name(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "mine", "--", "/opt/My Server/run")
 
     assert saved() == {"mine": {"command": "/opt/My Server/run", "args": []}}
 
 
-def test_several_words_need_no_quotes(invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+def test_several_words_need_no_quotes(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "time", "uvx", "mcp-server-time")
 
     assert saved() == {"time": {"command": "uvx", "args": ["mcp-server-time"]}}
 
 
-def test_options_become_keys(invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]], tmp_path: Path) -> None:
+def test_options_become_keys(invoke: Invoke, saved: Saved, tmp_path: Path) -> None:
     invoke("add", "time", "--env", "TZ=UTC", "--env", "A=b=c", "--cwd", "sub", "--timeout", "2.5", "uvx x")
 
     assert saved() == {
@@ -67,15 +61,13 @@ def test_options_become_keys(invoke: Callable[..., Any], saved: Callable[[], dic
     }
 
 
-def test_a_server_is_added_with_a_sandbox(invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+def test_a_server_is_added_with_a_sandbox(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "time", "--sandbox", "uvx mcp-server-time")
 
     assert saved() == {"time": {"command": "uvx", "args": ["mcp-server-time"], "sandbox": True}}
 
 
-def test_the_file_is_private_and_the_one_of_the_project_is_preferred(
-    invoke_json: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_file_is_private_and_the_one_of_the_project_is_preferred(invoke_json: Invoke, tmp_path: Path) -> None:
     (tmp_path / "mcp_servers.json").write_text("{}")
     document = invoke_json("add", "time", "x")
     file = Path(document["file"])
@@ -84,9 +76,7 @@ def test_the_file_is_private_and_the_one_of_the_project_is_preferred(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_name_that_exists_is_refused_unless_forced(
-    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-) -> None:
+def test_a_name_that_exists_is_refused_unless_forced(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "time", "old")
     refused = invoke("add", "time", "new")
 
@@ -111,7 +101,7 @@ def test_a_name_that_exists_is_refused_unless_forced(
     ],
 )
 def test_what_cannot_be_added_is_a_usage_error_and_saves_nothing(
-    words: list[str], message: str, invoke: Callable[..., Any], home: Path
+    words: list[str], message: str, invoke: Invoke, home: Path
 ) -> None:
     result = invoke("add", *words)
 
@@ -121,9 +111,7 @@ def test_what_cannot_be_added_is_a_usage_error_and_saves_nothing(
     assert not (home / ".gaia" / "mcp_servers.json").exists()
 
 
-def test_remove_takes_a_server_out_of_its_file(
-    configure: Callable[..., Path], invoke_json: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-) -> None:
+def test_remove_takes_a_server_out_of_its_file(configure: Configure, invoke_json: Invoke, saved: Saved) -> None:
     file = configure(time={"command": "x"}, git={"command": "y"})
 
     document = invoke_json("remove", "time")
@@ -131,7 +119,7 @@ def test_remove_takes_a_server_out_of_its_file(
     assert saved() == {"git": {"command": "y"}}
 
 
-def test_remove_says_where_it_was(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
+def test_remove_says_where_it_was(configure: Configure, invoke: Invoke) -> None:
     file = configure(time={"command": "x"})
 
     assert invoke("remove", "time").stdout == f"Removed 'time' from {file}\n"
@@ -141,13 +129,13 @@ class TestRemovingFromTwoFiles:
     """A server that the user's file and the project's file both have."""
 
     @pytest.fixture
-    def files(self, configure: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path]:
+    def files(self, configure: Configure, tmp_path: Path) -> tuple[Path, Path]:
         local = tmp_path / "mcp_servers.json"
         local.write_text(json.dumps({"mcpServers": {"time": {"command": "local"}}}))
         return configure(time={"command": "global"}), local
 
     def test_the_one_that_counts_is_removed_and_the_other_one_named(
-        self, files: tuple[Path, Path], invoke: Callable[..., Any]
+        self, files: tuple[Path, Path], invoke: Invoke
     ) -> None:
         of_user, of_project = files
         before = of_user.read_bytes()
@@ -158,7 +146,7 @@ class TestRemovingFromTwoFiles:
         assert f"Removed 'time' from {of_project}\n" in said
         assert f"{of_user} has a server 'time' too, which counts now; --everywhere removes it as well" in said
 
-    def test_programs_are_told_the_same(self, files: tuple[Path, Path], invoke_json: Callable[..., Any]) -> None:
+    def test_programs_are_told_the_same(self, files: tuple[Path, Path], invoke_json: Invoke) -> None:
         of_user, of_project = map(str, files)
 
         assert invoke_json("remove", "time") == {
@@ -169,9 +157,7 @@ class TestRemovingFromTwoFiles:
         }
         assert invoke_json("remove", "time") == {"name": "time", "file": of_user, "files": [of_user], "still_in": None}
 
-    def test_it_is_removed_from_both_if_that_is_wanted(
-        self, files: tuple[Path, Path], invoke_json: Callable[..., Any]
-    ) -> None:
+    def test_it_is_removed_from_both_if_that_is_wanted(self, files: tuple[Path, Path], invoke_json: Invoke) -> None:
         of_user, of_project = files
         document = invoke_json("remove", "time", "--everywhere")
 
@@ -179,7 +165,7 @@ class TestRemovingFromTwoFiles:
         assert [json.loads(file.read_text()) for file in files] == [{"mcpServers": {}}] * 2
 
     def test_what_was_approved_of_it_is_forgotten_for_each_file(
-        self, files: tuple[Path, Path], invoke_json: Callable[..., Any]
+        self, files: tuple[Path, Path], invoke_json: Invoke
     ) -> None:
         _, of_project = files
         pins = [pins_in(file, "time") for file in files]
@@ -194,7 +180,7 @@ class TestRemovingFromTwoFiles:
 
 
 def test_an_entry_that_cannot_be_used_is_removed_and_replaced_like_any_other(
-    configure: Callable[..., Path], invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+    configure: Configure, invoke: Invoke, saved: Saved
 ) -> None:
     configure(time="x", git=5)  # type: ignore[arg-type]
 
@@ -205,7 +191,7 @@ def test_an_entry_that_cannot_be_used_is_removed_and_replaced_like_any_other(
 
 
 class TestNamedFiles:
-    def test_add_makes_a_file_that_does_not_exist(self, invoke: Callable[..., Any], tmp_path: Path, home: Path) -> None:
+    def test_add_makes_a_file_that_does_not_exist(self, invoke: Invoke, tmp_path: Path, home: Path) -> None:
         file = tmp_path / "team" / "new.json"
         result = invoke("add", "--config", file, "time", "x")
 
@@ -214,7 +200,7 @@ class TestNamedFiles:
         assert json.loads(file.read_text()) == {"mcpServers": {"time": {"command": "x", "args": []}}}
         assert list(home.iterdir()) == []
 
-    def test_a_missing_extra_is_said(self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_extra_is_said(self, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "httptools", None)
         monkeypatch.setattr("gaia.runtime.extras.missing", lambda *_: "httptools, which is not installed")
         result = invoke("add", "it", "http://example.com/mcp")
@@ -232,9 +218,7 @@ class TestNamedFiles:
             *(["login", "time"], ["logout", "time"], ["gateway"], ["dashboard"], ["bench", "--server=a", "--tool=b"]),
         ],
     )
-    def test_for_other_commands_that_is_a_usage_error(
-        self, invoke: Callable[..., Any], tmp_path: Path, words: list[str]
-    ) -> None:
+    def test_for_other_commands_that_is_a_usage_error(self, invoke: Invoke, tmp_path: Path, words: list[str]) -> None:
         file = tmp_path / "typo.json"
         command, *rest = words
         result = invoke(command, "--config", file, *rest)
@@ -246,9 +230,7 @@ class TestNamedFiles:
 
 
 class TestUrls:
-    def test_a_server_that_runs_elsewhere_has_a_url(
-        self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-    ) -> None:
+    def test_a_server_that_runs_elsewhere_has_a_url(self, invoke: Invoke, saved: Saved) -> None:
         token = "Authorization: Bearer ${TOKEN}"
         result = invoke("add", "web", "--url", "https://x.org/mcp", "--header", token, "--header", "X-A:b:c")
 
@@ -257,9 +239,7 @@ class TestUrls:
             "web": {"url": "https://x.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X-A": "b:c"}}
         }
 
-    def test_a_url_in_place_of_a_command_will_do(
-        self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-    ) -> None:
+    def test_a_url_in_place_of_a_command_will_do(self, invoke: Invoke, saved: Saved) -> None:
         invoke("add", "web", "https://x.org/mcp", "--timeout", "5")
 
         assert saved() == {"web": {"url": "https://x.org/mcp", "timeout": 5.0}}
@@ -276,7 +256,7 @@ class TestUrls:
             (["--url", "https://x", "--header", "sesame"], "expected NAME:VALUE"),
         ],
     )
-    def test_what_does_not_go_together_is_refused(self, invoke: Callable[..., Any], words: Any, said: str) -> None:
+    def test_what_does_not_go_together_is_refused(self, invoke: Invoke, words: Any, said: str) -> None:
         result = invoke("add", "web", *words)
 
         assert result.exit_code == 2
@@ -284,7 +264,7 @@ class TestUrls:
         assert "sesame" not in result.output
 
 
-def test_tools_may_be_allowed_and_denied(invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+def test_tools_may_be_allowed_and_denied(invoke: Invoke, saved: Saved) -> None:
     result = invoke("add", "files", "--allow", "read_*", "--allow", "list", "--deny", "read_secret", "uvx x")
 
     assert saved()["files"]["enabledTools"] == ["read_*", "list"]
@@ -292,7 +272,7 @@ def test_tools_may_be_allowed_and_denied(invoke: Callable[..., Any], saved: Call
     assert 'disabledTools: ["read_secret"]' in result.stdout
 
 
-def test_what_was_saved_is_shown(invoke: Callable[..., Any]) -> None:
+def test_what_was_saved_is_shown(invoke: Invoke) -> None:
     result = invoke("add", "time", "--env", "API_TOKEN=hush-hush", "uvx 'a b'")
 
     assert "  runs: uvx 'a b'" in result.stdout
@@ -313,7 +293,7 @@ def test_what_was_saved_is_shown(invoke: Callable[..., Any]) -> None:
     ],
 )
 def test_an_unknown_option_is_answered_with_how_to_write_the_command(
-    words: list[str], hint: str, invoke: Callable[..., Any], home: Path
+    words: list[str], hint: str, invoke: Invoke, home: Path
 ) -> None:
     result = invoke("add", *words)
 
@@ -323,9 +303,7 @@ def test_an_unknown_option_is_answered_with_how_to_write_the_command(
     assert not (home / ".gaia" / "mcp_servers.json").exists()
 
 
-def test_the_command_of_the_hint_is_what_was_meant(
-    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-) -> None:
+def test_the_command_of_the_hint_is_what_was_meant(invoke: Invoke, saved: Saved) -> None:
     refused = invoke("add", "git", "server", "--repository", "a b")
     gaia, mcp, *words = shlex.split(refused.stderr.splitlines()[-1])
     assert (gaia, mcp) == ("gaia", "mcp")
@@ -342,9 +320,7 @@ def test_the_command_of_the_hint_is_what_was_meant(
         (["git", "uvx server", "more words"], "gaia mcp add git -- uvx server 'more words'"),
     ],
 )
-def test_a_command_line_is_not_the_name_of_a_program(
-    words: list[str], shown: str, invoke: Callable[..., Any], home: Path
-) -> None:
+def test_a_command_line_is_not_the_name_of_a_program(words: list[str], shown: str, invoke: Invoke, home: Path) -> None:
     result = invoke("add", *words)
 
     assert result.exit_code == 2
@@ -353,27 +329,25 @@ def test_a_command_line_is_not_the_name_of_a_program(
     assert not (home / ".gaia" / "mcp_servers.json").exists()
 
 
-def test_the_path_of_a_program_may_contain_spaces(
-    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-) -> None:
+def test_the_path_of_a_program_may_contain_spaces(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "it", "--", "/opt/my programs/server", "-v")
 
     assert saved() == {"it": {"command": "/opt/my programs/server", "args": ["-v"]}}
 
 
-def test_an_option_without_its_value_is_told_as_such(invoke: Callable[..., Any]) -> None:
+def test_an_option_without_its_value_is_told_as_such(invoke: Invoke) -> None:
     assert "--timeout" in invoke("add", "git", "server", "--timeout").stderr
 
 
 class TestDisabling:
     @pytest.fixture(autouse=True)
-    def files(self, configure: Callable[..., Path], tmp_path: Path) -> None:
+    def files(self, configure: Configure, tmp_path: Path) -> None:
         configure(mine={"command": "x", "note": 1}, shared={"command": "global"})
         local = {"mcpServers": {"shared": {"command": "local"}}, "other": True}
         (tmp_path / "mcp_servers.json").write_text(json.dumps(local))
 
     def test_changes_the_file_that_counts_and_names_it(
-        self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]], home: Path, tmp_path: Path
+        self, invoke: Invoke, saved: Saved, home: Path, tmp_path: Path
     ) -> None:
         result = invoke("disable", "mine")
 
@@ -386,29 +360,22 @@ class TestDisabling:
         assert local == {"mcpServers": {"shared": {"command": "local", "disabled": True}}, "other": True}
         assert saved()["shared"] == {"command": "global"}
 
-    def test_enabling_restores_the_entry(self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+    def test_enabling_restores_the_entry(self, invoke: Invoke, saved: Saved) -> None:
         before = saved()
         invoke("disable", "mine")
         assert invoke("enable", "mine").exit_code == 0
 
         assert saved() == before
 
-    def test_nothing_is_written_if_it_is_so_already(
-        self, invoke: Callable[..., Any], invoke_json: Callable[..., Any], home: Path
-    ) -> None:
+    def test_nothing_is_written_if_it_is_so_already(self, invoke: Invoke, invoke_json: Invoke, home: Path) -> None:
         file = home / ".gaia" / "mcp_servers.json"
         before = file.stat().st_mtime_ns, file.stat().st_ino
 
         assert "is enabled already" in invoke("enable", "mine").stdout
-        assert invoke_json("enable", "mine") == {
-            "name": "mine",
-            "disabled": False,
-            "file": str(file),
-            "changed": False,
-        }
+        assert invoke_json("enable", "mine") == {"name": "mine", "disabled": False, "file": str(file), "changed": False}
         assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
 
-    def test_an_unknown_server_is_a_usage_error(self, invoke: Callable[..., Any]) -> None:
+    def test_an_unknown_server_is_a_usage_error(self, invoke: Invoke) -> None:
         result = invoke("disable", "min")
 
         assert result.exit_code == 2
@@ -428,9 +395,7 @@ class TestDoubts:
             (["--url", "https://"], "is no address of a server"),
         ],
     )
-    def test_are_warnings(
-        self, words: list[str], said: str, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
-    ) -> None:
+    def test_are_warnings(self, words: list[str], said: str, invoke: Invoke, saved: Saved) -> None:
         result = invoke("add", "it", *words)
 
         assert result.exit_code == 0
@@ -439,7 +404,7 @@ class TestDoubts:
         assert "it" in saved()
 
     def test_where_a_well_known_program_comes_from_is_said(
-        self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+        self, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
         assert "https://nodejs.org" in invoke("add", "it", "npx -y some-server").stderr
@@ -448,7 +413,5 @@ class TestDoubts:
         "words",
         [["--", sys.executable, "-m", "x"], ["${HERE}/server"], ["--url", "${BASE}/mcp"], ["http://[::1]:8000/mcp"]],
     )
-    def test_there_are_none_about_what_works_or_is_not_known_yet(
-        self, words: list[str], invoke: Callable[..., Any]
-    ) -> None:
+    def test_there_are_none_about_what_works_or_is_not_known_yet(self, words: list[str], invoke: Invoke) -> None:
         assert invoke("add", "it", *words).stderr == ""

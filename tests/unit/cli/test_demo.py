@@ -4,9 +4,7 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -15,8 +13,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from gaia.cli import bench, demo
+from gaia.cli import bench, demo, demo_cluster
 from gaia.cli.bench import raw_pipe
+from gaia.cli.rendering import Step
+from tests.unit.cli.fixture_types import Invoke, Json
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ STEPS = [
 ]
 
 
-def test_the_demo_shows_everything_and_leaves_nothing(run: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+def test_the_demo_shows_everything_and_leaves_nothing(run: Invoke, home: Path, tmp_path: Path) -> None:
     result = run("demo", "--json")
     document = json.loads(result.stdout)
     steps = {step["name"]: step for step in document["steps"]}
@@ -72,7 +72,7 @@ def test_the_demo_shows_everything_and_leaves_nothing(run: Callable[..., Any], h
     assert list(tmp_path.iterdir()) == []
 
 
-def test_people_get_the_same_in_words(run: Callable[..., Any]) -> None:
+def test_people_get_the_same_in_words(run: Invoke) -> None:
     result = run("demo")
 
     assert result.returncode == 0
@@ -84,7 +84,7 @@ def test_people_get_the_same_in_words(run: Callable[..., Any]) -> None:
 
 @pytest.mark.process
 def test_without_the_sdk_of_opentelemetry_it_shows_no_spans_and_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
+    monkeypatch: pytest.MonkeyPatch, invoke_json: Invoke
 ) -> None:
     # As if it were not installed.
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
@@ -99,7 +99,7 @@ def test_without_the_sdk_of_opentelemetry_it_shows_no_spans_and_names_the_extra(
     assert [step["spans"] for step in document["steps"] if "spans" in step] == [[]] * 5
 
 
-def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:
+def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
     monkeypatch.setattr(demo, "_tour", lambda: (demo.Step(name, name != "crash", [name], {}) for name in STEPS))
     result = invoke("demo")
 
@@ -109,9 +109,7 @@ def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Calla
 
 
 @pytest.mark.process
-def test_a_server_that_cannot_be_started_fails(
-    monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
-) -> None:
+def test_a_server_that_cannot_be_started_fails(monkeypatch: pytest.MonkeyPatch, invoke_json: Invoke) -> None:
     monkeypatch.setattr(bench, "raw_pipe", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("gaia.mcp.demo_server.__file__", "/nowhere/demo_server.py")
     document = invoke_json("demo")
@@ -121,7 +119,7 @@ def test_a_server_that_cannot_be_started_fails(
     assert "/nowhere/demo_server.py" in document["steps"][0]["error"]
 
 
-def test_a_raw_pipe_whose_server_is_not_there_leaves_no_process(demo_server: dict[str, Any]) -> None:
+def test_a_raw_pipe_whose_server_is_not_there_leaves_no_process(demo_server: Json) -> None:
     with pytest.raises(RuntimeError, match="has ended"), raw_pipe([demo_server["command"], "-c", ""], "echo", {}):
         raise AssertionError("it cannot be entered")
 
@@ -167,3 +165,24 @@ class TestTakeCalls:
 
         assert len(demo.take_calls(spans)) == 1
         assert demo.take_calls(spans) == []
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
+    monkeypatch.setattr(
+        "gaia.runtime.extras.missing", lambda *_: "ray, which is not installed (extra 'ray' of gaia-mcp)"
+    )
+    result = invoke("demo", "--ray")
+    assert result.exit_code == 2
+    assert "extra 'ray' of gaia-mcp" in result.stderr
+
+
+def test_what_takes_time_is_announced_to_people(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
+    tour = ["Starting …", Step("cluster", True, ["Start"], {}), Step("stop", False, ["Stop"], {})]
+    monkeypatch.setattr("gaia.runtime.extras.missing", lambda *_: None)
+    monkeypatch.setattr(demo_cluster, "cluster_tour", lambda: (one for one in tour))
+    shown = invoke("demo", "--ray")
+    assert (shown.exit_code, shown.stdout.splitlines()) == (
+        1,
+        ["Starting …", "✓ Start", "✗ Stop", "Not as it should be: stop."],
+    )
+    assert "Starting" not in invoke("demo", "--ray", "--json").stdout

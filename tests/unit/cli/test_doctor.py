@@ -2,16 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json
 
-def test_a_working_server_has_a_line_for_each_check(
-    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
-) -> None:
+
+def test_a_working_server_has_a_line_for_each_check(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server, other={"command": "nonono"})
     result = invoke("doctor", "demo")
 
@@ -20,9 +18,7 @@ def test_a_working_server_has_a_line_for_each_check(
     assert result.stdout.count("✓") == 10
 
 
-def test_a_failure_comes_with_its_remedy_and_exit_status_1(
-    configure: Callable[..., Path], invoke: Callable[..., Any]
-) -> None:
+def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure, invoke: Invoke) -> None:
     configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
     result = invoke("doctor", "time")
 
@@ -32,9 +28,7 @@ def test_a_failure_comes_with_its_remedy_and_exit_status_1(
     assert result.stdout.splitlines()[-1].split(maxsplit=2) == ["-", "versions", "this and what follows: not reached"]
 
 
-def test_warnings_do_not_fail(
-    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
-) -> None:
+def test_warnings_do_not_fail(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server | {"colour": "red"})
     result = invoke("doctor", "demo")
 
@@ -43,7 +37,7 @@ def test_warnings_do_not_fail(
 
 
 def test_without_a_name_all_are_examined(
-    configure: Callable[..., Path], invoke: Callable[..., Any], invoke_json: Callable[..., Any], demo_server: Any
+    configure: Configure, invoke: Invoke, invoke_json: Invoke, demo_server: Any
 ) -> None:
     configure(demo=demo_server, bad={"command": "nonono"})
     document = invoke_json("doctor")
@@ -57,14 +51,12 @@ def test_without_a_name_all_are_examined(
     assert invoke("doctor").exit_code == 1
 
 
-def test_no_servers_is_no_error(invoke: Callable[..., Any], invoke_json: Callable[..., Any]) -> None:
+def test_no_servers_is_no_error(invoke: Invoke, invoke_json: Invoke) -> None:
     assert "No servers are configured" in invoke("doctor").stdout
     assert invoke_json("doctor") == {"ok": True, "servers": []}
 
 
-def test_entries_that_cannot_be_used_are_examined_too(
-    configure: Callable[..., Path], invoke_json: Callable[..., Any]
-) -> None:
+def test_entries_that_cannot_be_used_are_examined_too(configure: Configure, invoke_json: Invoke) -> None:
     configure(text="uvx x", yes={"command": "x", "disabled": "yes"}, key={"command": "x", "disabledTool": ["a"]})  # type: ignore[arg-type]
     found = {row["server"]: row["checks"][0] for row in invoke_json("doctor")["servers"]}
 
@@ -74,7 +66,7 @@ def test_entries_that_cannot_be_used_are_examined_too(
     assert "did you mean 'disabledTools'?" in found["key"]["detail"]
 
 
-def test_an_unknown_name_is_a_wrong_command_line(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
+def test_an_unknown_name_is_a_wrong_command_line(configure: Configure, invoke: Invoke) -> None:
     configure(demo={"command": "x"})
     result = invoke("doctor", "dmo")
 
@@ -85,9 +77,7 @@ def test_an_unknown_name_is_a_wrong_command_line(configure: Callable[..., Path],
 class TestTestClient:
     """`gaia mcp test-client`: at which step a server fails, why, and what may help."""
 
-    def test_a_working_server_passes_every_step(
-        self, configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
-    ) -> None:
+    def test_a_working_server_passes_every_step(self, configure: Configure, invoke: Invoke, demo_server: Json) -> None:
         configure(demo=demo_server)
         result = invoke("test-client", "demo", "--json")
         document = json.loads(result.stdout)
@@ -100,9 +90,7 @@ class TestTestClient:
         assert steps["list"]["detail"] == "6 tools"
         assert (document["ok"], document["error"], document["hint"], document["warnings"]) == (True, None, None, [])
 
-    def test_people_get_a_table_and_a_verdict(
-        self, configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
-    ) -> None:
+    def test_people_get_a_table_and_a_verdict(self, configure: Configure, invoke: Invoke, demo_server: Json) -> None:
         configure(demo=demo_server | {"disabledTools": ["crash"], "colour": "red"})
         shown = invoke("test-client", "demo").stdout
 
@@ -128,13 +116,13 @@ class TestTestClient:
     )
     def test_the_step_that_fails_is_named_with_the_reason_and_a_hint(
         self,
-        scenario: dict[str, Any],
+        scenario: Json,
         step: str,
         error: str,
         hint: str,
-        configure: Callable[..., Path],
-        invoke: Callable[..., Any],
-        fault_server: Callable[..., dict[str, Any]],
+        configure: Configure,
+        invoke: Invoke,
+        fault_server: FaultServer,
     ) -> None:
         configure(it=fault_server(**scenario) | {"timeout": 1, "startTimeout": 1})
         result = invoke("test-client", "it", "--json")
@@ -145,9 +133,7 @@ class TestTestClient:
         assert error in document["error"]
         assert hint in document["hint"]
 
-    def test_a_program_that_is_not_there_fails_at_spawn(
-        self, configure: Callable[..., Path], invoke: Callable[..., Any]
-    ) -> None:
+    def test_a_program_that_is_not_there_fails_at_spawn(self, configure: Configure, invoke: Invoke) -> None:
         configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
         result = invoke("test-client", "time")
 
@@ -156,14 +142,14 @@ class TestTestClient:
         assert "uvx comes with uv" in result.stdout
 
     def test_an_error_is_an_answer_to_a_ping(
-        self, configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+        self, configure: Configure, invoke: Invoke, fault_server: FaultServer
     ) -> None:
         configure(it=fault_server(faults=[{"on": "ping", "error": {"code": -32601, "message": "unknown"}}]))
 
         assert invoke("test-client", "it").exit_code == 0
 
     def test_a_server_without_tools_works(
-        self, configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+        self, configure: Configure, invoke: Invoke, fault_server: FaultServer
     ) -> None:
         configure(it=fault_server(capabilities={}))
         result = invoke("test-client", "it")
@@ -172,10 +158,7 @@ class TestTestClient:
         assert "the server offers no tools" in result.stdout
 
     def test_what_is_most_likely_a_mistake_is_noted(
-        self,
-        configure: Callable[..., Path],
-        invoke_json: Callable[..., Any],
-        fault_server: Callable[..., dict[str, Any]],
+        self, configure: Configure, invoke_json: Invoke, fault_server: FaultServer
     ) -> None:
         chatty = fault_server(faults=[{"on": "ping", "junk": [{"text": "I am alive!"}]}])
         configure(it=chatty | {"timout": 5, "colour": "red"})
@@ -186,9 +169,7 @@ class TestTestClient:
         assert any("1 lines to its standard output" in warning for warning in warnings)
 
     @pytest.mark.process
-    def test_a_command_line_without_args_is_shown_as_it_is(
-        self, configure: Callable[..., Path], invoke: Callable[..., Any]
-    ) -> None:
+    def test_a_command_line_without_args_is_shown_as_it_is(self, configure: Configure, invoke: Invoke) -> None:
         configure(it={"command": f"{sys.executable} -c 'raise SystemExit(4)'"})
 
         assert f"{sys.executable} -c 'raise SystemExit(4)'" in invoke("test-client", "it").stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +16,10 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.gateway.access.clients_file import hash_of
 from gaia.serving.options import UnsafeOptions
+from tests.unit.cli.fixture_types import Configure, Invoke
 
 
-def test_what_to_paste_is_printed(invoke: Callable[..., Any]) -> None:
+def test_what_to_paste_is_printed(invoke: Invoke) -> None:
     shown = invoke("gateway", "--port", "99", "--print-client-config", "claude")
     entry = json.loads(shown.stdout)["mcpServers"]["gaia"]
 
@@ -27,7 +27,7 @@ def test_what_to_paste_is_printed(invoke: Callable[..., Any]) -> None:
     assert "mcpServers" in shown.stderr
 
 
-def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Callable[..., Any]) -> None:
+def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Invoke) -> None:
     words = ("gateway", "--host", "0.0.0.0", "--clients", "c.json", "--print-client-config", "cursor")
     plain = json.loads(invoke(*words).stdout)["mcpServers"]["gaia"]
     named = json.loads(invoke(*words, "--allow-host", "mcp.example.com").stdout)["mcpServers"]["gaia"]
@@ -37,9 +37,7 @@ def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Callab
     assert "${env:GAIA_GATEWAY_TOKEN}" in named["headers"]["Authorization"]
 
 
-def test_a_client_that_starts_the_gateway_gets_the_configuration(
-    invoke: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
+def test_a_client_that_starts_the_gateway_gets_the_configuration(invoke: Invoke, configure: Configure) -> None:
     file = configure()
     audit = file.with_name("audit.jsonl")
     shown = invoke("gateway", "--stdio", "--config", file, "--audit", audit, "--print-client-config", "vscode")
@@ -53,7 +51,7 @@ def test_a_client_that_starts_the_gateway_gets_the_configuration(
 
 
 def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
-    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def command() -> str:
         monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
@@ -68,7 +66,7 @@ def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
 
 @pytest.mark.parametrize("words", [("--host", "0.0.0.0"), ("--host", "::")])
 def test_nothing_is_served_beyond_this_machine_without_clients(
-    words: tuple[str, ...], invoke: Callable[..., Any], configure: Callable[..., Path]
+    words: tuple[str, ...], invoke: Invoke, configure: Configure
 ) -> None:
     configure()
     result = invoke("gateway", "--port", "0", *words)
@@ -78,9 +76,7 @@ def test_nothing_is_served_beyond_this_machine_without_clients(
     assert "add-client" in result.stderr
 
 
-def test_nor_with_clients_that_need_no_token(
-    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_nor_with_clients_that_need_no_token(invoke: Invoke, configure: Configure, tmp_path: Path) -> None:
     configure()
     clients = tmp_path / "clients.json"
     clients.write_text('{"anonymous": "everything"}')
@@ -90,7 +86,7 @@ def test_nor_with_clients_that_need_no_token(
     assert "lets in requests without a token" in result.stderr
 
 
-def test_options_for_http_mean_nothing_on_stdio(invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+def test_options_for_http_mean_nothing_on_stdio(invoke: Invoke, configure: Configure) -> None:
     configure()
     result = invoke("gateway", "--stdio", "--port", "0", "--clients", "x")
 
@@ -98,7 +94,7 @@ def test_options_for_http_mean_nothing_on_stdio(invoke: Callable[..., Any], conf
     assert "--clients, --port" in result.stderr
 
 
-def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Invoke, tmp_path: Path) -> None:
     clients = tmp_path / "clients.json"
     token = invoke("gateway", "add-client", "ci", "--clients", clients).stdout.strip()
     kept = json.loads(clients.read_text())["clients"]["ci"]
@@ -111,7 +107,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Callable[..., Any], tm
     assert json.loads(replaced.stdout)["token"] != token
 
 
-def test_a_name_that_cannot_be_in_ids_is_refused(invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+def test_a_name_that_cannot_be_in_ids_is_refused(invoke: Invoke, configure: Configure) -> None:
     configure()
     result = invoke("gateway", "--port", "0", "--name", "a.b")
 
@@ -119,7 +115,7 @@ def test_a_name_that_cannot_be_in_ids_is_refused(invoke: Callable[..., Any], con
     assert "name: must be" in result.stderr
 
 
-def test_without_servers_it_says_so(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_without_servers_it_says_so(invoke: Invoke, tmp_path: Path) -> None:
     file = tmp_path / "team.json"
     file.write_text('{"mcpServers": {}}')
     result = invoke("gateway", "--config", file, "--port", "0", "--name", "a.b")
@@ -128,7 +124,7 @@ def test_without_servers_it_says_so(invoke: Callable[..., Any], tmp_path: Path) 
     assert "gaia mcp add" in result.stderr
 
 
-def test_a_profile_has_to_be_in_the_file_before_its_clients(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_profile_has_to_be_in_the_file_before_its_clients(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("gateway", "add-client", "ci", "--profile", "read-only", "--clients", tmp_path / "clients.json")
 
     assert result.exit_code == 2
@@ -136,7 +132,7 @@ def test_a_profile_has_to_be_in_the_file_before_its_clients(invoke: Callable[...
 
 
 def test_a_missing_file_of_clients_is_made_by_the_command_that_the_error_names(
-    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path
+    invoke: Invoke, configure: Configure, tmp_path: Path
 ) -> None:
     configure()
     result = invoke("gateway", "--port", "0", "--clients", tmp_path / "c.json")
@@ -147,7 +143,7 @@ def test_a_missing_file_of_clients_is_made_by_the_command_that_the_error_names(
 
 @pytest.mark.parametrize("module", ["httptools", "prometheus_client", "starlette"])
 def test_missing_packages_are_named_before_anything_is_served(
-    module: str, invoke: Callable[..., Any], configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    module: str, invoke: Invoke, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure()
     find_spec = importlib.util.find_spec
@@ -162,9 +158,7 @@ def test_missing_packages_are_named_before_anything_is_served(
 
 
 @pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://", "*"])
-def test_an_origin_that_no_browser_sends_is_refused(
-    origin: str, invoke: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
+def test_an_origin_that_no_browser_sends_is_refused(origin: str, invoke: Invoke, configure: Configure) -> None:
     configure()
     result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", origin)
 
@@ -177,9 +171,7 @@ def test_an_origin_that_no_browser_sends_is_refused(
 @pytest.mark.parametrize(
     ("proxy", "works"), [("10.0.0.0/8", True), ("::1", True), ("proxy.example", False), ("", False)]
 )
-def test_a_proxy_is_an_address_or_a_network(
-    proxy: str, works: bool, invoke: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
+def test_a_proxy_is_an_address_or_a_network(proxy: str, works: bool, invoke: Invoke, configure: Configure) -> None:
     configure()
     result = invoke("gateway", "--port", "0", "--name", "a.b", "--trusted-proxy", proxy)
 
@@ -189,9 +181,7 @@ def test_a_proxy_is_an_address_or_a_network(
 
 
 @pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "a.example/mcp", "*.example", ""])
-def test_a_host_that_is_no_name_is_refused(
-    name: str, invoke: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
+def test_a_host_that_is_no_name_is_refused(name: str, invoke: Invoke, configure: Configure) -> None:
     configure()
     result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name)
 
@@ -200,14 +190,14 @@ def test_a_host_that_is_no_name_is_refused(
 
 
 @pytest.mark.parametrize("name", ["gw.example.com", "gw", "10.0.0.1", "::1", "[fe80::1]"])
-def test_a_name_or_an_address_is_a_host(name: str, invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+def test_a_name_or_an_address_is_a_host(name: str, invoke: Invoke, configure: Configure) -> None:
     configure()
     # The name of the gateway is refused later.
     assert "name: must be" in invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name).stderr
 
 
 def test_an_address_that_is_none_of_this_machine_is_told_with_what_to_write(
-    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure()
     clients = tmp_path / "clients.json"

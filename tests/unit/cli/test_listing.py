@@ -4,17 +4,16 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from gaia.mcp.client import MCPClientManager
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf
 
 
-def test_no_servers_is_no_error(invoke: Callable[..., Any], home: Path) -> None:
+def test_no_servers_is_no_error(invoke: Invoke, home: Path) -> None:
     result = invoke("list")
 
     assert result.exit_code == 0
@@ -22,10 +21,7 @@ def test_no_servers_is_no_error(invoke: Callable[..., Any], home: Path) -> None:
 
 
 def test_each_server_is_shown_with_state_tools_and_source(
-    configure: Callable[..., Path],
-    invoke: Callable[..., Any],
-    demo_server: dict[str, Any],
-    fault_server: Callable[..., dict[str, Any]],
+    configure: Configure, invoke: Invoke, demo_server: Json, fault_server: FaultServer
 ) -> None:
     file = configure(
         good=demo_server,
@@ -44,10 +40,7 @@ def test_each_server_is_shown_with_state_tools_and_source(
 
 
 def test_without_connecting_no_server_is_started(
-    configure: Callable[..., Path],
-    invoke: Callable[..., Any],
-    fault_server: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    configure: Configure, invoke: Invoke, fault_server: FaultServer, tmp_path: Path
 ) -> None:
     configure(one=fault_server(state_file=tmp_path / "state"), off={"command": "x", "disabled": True}, wrong={})
     shown = invoke("list", "--no-connect").stdout.splitlines()
@@ -56,9 +49,7 @@ def test_without_connecting_no_server_is_started(
     assert not (tmp_path / "state").exists()
 
 
-def test_each_server_comes_from_the_file_that_counts(
-    configure: Callable[..., Path], invoke_json: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_each_server_comes_from_the_file_that_counts(configure: Configure, invoke_json: Invoke, tmp_path: Path) -> None:
     of_user = configure(time={"command": "x"}, git={"command": "x"}, text="x")  # type: ignore[arg-type]
     of_project = tmp_path / "mcp_servers.json"
     of_project.write_text(json.dumps({"mcpServers": {"git": {"command": "y"}, "yes": {"disabled": "yes"}}}))
@@ -73,7 +64,7 @@ def test_each_server_comes_from_the_file_that_counts(
     assert rows[3]["error"] == f"{of_project}: disabled: expected a boolean, got a string"
 
 
-def test_a_sandbox_is_shown(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
+def test_a_sandbox_is_shown(configure: Configure, invoke: Invoke) -> None:
     configure(one={"command": "x", "sandbox": {"network": True}}, two={"command": "x"})
 
     assert "enabled, in a sandbox" in invoke("list", "--no-connect").stdout
@@ -82,11 +73,7 @@ def test_a_sandbox_is_shown(configure: Callable[..., Path], invoke: Callable[...
 
 
 def test_servers_start_side_by_side_and_are_stopped(
-    configure: Callable[..., Path],
-    invoke: Callable[..., Any],
-    fault_server: Callable[..., dict[str, Any]],
-    processes_of: Callable[[], list[int]],
-    tmp_path: Path,
+    configure: Configure, invoke: Invoke, fault_server: FaultServer, processes_of: ProcessesOf, tmp_path: Path
 ) -> None:
     configure(
         **{f"slow{number}": fault_server(start_delay=0.5, state_file=tmp_path / f"s{number}") for number in range(8)}
@@ -101,14 +88,14 @@ class TestServersThatDoNotAnswer:
     """A server that hangs at its start does not keep the others from being shown."""
 
     @pytest.fixture(autouse=True)
-    def configured(self, configure: Callable[..., Path], fault_server: Callable[..., dict[str, Any]]) -> None:
+    def configured(self, configure: Configure, fault_server: FaultServer) -> None:
         configure(
             bad={"command": "no-such-program-anywhere"},
             hung=fault_server(start_delay=60),
             mute=fault_server(faults=[{"on": "*", "hang": True}]),
         )
 
-    def test_are_shown_as_starting_after_the_time(self, invoke: Callable[..., Any]) -> None:
+    def test_are_shown_as_starting_after_the_time(self, invoke: Invoke) -> None:
         result = invoke("list", "--timeout", "0.8")
 
         assert result.exit_code == 0
@@ -117,14 +104,12 @@ class TestServersThatDoNotAnswer:
         assert "starting after 0.8 s" in rows["mute"]
         assert re.search("gaia mcp doctor (bad|hung) finds out more", result.stdout)
 
-    def test_are_starting_for_programs_too(self, invoke_json: Callable[..., Any]) -> None:
+    def test_are_starting_for_programs_too(self, invoke_json: Invoke) -> None:
         rows = {row["name"]: row for row in invoke_json("list", "--timeout", "0.8")["servers"]}
 
         assert (rows["hung"]["state"], rows["hung"]["waited"], rows["hung"]["tools"]) == ("starting", 0.8, None)
 
-    def test_are_stopped_only_after_the_answer(
-        self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_are_stopped_only_after_the_answer(self, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
         answers = []
         stop = MCPClientManager.disconnect_all
 
@@ -137,7 +122,7 @@ class TestServersThatDoNotAnswer:
 
         assert answers[0] == result.stdout_bytes
 
-    def test_are_seen_starting_on_a_terminal(self, at_terminal: Callable[..., Any]) -> None:
+    def test_are_seen_starting_on_a_terminal(self, at_terminal: Invoke) -> None:
         screen = at_terminal("list", "--timeout", "2", columns=40)
 
         assert screen.exit_code == 0
@@ -149,16 +134,14 @@ class TestServersThatDoNotAnswer:
         assert max(map(len, re.split(r"[\r\n]", last))) <= 40
 
 
-def test_a_time_to_wait_makes_no_sense_where_nothing_is_waited_for(invoke: Callable[..., Any]) -> None:
+def test_a_time_to_wait_makes_no_sense_where_nothing_is_waited_for(invoke: Invoke) -> None:
     result = invoke("list", "--no-connect", "--timeout", "1")
 
     assert result.exit_code == 2
     assert "--timeout" in result.stderr
 
 
-def test_nothing_is_redrawn_or_coloured_for_a_pipe(
-    configure: Callable[..., Path], run: Callable[..., Any], demo_server: dict[str, Any]
-) -> None:
+def test_nothing_is_redrawn_or_coloured_for_a_pipe(configure: Configure, run: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server)
     result = run("list", "--timeout", "30")
 
@@ -171,7 +154,7 @@ def test_nothing_is_redrawn_or_coloured_for_a_pipe(
 
 
 def test_tools_are_listed_with_description_and_parameters(
-    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
+    configure: Configure, invoke: Invoke, demo_server: Json
 ) -> None:
     configure(demo=demo_server)
     sections = {section.split()[0]: section.splitlines() for section in invoke("tools", "demo").stdout.split("\n\n")}
@@ -196,7 +179,7 @@ LONG_TOOL = {
 
 
 def test_an_overview_has_the_beginning_of_long_texts_and_a_named_tool_all_of_them(
-    configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+    configure: Configure, invoke: Invoke, fault_server: FaultServer
 ) -> None:
     configure(it=fault_server(tools=[LONG_TOOL, {"name": "short"}], only_tools=True))
     overview, details = invoke("tools", "it").stdout, invoke("tools", "it", "long").stdout
@@ -212,9 +195,7 @@ def test_an_overview_has_the_beginning_of_long_texts_and_a_named_tool_all_of_the
     assert "short" not in details
 
 
-def test_a_named_tool_has_to_exist(
-    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
-) -> None:
+def test_a_named_tool_has_to_exist(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server)
     result = invoke("tools", "demo", "ad")
 
@@ -223,7 +204,7 @@ def test_a_named_tool_has_to_exist(
 
 
 def test_long_texts_are_folded_on_a_terminal(
-    configure: Callable[..., Path], at_terminal: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+    configure: Configure, at_terminal: Invoke, fault_server: FaultServer
 ) -> None:
     configure(it=fault_server(tools=[LONG_TOOL], only_tools=True))
     screen = at_terminal("tools", "it", "long", columns=40, NO_COLOR="1")
@@ -234,9 +215,7 @@ def test_long_texts_are_folded_on_a_terminal(
     assert "\x1b[1m" not in screen.drawn
 
 
-def test_denied_tools_are_not_shown(
-    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
-) -> None:
+def test_denied_tools_are_not_shown(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server | {"disabledTools": ["crash", "f*"]})
     names = [tool["name"] for tool in json.loads(invoke("tools", "demo", "--json").stdout)["tools"]]
 
@@ -244,7 +223,7 @@ def test_denied_tools_are_not_shown(
 
 
 def test_json_has_the_tools_in_the_words_of_the_protocol(
-    configure: Callable[..., Path], invoke_json: Callable[..., Any], demo_server: dict[str, Any]
+    configure: Configure, invoke_json: Invoke, demo_server: Json
 ) -> None:
     configure(demo=demo_server)
     document = invoke_json("tools", "demo")
@@ -257,10 +236,7 @@ def test_json_has_the_tools_in_the_words_of_the_protocol(
 
 @pytest.mark.parametrize("command", [["tools", "evil"], ["list"], ["call", "evil", "nothing"], ["test-client", "evil"]])
 def test_a_server_cannot_write_to_the_terminal(
-    command: list[str],
-    configure: Callable[..., Path],
-    invoke: Callable[..., Any],
-    fault_server: Callable[..., dict[str, Any]],
+    command: list[str], configure: Configure, invoke: Invoke, fault_server: FaultServer
 ) -> None:
     tools = [
         {"name": "e\x1b[2Jvil", "description": "\x1b]0;owned\x07[red]First[/red]\rline\nsecond"},
@@ -275,9 +251,7 @@ def test_a_server_cannot_write_to_the_terminal(
         assert "  [red]First[/red]line second\n" in written
 
 
-def test_neither_can_it_through_spans(
-    configure: Callable[..., Path], run: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
-) -> None:
+def test_neither_can_it_through_spans(configure: Configure, run: Invoke, fault_server: FaultServer) -> None:
     name = "e\x1b[2Jvil"
     error = {"code": -32000, "message": "\x1b]0;owned\x07 \x9b31m"}
     server = fault_server(tools=[{"name": name}], only_tools=True, faults=[{"tool": name, "error": error}])
@@ -290,7 +264,7 @@ def test_neither_can_it_through_spans(
 
 @pytest.mark.parametrize("name", ["$(touch owned)", "a b; touch owned", "it's"])
 def test_commands_to_type_are_quoted_for_the_shell(
-    name: str, invoke: Callable[..., Any], configure: Callable[..., Path], fault_server: Callable[..., dict[str, Any]]
+    name: str, invoke: Invoke, configure: Configure, fault_server: FaultServer
 ) -> None:
     configure(**{name: {**fault_server(exit_at_start={"code": 1})}})
     assert f"gaia mcp test-client {shlex.quote(name)}`" in invoke("tools", name).stderr
@@ -304,7 +278,7 @@ def test_commands_to_type_are_quoted_for_the_shell(
 
 
 def test_a_server_that_cannot_be_started_says_why(
-    configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+    configure: Configure, invoke: Invoke, fault_server: FaultServer
 ) -> None:
     configure(bad=fault_server(exit_at_start={"code": 7, "stderr": "no licence found"}))
     result = invoke("tools", "bad")
@@ -315,18 +289,14 @@ def test_a_server_that_cannot_be_started_says_why(
     assert "gaia mcp test-client bad" in result.stderr
 
 
-def test_a_server_without_tools_is_no_error(
-    configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_server_without_tools_is_no_error(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> None:
     configure(it=fault_server(capabilities={}))
     result = invoke("tools", "it")
 
     assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
 
 
-def test_a_profile_that_sees_no_server_of_a_gateway_is_told(
-    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_that_sees_no_server_of_a_gateway_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.cli.listing.fetch_status", lambda *_: Mock(servers=[]))
     result = invoke("list", "http://127.0.0.1:9/mcp")
     assert result.exit_code == 0

@@ -1,33 +1,40 @@
-"""Tables and figures for people: nothing in them is markup, and nothing is cut off that matters."""
+"""What people see: hostile and malformed texts do no harm, and nothing is cut off that matters."""
 
+import io
+import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import psutil
 import pytest
-from rich.console import Console
-from rich.table import Table
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
 
-from gaia.cli import rendering, terminal
+from gaia.cli import descriptions, rendering, terminal
+from gaia.cli.descriptions import readable, readable_resource
 from gaia.cli.rendering import Step, bar, list_text, microseconds, milliseconds, nothing_left, show_step, sparkline
 from gaia.mcp.doctor import Check, Verdict
 from gaia.mcp.doctor.examination import NOT_REACHED
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
+from gaia.mcp.tools.tool import MCPTool
+from gaia.runtime.untrusted_text import clean, one_line
 
-Lines = Callable[[Table], list[str]]
+Lines = Callable[[RenderableType], list[str]]
 
 HOSTILE = "[red]\x1b[2Jname[/red]\nsecond \u202e"
 HARMLESS = "[red]name[/red] second"
 
 
 @pytest.fixture
-def lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "Lines":
-    """Show a table; returns its lines."""
+def lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """Show a table or a text; returns its lines."""
     for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
 
-    def shown(table: Table) -> list[str]:
+    def shown(table: RenderableType) -> list[str]:
         terminal.show(table)
         return capsys.readouterr().out.splitlines()
 
@@ -54,8 +61,7 @@ class TestSparkline:
 
 class TestFigures:
     @pytest.mark.parametrize(
-        ("seconds", "shown"),
-        [(None, "-"), (0.0, "0.00 ms"), (0.00999, "9.99 ms"), (0.01, "10 ms"), (61.0, "61000 ms")],
+        ("seconds", "shown"), [(None, "-"), (0.0, "0.00 ms"), (0.00999, "9.99 ms"), (0.01, "10 ms"), (61.0, "61000 ms")]
     )
     def test_short_times_have_more_digits(self, seconds: float | None, shown: str) -> None:
         assert milliseconds(seconds) == shown
@@ -200,3 +206,171 @@ def test_processes_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     step: Any = nothing_left({own})
     assert (step.ok, step.facts) == (True, {"pids": [own.pid], "left": []})
     assert list_text([1, 2]) == "1, 2"
+
+
+def test_hostile_texts_of_a_tool_are_text_of_one_line(lines: Lines) -> None:
+    schema = {"properties": {HOSTILE: {"type": HOSTILE, "default": HOSTILE, "enum": [HOSTILE], "description": HOSTILE}}}
+    tool = MCPTool(HOSTILE, HOSTILE, schema, {"x": HOSTILE}, {HOSTILE: HOSTILE}, HOSTILE)
+    for shown in (descriptions.tool_sections([(tool, True)]), descriptions.tool_details(tool, blocked=False)):
+        written = lines(shown)
+
+        assert written[0].startswith(HARMLESS)
+        assert not {char for line in written for char in line if not char.isprintable()}
+        (parameter,) = [line for line in written if line.startswith("    [red]name[/red] second  ")]
+        assert "default" in parameter
+
+
+def test_blocked_tools_are_marked(lines: Lines) -> None:
+    tool = MCPTool("add", "Adds.", {})
+
+    assert lines(descriptions.tool_sections([(tool, True)]))[0] == "add (blocked)"
+    assert lines(descriptions.tool_details(tool, blocked=True))[0] == "add (blocked)"
+
+
+@pytest.mark.parametrize("schema", [{"properties": 5}, {"properties": {"a": 5, "b": {"enum": 5}}}, {"properties": {}}])
+def test_malformed_schemas_are_shown_as_far_as_they_go(schema: dict[str, object], lines: Lines) -> None:
+    assert lines(descriptions.tool_sections([(MCPTool("add", "", schema), False)]))[0] == "add"
+
+
+def test_long_defaults_and_choices_are_cut_in_an_overview_only(lines: Lines) -> None:
+    schema = {"properties": {"a": {"type": "string", "default": "d" * 500, "enum": ["e" * 500]}}}
+    tool = MCPTool("add", "", schema)
+    overview = "".join(lines(descriptions.tool_sections([(tool, False)])))
+    details = "".join(lines(descriptions.tool_details(tool, blocked=False)))
+
+    assert len(overview) < 300
+    assert "d" * 500 in details
+    assert "e" * 500 in details
+
+
+def test_resources_and_templates_are_one_line_each(lines: Lines) -> None:
+    found = [
+        {"uri": "a:1", "name": HOSTILE, "mimeType": "text/plain", "description": "First.\n\nSecond."},
+        {"uriTemplate": "a:{x}", "name": "many"},
+    ]
+    header, resource, template = lines(descriptions.resource_table(found))
+
+    assert header.split() == ["uri", "name", "type", "description"]
+    assert resource.split() == ["a:1", *HARMLESS.split(), "text/plain", "First.", "…"]
+    assert template.split() == ["a:{x}", "many", "-", "-"]
+
+
+def test_prompts_have_their_arguments_below_them(lines: Lines) -> None:
+    arguments = [{"name": "who", "required": True, "description": "A name."}, {"name": "how"}, "nonsense"]
+    shown = lines(descriptions.prompt_sections([{"name": "greet", "arguments": arguments}, {"name": HOSTILE}]))
+
+    assert shown == ["greet", "    who  required  A name.", "    how  optional", "", HARMLESS]
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"uri": "a:b", "text": "inside"}, "inside"),
+        ({"uri": "a:b", "blob": "AAAA", "mimeType": "image/png"}, "[data, image/png, 3 bytes]"),
+        ({"uri": "a:b", "blob": "AA=="}, "[data, of unknown type, 1 bytes]"),
+        ({"uri": "a:b"}, '{"uri": "a:b"}'),
+        (5, "5"),
+    ],
+)
+def test_contents_of_resources_are_text_or_named(content: Any, shown: str) -> None:
+    assert readable_resource(content) == shown
+
+
+def test_bytes_of_blocks_are_counted() -> None:
+    assert readable({"type": "image", "data": "AAA=", "mimeType": "image/png"}) == "[image, image/png, 2 bytes]"
+
+
+HOSTILE = [
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07after",
+    "\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\",
+    "\x9b31mC1",
+    "over\rwritten",
+    "bell\x07",
+    "backspace\x08",
+    "\x1b[2J\x1b[H",
+    "half\x1b[",
+    "left\u202eright",
+    "\x1bc",
+    "[red]no markup[/red]",
+    "lone \ud800 surrogate",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_cleaned_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
+    cleaned = clean(text)
+
+    assert all(char.isprintable() for char in cleaned)
+    cleaned.encode("utf-8")
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_no_text_can_bring_a_control_character_through(text: str) -> None:
+    cleaned = clean(text)
+
+    assert not {char for char in cleaned if ord(char) < 0x20 and char not in "\n\t"}
+    assert not {char for char in cleaned if 0x7F <= ord(char) <= 0x9F}
+
+
+def test_line_breaks_and_tabs_stay_in_text_and_go_in_a_line() -> None:
+    assert clean("a\n\tb") == "a\n\tb"
+    assert one_line("a\n\t b") == "a b"
+
+
+def test_what_is_said_goes_on_in_indented_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("Error: it ended\nAll is well\x1b[2J\r\nAnd again")
+
+    assert capsys.readouterr().out == "Error: it ended\n  All is well\n  And again\n"
+
+
+def test_markup_is_shown_as_the_text_that_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(terminal.text("[bold]not bold[/bold] [/] :smile:"))
+
+    assert capsys.readouterr().out == "[bold]not bold[/bold] [/] :smile:\n"
+
+
+def test_a_pipe_gets_long_lines_whole_and_no_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    terminal.show(terminal.text("word " * 100, "red"))
+
+    assert capsys.readouterr().out == ("word " * 100).rstrip() + "\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_a_terminal_gets_colours_unless_no_color_is_set(
+    no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal.show(terminal.text("word", "bold red"))
+
+    assert ("\x1b" in sys.stdout.getvalue()) is coloured
+
+
+def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"text": "\x1b[31m \x9b \u202e ü \ud800"}
+    terminal.print_json(value)
+    written = capsys.readouterr().out
+
+    assert written.isascii()
+    assert "\x1b" not in written
+    assert json.loads(written) == value
+
+
+def test_a_command_to_copy_is_not_broken() -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, width=40, force_terminal=True, color_system=None)
+    command = "pip install 'httptools>=0.6.4,<1' 'cryptography>=42' 'pyjwt>=2.13,<3'"
+    terminal.say(f"httptools, which is not installed; run: {command}", console=console)
+
+    assert command in shown.getvalue()

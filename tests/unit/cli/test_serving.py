@@ -1,18 +1,26 @@
-"""What the commands that serve have in common."""
+"""Commands that serve agents, as far as they get without serving, and what they have in common."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from gaia.agents.base import ApiAgent, MCPAgent
+from gaia.api import app as served
+from gaia.cli.main import app
 from gaia.cli.options import Options
-from gaia.cli.serving import HandedOver, announce, http_options, load, log_without_waiting, run_server
+from gaia.cli.serving import HandedOver, announce, http_options, load, load_mcp_agent, log_without_waiting, run_server
 from gaia.cli.terminal import FAILED, USAGE, CommandFailed
+from gaia.runtime.extras import install_command
 from gaia.serving.loading import ServingUnavailable
 from gaia.serving.options import HttpOptions, UnsafeOptions
+from tests.silent_agent import SilentAgent
+from tests.unit.cli.fixture_types import Invoke, Json
 from tests.waiting import PATIENCE
 
 
@@ -141,3 +149,138 @@ def test_a_standard_error_that_was_replaced_is_left_alone() -> None:
     before = list(logging.root.handlers)
     log_without_waiting()
     assert logging.root.handlers == before
+
+
+class QuietAgent(MCPAgent, SilentAgent):
+    """Offers nothing."""
+
+    def get_mcp_tool_definitions(self) -> list[Json]:
+        return []
+
+    def execute_mcp_tool(self, tool_name: str, arguments: Json) -> Json:
+        raise AssertionError(f"it is not called: {tool_name} {arguments}")
+
+
+QUIET = f"{__name__}:QuietAgent"
+
+
+def test_an_agent_is_made_of_its_class() -> None:
+    assert isinstance(load_mcp_agent(QUIET), QuietAgent)
+
+
+def test_what_is_no_agent_for_mcp_is_a_usage_error(invoke: Invoke) -> None:
+    # On stdio, the process gives up its own standard streams for the agent's: not for a test in this process.
+    result = invoke("serve", "tests.silent_agent:SilentAgent", "--transport", "http")
+
+    assert result.exit_code == 2
+    assert "is no MCPAgent, but of type SilentAgent" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["one=" + QUIET, "one=" + QUIET], "two agents have the namespace 'one'"),
+        (["a b=" + QUIET], "'a b' cannot be a namespace"),
+        (["=" + QUIET], "'' cannot be a namespace"),
+    ],
+)
+def test_namespaces_that_cannot_be_used_are_told(targets: list[str], message: str, invoke: Invoke) -> None:
+    result = invoke("bridge", *targets, "--transport", "http", "--port", "0")
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(("transport", "missing"), [("stdio", "mcp"), ("http", "uvicorn")])
+def test_missing_packages_are_named_before_an_agent_is_made(
+    transport: str, missing: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == missing else find_spec(name, *rest)
+    )
+    result = invoke("serve", "no_such_module_anywhere:Agent", "--transport", transport)
+
+    assert result.exit_code == 2
+    assert f"Serving needs {missing}" in result.stderr
+    assert install_command("serve") in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "bridge"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--port", "8000"],
+        ["--token", "secret-token"],
+        ["--host", "127.0.0.1"],
+        ["--allow-host", "x"],
+        ["--allow-origin", "http://x"],
+        ["--allow-anonymous"],
+        ["--grace", "1"],
+    ],
+)
+def test_options_of_http_without_http_are_a_usage_error(command: str, words: list[str], invoke: Invoke) -> None:
+    result = invoke(command, QUIET, *words)
+
+    assert result.exit_code == 2
+    assert f"{words[0]}: for a server over HTTP only" in result.stderr
+    assert "--transport http" in result.stderr
+    assert "secret-token" not in result.stderr
+
+
+def test_a_token_in_the_environment_is_no_option(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAIA_SERVE_TOKEN", "secret-token")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    result = invoke("serve", QUIET, "--max-body", "2048", "--threads", "2")
+
+    # It got as far as looking for the packages.
+    assert "Serving needs" in result.stderr
+
+
+class CodeAgent(ApiAgent, SilentAgent):
+    """The model ``gaia-code``."""
+
+
+class DataAgent(ApiAgent, SilentAgent):
+    """The model ``gaia-data``."""
+
+
+CODE, DATA = f"{__name__}:CodeAgent", f"{__name__}:DataAgent"
+
+
+@pytest.fixture
+def invoke() -> Callable[..., Result]:
+    """Run ``gaia api`` in this process."""
+    return lambda *words: CliRunner().invoke(app, ["api", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([CODE, DATA, CODE], "two agents are the same model: gaia-code, gaia-code, gaia-data"),
+        (["tests.silent_agent:SilentAgent"], "is no ApiAgent, but of type SilentAgent"),
+        (["CodeAgent"], "not of the form package.module:AgentClass"),
+        ([CODE, "--host", "0.0.0.0"], "can be reached from other machines"),
+        ([CODE, "--token", ""], "the token is empty"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_cannot_be_served_is_a_usage_error(words: list[str], message: str, invoke: Invoke) -> None:
+    result = invoke("serve", *words)
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_each_agent_is_served_as_a_model(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: list[str] = []
+
+    def serve(agents: list[ApiAgent], options: object, started: Callable[[str], None], max_threads: int) -> None:
+        models.extend(f"{agent.get_model_id()} {max_threads}" for agent in agents)
+        started("http://127.0.0.1:1/v1")
+
+    monkeypatch.setattr(served, "serve", serve)
+    result = invoke("serve", CODE, DATA, "--threads", "3")
+
+    assert (result.exit_code, models) == (0, ["gaia-code 3", "gaia-data 3"])
+    assert result.stderr == "API endpoint: http://127.0.0.1:1/v1\n"

@@ -7,15 +7,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gaia.cli import time_limit
 from gaia.cli.time_limit import OutOfTime
 from gaia.mcp.client import MCPClient
+from tests.unit.cli.fixture_types import Configure, Invoke, Json, ProcessesOf
 from tests.waiting import PATIENCE, wait_until
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
@@ -104,7 +104,7 @@ def mute() -> Iterator[str]:
 
 
 @pytest.fixture
-def servers(configure: Callable[..., Path], mute: str, demo_server: dict[str, Any], tmp_path: Path) -> None:
+def servers(configure: Configure, mute: str, demo_server: Json, tmp_path: Path) -> None:
     """Each would be waited for by the test for longer than it takes to fail."""
     configure(
         demo=demo_server | {"timeout": 1000},
@@ -115,9 +115,7 @@ def servers(configure: Callable[..., Path], mute: str, demo_server: dict[str, An
 
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("words", [["call", "deaf", "echo"], ["call", "mute", "echo"], ["tools", "deaf"]], ids=" ".join)
-def test_a_server_that_hangs_at_its_start_is_given_up(
-    words: list[str], run: Callable[..., Any], processes_of: Callable[[], list[int]]
-) -> None:
+def test_a_server_that_hangs_at_its_start_is_given_up(words: list[str], run: Invoke, processes_of: ProcessesOf) -> None:
     result = run(*words, "--timeout", "2", "--json")
 
     assert (result.returncode, json.loads(result.stdout)["error_type"]) == (1, "timeout")
@@ -126,7 +124,7 @@ def test_a_server_that_hangs_at_its_start_is_given_up(
 
 
 @pytest.mark.usefixtures("servers")
-def test_a_call_that_is_not_answered_says_that_the_server_may_have_acted(run: Callable[..., Any]) -> None:
+def test_a_call_that_is_not_answered_says_that_the_server_may_have_acted(run: Invoke) -> None:
     result = run("call", "demo", "sleep", "seconds=1000", "--timeout", "10")
 
     assert result.returncode == 1
@@ -135,10 +133,7 @@ def test_a_call_that_is_not_answered_says_that_the_server_may_have_acted(run: Ca
 
 
 def test_an_answer_is_not_lost_to_a_server_that_does_not_end(
-    configure: Callable[..., Path],
-    demo_server: dict[str, Any],
-    invoke: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    configure: Configure, demo_server: Json, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disconnect = MCPClient.disconnect
 
@@ -154,9 +149,7 @@ def test_an_answer_is_not_lost_to_a_server_that_does_not_end(
 
 
 @pytest.mark.usefixtures("servers")
-def test_the_list_is_written_and_the_servers_are_left(
-    run: Callable[..., Any], processes_of: Callable[[], list[int]]
-) -> None:
+def test_the_list_is_written_and_the_servers_are_left(run: Invoke, processes_of: ProcessesOf) -> None:
     result = run("list", "--timeout", "2")
 
     assert result.returncode == 0
@@ -164,7 +157,7 @@ def test_the_list_is_written_and_the_servers_are_left(
     assert wait_until(lambda: processes_of() == [])
 
 
-def test_a_gateway_that_says_nothing_is_given_up(mute: str, run: Callable[..., Any]) -> None:
+def test_a_gateway_that_says_nothing_is_given_up(mute: str, run: Invoke) -> None:
     result = run("list", mute, "--timeout", "0.5")
 
     assert result.returncode == 1

