@@ -217,11 +217,7 @@ class TestFaults:
             session.call("echo", {"text": "x"}, _meta={"progressToken": 5})
             assert session.others == [
                 {"jsonrpc": "2.0", **log},
-                {
-                    "jsonrpc": "2.0",
-                    "method": "notifications/progress",
-                    "params": {"progressToken": 5, "progress": 1},
-                },
+                {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 5, "progress": 1}},
                 {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"},
             ]
             assert session.request("tools/list")["result"]["tools"][-1]["name"] == "new"

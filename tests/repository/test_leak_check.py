@@ -61,10 +61,7 @@ def test_an_open_descriptor_is_a_leak_even_under_a_number_that_was_open_before()
     read_end, write_end = os.pipe()
 
     assert number in (read_end, write_end)
-    assert {descriptor for descriptor, _target in leaked_since(before, patience=0).descriptors} == {
-        read_end,
-        write_end,
-    }
+    assert {descriptor for descriptor, _target in leaked_since(before, patience=0).descriptors} == {read_end, write_end}
 
     os.close(read_end)
     os.close(write_end)

@@ -3,6 +3,8 @@
 import codecs
 import contextlib
 import fcntl
+import functools
+import importlib.util
 import json
 import os
 import pty
@@ -53,6 +55,25 @@ def invoke_json(invoke: Callable[..., Result]) -> Callable[..., Any]:
 
 
 @pytest.fixture
+def refused(invoke: Callable[..., Result]) -> Callable[..., str]:
+    """Run a command that cannot be tried; returns what it writes to standard error."""
+    return functools.partial(_error_of, invoke, 2)
+
+
+@pytest.fixture
+def failed(invoke: Callable[..., Result]) -> Callable[..., str]:
+    """Run a command that fails; returns what it writes to standard error."""
+    return functools.partial(_error_of, invoke, 1)
+
+
+def _error_of(invoke: Callable[..., Result], exit_code: int, *words: object) -> str:
+    result = invoke(*words)
+    assert result.exit_code == exit_code
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+@pytest.fixture
 def environment() -> dict[str, str]:
     """For a process that runs `gaia`."""
     kept = {name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES}
@@ -81,6 +102,19 @@ def run(
         )
 
     return run_mcp
+
+
+@pytest.fixture
+def hide_package(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have a package look as if it were not installed."""
+    find_spec = importlib.util.find_spec
+
+    def hide(hidden: str) -> None:
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name == hidden else find_spec(name, *rest)
+        )
+
+    return hide
 
 
 class Started(subprocess.Popen[str]):
@@ -129,11 +163,14 @@ def at_terminal(starts_programs: None, gaia_argv: list[str], environment: dict[s
     r"""Run ``gaia mcp`` on a terminal of its own.
 
     ``answers`` are pairs: when the first text has been drawn, after what was drawn for the pair before, the second one
-    is typed. ``\x03`` is Ctrl-C.
+    is typed, or called. ``\x03`` is Ctrl-C.
     """
 
     def run_mcp(
-        *words: object, answers: Sequence[tuple[str, str]] = (), columns: int = 100, **variables: str
+        *words: object,
+        answers: Sequence[tuple[str, str | Callable[[], object]]] = (),
+        columns: int = 100,
+        **variables: str,
     ) -> Screen:
         controller, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -155,7 +192,9 @@ def at_terminal(starts_programs: None, gaia_argv: list[str], environment: dict[s
                 while waiting and (found := drawn.find(waiting[0][0], seen)) >= 0:
                     seen = found + len(waiting[0][0])
                     typed = waiting.pop(0)[1]
-                    if typed == "\x03":
+                    if callable(typed):
+                        typed()
+                    elif typed == "\x03":
                         # It is not the terminal that controls the process, so it would only be a character.
                         os.killpg(process.pid, signal.SIGINT)
                     else:

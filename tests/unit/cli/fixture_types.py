@@ -8,6 +8,8 @@ from typing import Any
 Json = dict[str, Any]
 Invoke = Callable[..., Any]
 """Runs `gaia mcp`, and returns its result, or its document."""
+Told = Callable[..., str]
+"""Runs `gaia mcp` for its error message."""
 Configure = Callable[..., Path]
 FaultServer = Callable[..., Json]
 Saved = Callable[[], Json]

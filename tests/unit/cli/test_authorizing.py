@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.servers.protected_server import Protected, protected_server
-from tests.unit.cli.fixture_types import Invoke
+from tests.unit.cli.fixture_types import Invoke, Told
 
 
 @pytest.fixture(scope="module")
@@ -89,21 +89,15 @@ class TestLogin:
         assert result.exit_code == 1
         assert "was not finished within" in result.stderr
 
-    def test_a_refusal_is_reported(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+    def test_a_refusal_is_reported(self, server: Protected, failed: Told, pages: list[str]) -> None:
         server.accounts.refuses_logins = True
-        result = invoke("login", "notes")
-        assert result.exit_code == 1
-        assert "access_denied" in result.stderr
+        assert "access_denied" in failed("login", "notes")
 
-    def test_a_server_that_is_started_here_has_no_login(self, server: Protected, invoke: Invoke) -> None:
-        result = invoke("login", "local")
-        assert result.exit_code == 2
-        assert "there is nothing to log in at" in result.stderr
+    def test_a_server_that_is_started_here_has_no_login(self, server: Protected, refused: Told) -> None:
+        assert "there is nothing to log in at" in refused("login", "local")
 
-    def test_other_commands_say_what_to_run(self, server: Protected, invoke: Invoke) -> None:
-        result = invoke("call", "notes", "who")
-        assert result.exit_code == 1
-        assert "gaia mcp login notes" in result.stderr
+    def test_other_commands_say_what_to_run(self, server: Protected, failed: Told) -> None:
+        assert "gaia mcp login notes" in failed("call", "notes", "who")
 
 
 class TestLogout:

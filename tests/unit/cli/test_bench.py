@@ -8,7 +8,7 @@ import pytest
 
 from gaia.cli.bench import Calls, histogram, one_by_one, together
 from gaia.cli.rendering import bar, microseconds
-from tests.unit.cli.fixture_types import Configure, Invoke, Json
+from tests.unit.cli.fixture_types import Configure, Invoke, Json, Told
 
 pytestmark = pytest.mark.slow
 
@@ -30,10 +30,11 @@ def test_the_demo_server_is_measured_without_being_asked_for_one(invoke_json: In
     assert raw["ratio"] == pytest.approx(raw["supervised"]["median"] / raw["median"])
 
 
-def test_people_get_a_table_and_a_histogram(run: Invoke) -> None:
-    result = run("bench", *FEW)
+@pytest.mark.process
+def test_people_get_a_table_and_a_histogram(invoke: Invoke) -> None:
+    result = invoke("bench", *FEW)
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, "")
     first, *lines = result.stdout.splitlines()
     assert first == "echo of demo: 40 by one caller, 40 by 2 callers"
     assert lines[0].split() == ["p50", "p95", "p99", "longest", "calls/s"]
@@ -81,11 +82,8 @@ class TestServersOfTheUser:
             ("sleep", '{"seconds": 60}', "was not answered within 2 s"),
         ],
     )
-    def test_that_fail_end_it(self, tool: str, given: str, said: str, invoke: Invoke) -> None:
-        result = invoke("bench", "--server", "mine", "--tool", tool, "--arguments", given, "--timeout", 2)
-
-        assert result.exit_code == 1
-        assert said in result.stderr
+    def test_that_fail_end_it(self, tool: str, given: str, said: str, failed: Told) -> None:
+        assert said in failed("bench", "--server", "mine", "--tool", tool, "--arguments", given, "--timeout", 2)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +98,9 @@ class TestServersOfTheUser:
         (["--calls", "0"], "--calls"),
     ],
 )
-def test_what_makes_no_sense_is_refused(words: list[str], said: str, invoke: Invoke, configure: Configure) -> None:
+def test_what_makes_no_sense_is_refused(words: list[str], said: str, refused: Told, configure: Configure) -> None:
     configure()
-    result = invoke("bench", *words)
-
-    assert result.exit_code == 2
-    assert said in result.stderr
+    assert said in refused("bench", *words)
 
 
 class TestCallingOneByOne:

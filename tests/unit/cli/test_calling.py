@@ -13,7 +13,7 @@ import pytest
 
 from tests.sandboxes import require
 from tests.servers.state_file import read_state
-from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, Told
 
 
 @pytest.fixture
@@ -60,21 +60,17 @@ def test_an_error_of_a_tool_in_a_sandbox_says_that_it_is_in_one(
     assert "It runs in a sandbox" in result.stderr
 
 
-def test_arguments_that_the_server_refuses_are_explained(demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "add", "a=1")
-
-    assert result.exit_code == 1
-    assert "missing argument 'b'" in result.stderr
-    assert '"required"' in result.stderr
+def test_arguments_that_the_server_refuses_are_explained(demo: None, failed: Told) -> None:
+    error = failed("call", "demo", "add", "a=1")
+    assert "missing argument 'b'" in error
+    assert '"required"' in error
 
 
-def test_a_crash_says_that_the_server_may_have_acted(demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "crash")
-
-    assert result.exit_code == 1
-    assert "exited with code 1" in result.stderr
-    assert "The server may have acted" in result.stderr
-    assert "Traceback" not in result.stderr
+def test_a_crash_says_that_the_server_may_have_acted(demo: None, failed: Told) -> None:
+    error = failed("call", "demo", "crash")
+    assert "exited with code 1" in error
+    assert "The server may have acted" in error
+    assert "Traceback" not in error
 
 
 def test_a_failed_call_is_json_too(demo: None, invoke: Invoke) -> None:
@@ -91,22 +87,17 @@ def test_the_timeout_ends_the_call(demo: None, invoke: Invoke) -> None:
     assert json.loads(result.stdout)["error_type"] == "timeout"
 
 
-def test_an_unknown_tool_is_a_usage_error_that_lists_the_known_ones(demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "ad", "a=1", "b=2")
-
-    assert result.exit_code == 2
-    assert "did you mean 'add'?" in result.stderr
+def test_an_unknown_tool_is_a_usage_error_that_lists_the_known_ones(demo: None, refused: Told) -> None:
+    assert "did you mean 'add'?" in refused("call", "demo", "ad", "a=1", "b=2")
 
 
 def test_a_denied_tool_never_reaches_the_server(
-    configure: Configure, invoke: Invoke, fault_server: FaultServer, tmp_path: Path
+    configure: Configure, failed: Told, fault_server: FaultServer, tmp_path: Path
 ) -> None:
     configure(it=fault_server(state_file=tmp_path / "state") | {"disabledTools": ["echo"]})
-    result = invoke("call", "it", "echo", "text=hello")
-
-    assert result.exit_code == 1
-    assert """is denied by "echo" in "disabledTools" of its entry""" in result.stderr
-    assert "mcp_servers.json" in result.stderr
+    error = failed("call", "it", "echo", "text=hello")
+    assert """is denied by "echo" in "disabledTools" of its entry""" in error
+    assert "mcp_servers.json" in error
     assert read_state(tmp_path / "state").calls == ()
 
 
@@ -336,11 +327,8 @@ def test_what_cannot_be_saved_is_told(
     assert not (tmp_path / file).exists()
 
 
-def test_a_resource_that_does_not_exist_is_an_error(feature: None, invoke: Invoke) -> None:
-    result = invoke("read", "feature", "demo://nowhere")
-
-    assert result.exit_code == 1
-    assert "resource not found" in result.stderr
+def test_a_resource_that_does_not_exist_is_an_error(feature: None, failed: Told) -> None:
+    assert "resource not found" in failed("read", "feature", "demo://nowhere")
 
 
 def test_prompts_are_listed_with_their_arguments(feature: None, invoke: Invoke) -> None:
@@ -375,11 +363,8 @@ def test_a_prompt_is_filled_in_with_text(feature: None, invoke: Invoke, tmp_path
         (["greet", '{"name": "Ann"}'], "neither key=value"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(words: list[str], said: str, feature: None, invoke: Invoke) -> None:
-    result = invoke("prompt", "feature", *words)
-
-    assert result.exit_code == 2
-    assert said in result.stderr
+def test_what_cannot_be_meant_is_a_usage_error(words: list[str], said: str, feature: None, refused: Told) -> None:
+    assert said in refused("prompt", "feature", *words)
 
 
 def test_messages_are_shown_without_what_a_terminal_acts_on(

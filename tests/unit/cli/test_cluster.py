@@ -10,7 +10,7 @@ import pytest
 
 from gaia.mcp.cluster.report import HostReport, NodeRoom, PlacedHost, UserReport
 from gaia.mcp.errors import StartFailed
-from tests.unit.cli.fixture_types import Configure, Invoke
+from tests.unit.cli.fixture_types import Configure, Invoke, Told
 
 USER = UserReport(driver="agent.py on head, pid 7", silent=1.5, in_flight=2)
 
@@ -109,19 +109,15 @@ class TestList:
     def test_not_with_a_gateway(self, invoke: Invoke) -> None:
         assert invoke("list", "http://127.0.0.1:1/mcp", "--ray", "head:6379").exit_code == 2
 
-    def test_no_cluster(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_no_cluster(self, cluster: Callable[..., FakeView], failed: Told) -> None:
         cluster()
-        result = invoke("list", "--ray", "nowhere:1")
-        assert result.exit_code == 1
-        assert "ray start --head" in result.stderr
+        assert "ray start --head" in failed("list", "--ray", "nowhere:1")
 
-    def test_no_ray(self, monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
+    def test_no_ray(self, monkeypatch: pytest.MonkeyPatch, refused: Told) -> None:
         monkeypatch.setattr(
             "gaia.runtime.extras.missing", lambda *_: "ray, which is not installed (extra 'ray' of gaia-mcp)"
         )
-        result = invoke("list", "--ray", "head:6379")
-        assert result.exit_code == 2
-        assert "extra 'ray' of gaia-mcp" in result.stderr
+        assert "extra 'ray' of gaia-mcp" in refused("list", "--ray", "head:6379")
 
 
 class TestPlacement:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.tools.pins import Pin, pins_in
-from tests.unit.cli.fixture_types import Configure, Invoke, Json, Saved
+from tests.unit.cli.fixture_types import Configure, Invoke, Json, Saved, Told
 
 
 @pytest.fixture
@@ -21,50 +21,39 @@ def saved(home: Path) -> Saved:
     return read
 
 
-def test_a_command_in_quotes_is_split_as_a_shell_would(invoke: Invoke, saved: Saved, home: Path) -> None:
-    result = invoke("add", "files", "npx -y 'server files' /tmp")
-
-    assert result.exit_code == 0
-    assert str(home / ".gaia" / "mcp_servers.json") in result.stdout
-    assert saved() == {"files": {"command": "npx", "args": ["-y", "server files", "/tmp"]}}
+def test_the_file_is_named(invoke: Invoke, home: Path) -> None:
+    assert str(home / ".gaia" / "mcp_servers.json") in invoke("add", "time", "x").stdout
 
 
-def test_words_after_two_dashes_are_taken_as_they_are(invoke: Invoke, saved: Saved) -> None:
-    invoke("add", "git", "--", "mcp-server-git", "--repository", "a b", "--json", "|")
+@pytest.mark.parametrize(
+    ("words", "entry"),
+    [
+        # In quotes, as a shell would split it; after two dashes, as it is; or as several words.
+        (["npx -y 'server files' /tmp"], {"command": "npx", "args": ["-y", "server files", "/tmp"]}),
+        (["--", "git", "-C", "a b", "--json", "|"], {"command": "git", "args": ["-C", "a b", "--json", "|"]}),
+        (["--", "/opt/My Server/run"], {"command": "/opt/My Server/run", "args": []}),
+        (["--", "/opt/My Server/run", "-v"], {"command": "/opt/My Server/run", "args": ["-v"]}),
+        (["uvx", "mcp-server-time"], {"command": "uvx", "args": ["mcp-server-time"]}),
+        (["--sandbox", "uvx x"], {"command": "uvx", "args": ["x"], "sandbox": True}),
+        (["x", "--env", "TZ=U", "--env", "A=b=c"], {"command": "x", "args": [], "env": {"TZ": "U", "A": "b=c"}}),
+        (["x", "--timeout", "2.5"], {"command": "x", "args": [], "timeout": 2.5}),
+        (["https://x.org/mcp", "--timeout", "5"], {"url": "https://x.org/mcp", "timeout": 5.0}),
+        (
+            ["--url", "https://x", "--header", "Authorization: Bearer ${TOKEN}", "--header", "X-A:b:c"],
+            {"url": "https://x", "headers": {"Authorization": "Bearer ${TOKEN}", "X-A": "b:c"}},
+        ),
+    ],
+)
+def test_words_and_options_become_an_entry(words: list[str], entry: Json, invoke: Invoke, saved: Saved) -> None:
+    invoke("add", "it", *words)
 
-    assert saved() == {"git": {"command": "mcp-server-git", "args": ["--repository", "a b", "--json", "|"]}}
-
-
-def test_one_word_after_two_dashes_is_a_program_with_blanks_in_its_name(invoke: Invoke, saved: Saved) -> None:
-    invoke("add", "mine", "--", "/opt/My Server/run")
-
-    assert saved() == {"mine": {"command": "/opt/My Server/run", "args": []}}
-
-
-def test_several_words_need_no_quotes(invoke: Invoke, saved: Saved) -> None:
-    invoke("add", "time", "uvx", "mcp-server-time")
-
-    assert saved() == {"time": {"command": "uvx", "args": ["mcp-server-time"]}}
-
-
-def test_options_become_keys(invoke: Invoke, saved: Saved, tmp_path: Path) -> None:
-    invoke("add", "time", "--env", "TZ=UTC", "--env", "A=b=c", "--cwd", "sub", "--timeout", "2.5", "uvx x")
-
-    assert saved() == {
-        "time": {
-            "command": "uvx",
-            "args": ["x"],
-            "env": {"TZ": "UTC", "A": "b=c"},
-            "cwd": str(tmp_path / "sub"),
-            "timeout": 2.5,
-        }
-    }
+    assert saved() == {"it": entry}
 
 
-def test_a_server_is_added_with_a_sandbox(invoke: Invoke, saved: Saved) -> None:
-    invoke("add", "time", "--sandbox", "uvx mcp-server-time")
+def test_the_working_directory_is_absolute(invoke: Invoke, saved: Saved, tmp_path: Path) -> None:
+    invoke("add", "it", "--cwd", "sub", "x")
 
-    assert saved() == {"time": {"command": "uvx", "args": ["mcp-server-time"], "sandbox": True}}
+    assert saved()["it"]["cwd"] == str(tmp_path / "sub")
 
 
 def test_the_file_is_private_and_the_one_of_the_project_is_preferred(invoke_json: Invoke, tmp_path: Path) -> None:
@@ -101,28 +90,23 @@ def test_a_name_that_exists_is_refused_unless_forced(invoke: Invoke, saved: Save
     ],
 )
 def test_what_cannot_be_added_is_a_usage_error_and_saves_nothing(
-    words: list[str], message: str, invoke: Invoke, home: Path
+    words: list[str], message: str, refused: Told, home: Path
 ) -> None:
-    result = invoke("add", *words)
-
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert "secret-without-a-name" not in result.stderr
+    error = refused("add", *words)
+    assert message in error
+    assert "secret-without-a-name" not in error
     assert not (home / ".gaia" / "mcp_servers.json").exists()
 
 
-def test_remove_takes_a_server_out_of_its_file(configure: Configure, invoke_json: Invoke, saved: Saved) -> None:
-    file = configure(time={"command": "x"}, git={"command": "y"})
+def test_remove_takes_a_server_out_of_its_file(
+    configure: Configure, invoke: Invoke, invoke_json: Invoke, saved: Saved
+) -> None:
+    file = configure(time={"command": "x"}, git={"command": "y"}, more={"command": "z"})
 
     document = invoke_json("remove", "time")
     assert document == {"name": "time", "file": str(file), "files": [str(file)], "still_in": None}
+    assert invoke("remove", "more").stdout == f"Removed 'more' from {file}\n"
     assert saved() == {"git": {"command": "y"}}
-
-
-def test_remove_says_where_it_was(configure: Configure, invoke: Invoke) -> None:
-    file = configure(time={"command": "x"})
-
-    assert invoke("remove", "time").stdout == f"Removed 'time' from {file}\n"
 
 
 class TestRemovingFromTwoFiles:
@@ -218,32 +202,16 @@ class TestNamedFiles:
             *(["login", "time"], ["logout", "time"], ["gateway"], ["dashboard"], ["bench", "--server=a", "--tool=b"]),
         ],
     )
-    def test_for_other_commands_that_is_a_usage_error(self, invoke: Invoke, tmp_path: Path, words: list[str]) -> None:
+    def test_for_other_commands_that_is_a_usage_error(self, refused: Told, tmp_path: Path, words: list[str]) -> None:
         file = tmp_path / "typo.json"
         command, *rest = words
-        result = invoke(command, "--config", file, *rest)
-
-        assert result.exit_code == 2
-        assert f"{file}: there is no such file" in result.stderr
-        assert f"gaia mcp add --config {file} NAME COMMAND" in result.stderr
+        error = refused(command, "--config", file, *rest)
+        assert f"{file}: there is no such file" in error
+        assert f"gaia mcp add --config {file} NAME COMMAND" in error
         assert list(tmp_path.iterdir()) == []
 
 
 class TestUrls:
-    def test_a_server_that_runs_elsewhere_has_a_url(self, invoke: Invoke, saved: Saved) -> None:
-        token = "Authorization: Bearer ${TOKEN}"
-        result = invoke("add", "web", "--url", "https://x.org/mcp", "--header", token, "--header", "X-A:b:c")
-
-        assert result.exit_code == 0, result.output
-        assert saved() == {
-            "web": {"url": "https://x.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X-A": "b:c"}}
-        }
-
-    def test_a_url_in_place_of_a_command_will_do(self, invoke: Invoke, saved: Saved) -> None:
-        invoke("add", "web", "https://x.org/mcp", "--timeout", "5")
-
-        assert saved() == {"web": {"url": "https://x.org/mcp", "timeout": 5.0}}
-
     @pytest.mark.parametrize(
         ("words", "said"),
         [
@@ -329,12 +297,6 @@ def test_a_command_line_is_not_the_name_of_a_program(words: list[str], shown: st
     assert not (home / ".gaia" / "mcp_servers.json").exists()
 
 
-def test_the_path_of_a_program_may_contain_spaces(invoke: Invoke, saved: Saved) -> None:
-    invoke("add", "it", "--", "/opt/my programs/server", "-v")
-
-    assert saved() == {"it": {"command": "/opt/my programs/server", "args": ["-v"]}}
-
-
 def test_an_option_without_its_value_is_told_as_such(invoke: Invoke) -> None:
     assert "--timeout" in invoke("add", "git", "server", "--timeout").stderr
 
@@ -375,11 +337,8 @@ class TestDisabling:
         assert invoke_json("enable", "mine") == {"name": "mine", "disabled": False, "file": str(file), "changed": False}
         assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
 
-    def test_an_unknown_server_is_a_usage_error(self, invoke: Invoke) -> None:
-        result = invoke("disable", "min")
-
-        assert result.exit_code == 2
-        assert "did you mean 'mine'?" in result.stderr
+    def test_an_unknown_server_is_a_usage_error(self, refused: Told) -> None:
+        assert "did you mean 'mine'?" in refused("disable", "min")
 
 
 class TestDoubts:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, Told
 
 
 def test_a_working_server_has_a_line_for_each_check(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
@@ -66,12 +66,9 @@ def test_entries_that_cannot_be_used_are_examined_too(configure: Configure, invo
     assert "did you mean 'disabledTools'?" in found["key"]["detail"]
 
 
-def test_an_unknown_name_is_a_wrong_command_line(configure: Configure, invoke: Invoke) -> None:
+def test_an_unknown_name_is_a_wrong_command_line(configure: Configure, refused: Told) -> None:
     configure(demo={"command": "x"})
-    result = invoke("doctor", "dmo")
-
-    assert result.exit_code == 2
-    assert "did you mean 'demo'?" in result.stderr
+    assert "did you mean 'demo'?" in refused("doctor", "dmo")
 
 
 class TestTestClient:

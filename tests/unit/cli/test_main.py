@@ -26,7 +26,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallTimeout, ConfigError
 from gaia.mcp.supervision.events import ServerState
 from tests.servers.state_file import read_state
-from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf, Start
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf, Start, Told
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -41,27 +41,20 @@ def test_completion_is_offered_for_the_shell() -> None:
 
 
 @pytest.mark.process
-def test_help_loads_neither_the_client_nor_rich(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "others"),
+    [
+        (["mcp", "--help"], ["rich", "msgspec", "opentelemetry", "psutil", "gaia.mcp.client"]),
+        (["mcp", "gateway", "--help"], ["gaia.cli.doctor", "gaia.cli.watch", "gaia.cli.listing", "http.client", "ssl"]),
+    ],
+    ids=["help loads neither the client nor rich", "a command does not load the others"],
+)
+def test_what_is_not_needed_is_not_loaded(words: list[str], others: list[str], environment: dict[str, str]) -> None:
     program = (
         "import sys; from gaia.cli.main import app\n"
-        "try: app(['mcp', '--help'])\n"
+        f"try: app({words})\n"
         "except SystemExit: pass\n"
-        "heavy = ('rich', 'msgspec', 'opentelemetry', 'psutil', 'gaia.mcp.client')\n"
-        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")
-
-    assert ran.stderr == "[]\n"
-
-
-@pytest.mark.process
-def test_a_command_does_not_load_the_others(environment: dict[str, str]) -> None:
-    program = (
-        "import sys; from gaia.cli.main import app\n"
-        "try: app(['mcp', 'gateway', '--help'])\n"
-        "except SystemExit: pass\n"
-        "others = ('gaia.cli.doctor', 'gaia.cli.watch', 'gaia.cli.listing', 'http.client', 'ssl')\n"
-        "print([name for name in others if name in sys.modules], file=sys.stderr)"
+        f"print([name for name in {others} if name in sys.modules], file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")
 
@@ -70,14 +63,12 @@ def test_a_command_does_not_load_the_others(environment: dict[str, str]) -> None
 
 @pytest.mark.parametrize("command", ["tools", "remove", "test-client", "call"])
 def test_an_unknown_server_is_a_usage_error_that_lists_the_known_ones(
-    command: str, configure: Configure, invoke: Invoke
+    command: str, configure: Configure, refused: Told
 ) -> None:
     configure(time={"command": "x"}, git={"command": "y"})
-    result = invoke(command, "tme", *(["tool"] if command == "call" else []))
-
-    assert result.exit_code == 2
-    assert "did you mean 'time'?" in result.stderr
-    assert "Known names: git, time" in result.stderr
+    error = refused(command, "tme", *(["tool"] if command == "call" else []))
+    assert "did you mean 'time'?" in error
+    assert "Known names: git, time" in error
 
 
 def test_errors_are_json_too(configure: Configure, invoke: Invoke) -> None:
@@ -107,19 +98,16 @@ def test_a_broken_configuration_is_named_with_the_place_and_left_alone(
 
 
 @pytest.mark.parametrize("command", ["tools", "test-client"])
-def test_an_unusable_entry_is_a_configuration_error(command: str, configure: Configure, invoke: Invoke) -> None:
+def test_an_unusable_entry_is_a_configuration_error(command: str, configure: Configure, refused: Told) -> None:
     configure(time={"command": "x", "args": "not a list"})
-    result = invoke(command, "time")
-
-    assert result.exit_code == 2
-    assert "server 'time': args: expected a list" in result.stderr
+    assert "server 'time': args: expected a list" in refused(command, "time")
 
 
-def test_debug_shows_the_traceback_and_the_log(configure: Configure, run: Invoke) -> None:
+def test_debug_shows_the_traceback_and_the_log(configure: Configure, invoke: Invoke, run: Invoke) -> None:
     configure(time={"command": "no-such-program-anywhere"})
-    quiet, loud = run("tools", "time"), run("tools", "time", "--debug")
+    quiet, loud = invoke("tools", "time"), run("tools", "time", "--debug")
 
-    assert (quiet.returncode, loud.returncode) == (1, 1)
+    assert (quiet.exit_code, loud.returncode) == (1, 1)
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr
     assert "server_failed" in loud.stderr
@@ -127,30 +115,24 @@ def test_debug_shows_the_traceback_and_the_log(configure: Configure, run: Invoke
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-command"], ["list", "--no-such-option"], ["call", "x"]])
-def test_a_wrong_command_line_is_a_usage_error(words: list[str], invoke: Invoke) -> None:
-    result = invoke(*words)
-
-    assert result.exit_code == 2
-    assert "Traceback" not in result.stderr
+def test_a_wrong_command_line_is_a_usage_error(words: list[str], refused: Told) -> None:
+    assert "Traceback" not in refused(*words)
 
 
-def test_output_to_a_stream_of_few_characters_has_question_marks(
-    demo_server: Json, configure: Configure, run: Invoke
-) -> None:
-    configure(demo=demo_server)
-    result = run("test-client", "demo", PYTHONIOENCODING="ascii")
+def test_output_to_a_stream_of_few_characters_has_question_marks(configure: Configure, run: Invoke) -> None:
+    configure(**{"zeit-für": {"command": "x"}})
+    result = run("list", "--no-connect", PYTHONIOENCODING="ascii")
 
-    assert result.returncode == 0
-    assert "?" in result.stdout
+    assert (result.returncode, "zeit-f?r" in result.stdout) == (0, True)
 
 
 @pytest.mark.process
 def test_a_reader_that_has_seen_enough_is_no_error(
     gaia_argv: list[str], environment: dict[str, str], configure: Configure
 ) -> None:
-    configure(**{f"server-{number}": {"command": "x", "disabled": True} for number in range(3000)})
+    configure(**{f"server-{number}": {"command": "x", "disabled": True} for number in range(1500)})
     listing = subprocess.Popen(
-        [*gaia_argv, "mcp", "list"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*gaia_argv, "mcp", "list", "--no-connect"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     with listing:
         assert listing.stdout is not None
@@ -171,14 +153,13 @@ def interrupt(command: "subprocess.Popen[str]") -> str:
 @pytest.mark.parametrize(
     ("scenario", "words", "moment"),
     [
-        ({}, ["call", "it", "sleep", "seconds=60"], "call"),
         ({"ignore_eof": True}, ["call", "it", "sleep", "seconds=60"], "call"),
         ({"start_delay": 60}, ["list"], "start"),
         ({"start_delay": 60}, ["tools", "it"], "start"),
         ({"faults": [{"on": "ping", "hang": True}]}, ["test-client", "it"], "start"),
         ({"faults": [{"on": "initialize", "hang": True}]}, ["doctor"], "start"),
     ],
-    ids=["a call", "a call to a server that ignores the end of input", "list", "tools", "test-client", "doctor"],
+    ids=["a call to a server that ignores the end of input", "list", "tools", "test-client", "doctor"],
 )
 def test_ctrl_c_stops_the_servers(
     scenario: Json,
@@ -333,33 +314,31 @@ def test_the_group_lists_its_commands(invoke: Invoke) -> None:
     assert [command for command in COMMANDS if f"\n  {command} " not in listed] == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--json", "list"], ["list", "--json"], ["--json", "list", "--no-connect"], ["list", "--no-connect", "--json"]],
-)
+@pytest.mark.parametrize("words", [["--json", "list"], ["list", "--json"]])
 def test_json_may_stand_before_or_after_the_command(words: list[str], configure: Configure, invoke: Invoke) -> None:
     configure(time={"command": "uvx", "disabled": True})
 
-    assert json.loads(invoke(*words).stdout)["servers"][0]["name"] == "time"
+    assert json.loads(invoke(*words, "--no-connect").stdout)["servers"][0]["name"] == "time"
 
 
-@pytest.mark.parametrize("words", [["--config", "a.json", "list"], ["list", "--config", "a.json"]])
-def test_config_may_stand_before_or_after_the_command(
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config", "a.json", "list"],
+        ["list", "--config", "a.json"],
+        ["--config", "b.json", "list", "--config", "a.json"],
+    ],
+)
+def test_config_may_stand_before_or_after_the_command_where_it_wins(
     words: list[str], tmp_path: Path, configure: Configure, invoke: Invoke
 ) -> None:
     configure(other={"command": "x"})
-    (tmp_path / "a.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
+    for file, name in (("a.json", "mine"), ("b.json", "other")):
+        (tmp_path / file).write_text(json.dumps({"mcpServers": {name: {"command": "x"}}}))
     shown = invoke(*words, "--no-connect").stdout
 
     assert "mine" in shown
     assert "other" not in shown
-
-
-def test_the_option_after_the_command_wins(tmp_path: Path, invoke: Invoke) -> None:
-    (tmp_path / "a.json").write_text('{"mcpServers": {"a": {"command": "x"}}}')
-    (tmp_path / "b.json").write_text('{"mcpServers": {"b": {"command": "x"}}}')
-
-    assert "b " in invoke("--config", "a.json", "list", "--no-connect", "--config", "b.json").stdout
 
 
 class TestLazyGroups:
@@ -416,7 +395,7 @@ def make_place(host: str = "here", port: Annotated[int, typer.Option(min=0, help
 
 
 @pytest.fixture
-def app() -> typer.Typer:
+def small_app() -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None)
 
     @app.callback()
@@ -433,24 +412,24 @@ def app() -> typer.Typer:
     return app
 
 
-def test_a_part_is_made_of_its_options(app: typer.Typer, tmp_path: Path) -> None:
+def test_a_part_is_made_of_its_options(small_app: typer.Typer, tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.touch()
-    result = CliRunner().invoke(app, ["serve", "it", "--port", "7", "--threads", "9", "--config", str(file)])
+    result = CliRunner().invoke(small_app, ["serve", "it", "--port", "7", "--threads", "9", "--config", str(file)])
 
     assert result.stdout == f"it here 7 9 False False {file}\n"
 
 
-def test_options_of_the_group_and_of_the_command_add_up(app: typer.Typer) -> None:
-    result = CliRunner().invoke(app, ["--trust", "serve", "it", "--json"])
+def test_options_of_the_group_and_of_the_command_add_up(small_app: typer.Typer) -> None:
+    result = CliRunner().invoke(small_app, ["--trust", "serve", "it", "--json"])
 
     assert result.stdout == "it here 1 8 True True None\n"
 
 
-def test_options_are_checked_and_shown_where_the_part_stands(app: typer.Typer) -> None:
-    assert CliRunner().invoke(app, ["serve", "it", "--port", "-1"]).exit_code == 2
-    assert CliRunner().invoke(app, ["serve", "it", "--trust"]).exit_code == 2
-    shown = CliRunner().invoke(app, ["serve", "--help"]).stdout
+def test_options_are_checked_and_shown_where_the_part_stands(small_app: typer.Typer) -> None:
+    assert CliRunner().invoke(small_app, ["serve", "it", "--port", "-1"]).exit_code == 2
+    assert CliRunner().invoke(small_app, ["serve", "it", "--trust"]).exit_code == 2
+    shown = CliRunner().invoke(small_app, ["serve", "--help"]).stdout
     places = [shown.index(option) for option in ("Serve it.", "--host", "--port", "--threads", "--json", "--config")]
     assert places == sorted(places)
 
@@ -516,12 +495,10 @@ def test_a_file_that_is_named_has_to_exist_whether_it_is_read_or_not(
         assert f"{missing}: there is no such file" in result.stderr
 
 
-def test_trust_does_not_take_a_file_that_needs_none(home: Path, tmp_path: Path, invoke: Invoke) -> None:
+def test_trust_does_not_take_a_file_that_needs_none(home: Path, tmp_path: Path, refused: Told) -> None:
     file = tmp_path / "team.json"
     file.write_text("{}")
-    result = invoke("trust", "--config", file)
-    assert result.exit_code == 2
-    assert "--config: a file that it names needs no trust" in result.stderr
+    assert "--config: a file that it names needs no trust" in refused("trust", "--config", file)
 
 
 @pytest.mark.parametrize("words", [["list"], ["doctor"], ["watch", "--once"]], ids=" ".join)

@@ -280,7 +280,7 @@ def test_bytes_of_blocks_are_counted() -> None:
     assert readable({"type": "image", "data": "AAA=", "mimeType": "image/png"}) == "[image, image/png, 2 bytes]"
 
 
-HOSTILE = [
+HOSTILE_TEXTS = [
     "\x1b[31mred\x1b[0m",
     "\x1b]0;title\x07after",
     "\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\",
@@ -297,7 +297,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_cleaned_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
     cleaned = clean(text)
 

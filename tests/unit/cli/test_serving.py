@@ -20,7 +20,7 @@ from gaia.runtime.extras import install_command
 from gaia.serving.loading import ServingUnavailable
 from gaia.serving.options import HttpOptions, UnsafeOptions
 from tests.silent_agent import SilentAgent
-from tests.unit.cli.fixture_types import Invoke, Json
+from tests.unit.cli.fixture_types import Invoke, Json, Told
 from tests.waiting import PATIENCE
 
 
@@ -168,12 +168,11 @@ def test_an_agent_is_made_of_its_class() -> None:
     assert isinstance(load_mcp_agent(QUIET), QuietAgent)
 
 
-def test_what_is_no_agent_for_mcp_is_a_usage_error(invoke: Invoke) -> None:
+def test_what_is_no_agent_for_mcp_is_a_usage_error(refused: Told) -> None:
     # On stdio, the process gives up its own standard streams for the agent's: not for a test in this process.
-    result = invoke("serve", "tests.silent_agent:SilentAgent", "--transport", "http")
-
-    assert result.exit_code == 2
-    assert "is no MCPAgent, but of type SilentAgent" in result.stderr
+    assert "is no MCPAgent, but of type SilentAgent" in refused(
+        "serve", "tests.silent_agent:SilentAgent", "--transport", "http"
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,26 +183,18 @@ def test_what_is_no_agent_for_mcp_is_a_usage_error(invoke: Invoke) -> None:
         (["=" + QUIET], "'' cannot be a namespace"),
     ],
 )
-def test_namespaces_that_cannot_be_used_are_told(targets: list[str], message: str, invoke: Invoke) -> None:
-    result = invoke("bridge", *targets, "--transport", "http", "--port", "0")
-
-    assert result.exit_code == 2
-    assert message in result.stderr
+def test_namespaces_that_cannot_be_used_are_told(targets: list[str], message: str, refused: Told) -> None:
+    assert message in refused("bridge", *targets, "--transport", "http", "--port", "0")
 
 
 @pytest.mark.parametrize(("transport", "missing"), [("stdio", "mcp"), ("http", "uvicorn")])
 def test_missing_packages_are_named_before_an_agent_is_made(
-    transport: str, missing: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    transport: str, missing: str, refused: Told, hide_package: Callable[[str], None]
 ) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == missing else find_spec(name, *rest)
-    )
-    result = invoke("serve", "no_such_module_anywhere:Agent", "--transport", transport)
-
-    assert result.exit_code == 2
-    assert f"Serving needs {missing}" in result.stderr
-    assert install_command("serve") in result.stderr
+    hide_package(missing)
+    error = refused("serve", "no_such_module_anywhere:Agent", "--transport", transport)
+    assert f"Serving needs {missing}" in error
+    assert install_command("serve") in error
 
 
 @pytest.mark.parametrize("command", ["serve", "bridge"])
@@ -219,13 +210,11 @@ def test_missing_packages_are_named_before_an_agent_is_made(
         ["--grace", "1"],
     ],
 )
-def test_options_of_http_without_http_are_a_usage_error(command: str, words: list[str], invoke: Invoke) -> None:
-    result = invoke(command, QUIET, *words)
-
-    assert result.exit_code == 2
-    assert f"{words[0]}: for a server over HTTP only" in result.stderr
-    assert "--transport http" in result.stderr
-    assert "secret-token" not in result.stderr
+def test_options_of_http_without_http_are_a_usage_error(command: str, words: list[str], refused: Told) -> None:
+    error = refused(command, QUIET, *words)
+    assert f"{words[0]}: for a server over HTTP only" in error
+    assert "--transport http" in error
+    assert "secret-token" not in error
 
 
 def test_a_token_in_the_environment_is_no_option(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,39 +237,35 @@ class DataAgent(ApiAgent, SilentAgent):
 CODE, DATA = f"{__name__}:CodeAgent", f"{__name__}:DataAgent"
 
 
-@pytest.fixture
-def invoke() -> Callable[..., Result]:
-    """Run ``gaia api`` in this process."""
-    return lambda *words: CliRunner().invoke(app, ["api", *words])
+class TestApi:
+    @pytest.fixture
+    def invoke(self) -> Callable[..., Result]:
+        """Run ``gaia api`` in this process."""
+        return lambda *words: CliRunner().invoke(app, ["api", *words])
 
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ([CODE, DATA, CODE], "two agents are the same model: gaia-code, gaia-code, gaia-data"),
+            (["tests.silent_agent:SilentAgent"], "is no ApiAgent, but of type SilentAgent"),
+            (["CodeAgent"], "not of the form package.module:AgentClass"),
+            ([CODE, "--host", "0.0.0.0"], "can be reached from other machines"),
+            ([CODE, "--token", ""], "the token is empty"),
+            ([], "Missing argument"),
+        ],
+    )
+    def test_what_cannot_be_served_is_a_usage_error(self, words: list[str], message: str, refused: Told) -> None:
+        assert message in refused("serve", *words)
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([CODE, DATA, CODE], "two agents are the same model: gaia-code, gaia-code, gaia-data"),
-        (["tests.silent_agent:SilentAgent"], "is no ApiAgent, but of type SilentAgent"),
-        (["CodeAgent"], "not of the form package.module:AgentClass"),
-        ([CODE, "--host", "0.0.0.0"], "can be reached from other machines"),
-        ([CODE, "--token", ""], "the token is empty"),
-        ([], "Missing argument"),
-    ],
-)
-def test_what_cannot_be_served_is_a_usage_error(words: list[str], message: str, invoke: Invoke) -> None:
-    result = invoke("serve", *words)
+    def test_each_agent_is_served_as_a_model(self, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+        models: list[str] = []
 
-    assert result.exit_code == 2
-    assert message in result.stderr
+        def serve(agents: list[ApiAgent], options: object, started: Callable[[str], None], max_threads: int) -> None:
+            models.extend(f"{agent.get_model_id()} {max_threads}" for agent in agents)
+            started("http://127.0.0.1:1/v1")
 
+        monkeypatch.setattr(served, "serve", serve)
+        result = invoke("serve", CODE, DATA, "--threads", "3")
 
-def test_each_agent_is_served_as_a_model(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    models: list[str] = []
-
-    def serve(agents: list[ApiAgent], options: object, started: Callable[[str], None], max_threads: int) -> None:
-        models.extend(f"{agent.get_model_id()} {max_threads}" for agent in agents)
-        started("http://127.0.0.1:1/v1")
-
-    monkeypatch.setattr(served, "serve", serve)
-    result = invoke("serve", CODE, DATA, "--threads", "3")
-
-    assert (result.exit_code, models) == (0, ["gaia-code 3", "gaia-data 3"])
-    assert result.stderr == "API endpoint: http://127.0.0.1:1/v1\n"
+        assert (result.exit_code, models) == (0, ["gaia-code 3", "gaia-data 3"])
+        assert result.stderr == "API endpoint: http://127.0.0.1:1/v1\n"

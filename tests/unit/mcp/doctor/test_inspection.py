@@ -12,7 +12,8 @@ from gaia.mcp.tools.tool_catalog import MAX_DEFINITION
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.transports.base import MCPTransport
 
-FaultServer = Callable[..., dict[str, Any]]
+Json = dict[str, Any]
+FaultServer = Callable[..., Json]
 
 
 class OwnTransport(MCPTransport):
@@ -33,10 +34,10 @@ class OwnTransport(MCPTransport):
     def is_connected(self) -> bool:
         return self.is_open
 
-    def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    def send_request(self, method: str, params: Json | None = None) -> Json:
         self.methods.append(method)
         if method == "initialize":
-            capabilities: dict[str, Any] = {"tools": {}}
+            capabilities: Json = {"tools": {}}
             return {"result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {}}}
         answer = self.answers.get(method, {})
         if isinstance(answer, BaseException):
@@ -53,7 +54,7 @@ class TestInspection:
             ({"version": "2", "name": "it", "title": "It"}, "it 2"),
         ],
     )
-    def test_a_server_is_called_what_it_calls_itself(self, info: dict[str, Any], server: str) -> None:
+    def test_a_server_is_called_what_it_calls_itself(self, info: Json, server: str) -> None:
         assert Inspection(server_info=info).server == server
 
     def test_one_slow_ping_of_several_says_nothing(self) -> None:
@@ -148,7 +149,7 @@ class TestTools:
         ],
     )
     def test_definitions_are_judged(
-        self, tool: dict[str, Any], name: str, verdict: str, detail: str, fault_server: FaultServer
+        self, tool: Json, name: str, verdict: str, detail: str, fault_server: FaultServer
     ) -> None:
         listing = {"tools": [tool]}
         check = found(diagnose("it", fault_server(faults=[{"on": "tools/list", "result": listing}])), name)
@@ -206,10 +207,7 @@ class TestSchemas:
         silent = [TOOL | {"name": f"t{number}", "description": None} for number in range(7)]
         check = check_schemas([TOOL, *silent])
 
-        assert (check.verdict, check.detail) == (
-            Verdict.WARN,
-            "without a description: t0; t1; t2; t3; t4; and 2 more",
-        )
+        assert (check.verdict, check.detail) == (Verdict.WARN, "without a description: t0; t1; t2; t3; t4; and 2 more")
 
 
 class TestNames:
