@@ -245,6 +245,20 @@ class TestContext:
         assert events(output)[0]["request"] == "r-1"
 
 
+def test_an_event_leaves_nothing_for_the_garbage_collector(output: io.StringIO) -> None:
+    log.configure(stream=output)
+    logger = get_logger("gaia.test")
+    logger.info("first")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            logger.info("event")
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
+
+
 @pytest.mark.process
 class TestDebug:
     def test_it_shows_debug_events_on_standard_error(self) -> None:
