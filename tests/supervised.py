@@ -22,6 +22,7 @@ from gaia.mcp.supervision.context import KnownServer, Listing, RecyclingLimits, 
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.spare import OnReplaced
 from gaia.mcp.supervision.status import CallStatistics
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
@@ -219,6 +220,10 @@ class Supervised:
     def request(self, wanted: RequestExchange) -> dict[str, Any]:
         """Make a request and wait for it."""
         return self.requests.request(wanted)
+
+    def replace(self, drain: float, on_done: OnReplaced) -> None:
+        """Have a fresh process take the server's place."""
+        self.supervisor._loop.post(lambda: self.supervisor._lifecycle.replacements.ask(drain, on_done, "requested"))
 
     @property
     def statistics(self) -> CallStatistics:

@@ -236,7 +236,8 @@ class StandbyScenario(Scenario):
         self.waits()
         self.crashes.clear()
         self.submit("hang", timeout=0.05)
-        client._engine.session.supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
+        supervisor = client._engine.session.supervisor  # type: ignore[attr-defined]
+        supervisor._loop.post(lambda: supervisor._lifecycle.replacements.ask(0.01, lambda _: None, "requested"))
         self.works()
         self.waits()
         client.disconnect()

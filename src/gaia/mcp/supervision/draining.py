@@ -5,11 +5,12 @@ A lost server is usually ended before the next one is started. If a stand-by tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from gaia.mcp.errors import CallCancelled, MCPError
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
+from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.generation import Generation
@@ -77,28 +78,50 @@ class DrainingConnections:
         for generation, (until, seconds) in list(self._draining.items()):
             if generation.connection.in_flight == 0 or now >= until:
                 error = f"it was replaced by another process, and did not answer within {seconds:g} s"
-                self._drained(generation, generation.lose(MCPError(error)), error)
+                self._lost(generation, MCPError(error))
         if not self._draining:
             self._loop.timers.cancel(Timer.DRAINING)
 
     def ended(self, generation: Generation) -> None:
         """It has ended by itself, perhaps with calls in flight. Does nothing if it is not draining."""
         if generation in self._draining:
-            ending = generation.lose(None)
-            self._drained(generation, ending, Loss(None, ending, was_ready=True).described())
+            self._lost(generation, None)
 
     def hung(self, generation: Generation) -> None:
         """It has stopped answering. Does nothing if it is not draining."""
         if generation in self._draining:
-            self._drained(generation, generation.lose(MCPError("it hangs")), "it hangs")
+            self._lost(generation, MCPError("it hangs"))
 
-    def _drained(self, generation: Generation, ending: Ending, reason: str) -> None:
+    def _lost(self, generation: Generation, error: MCPError | None) -> None:
+        ending = generation.lose(error)
+        loss = Loss(error, ending, was_ready=True)
+        self._conclude(generation, ending, lambda calls: self._call_queue.take_back(calls, loss.described()))
+
+    def end_all(self, error: Callable[[], MCPError]) -> None:
+        """The server is stopped: end the calls of draining generations with `error`. Call `wait` afterwards."""
+
+        def fail(calls: Iterable[Call]) -> None:
+            self._call_queue.fail(calls, error)
+
+        self._loop.timers.cancel(Timer.DRAINING)
+        try:
+            run_all(*(partial(generation.lose, error()) for generation in self._draining))
+            run_all(*(partial(self._conclude, generation, Ending(), fail) for generation in list(self._draining)))
+        finally:
+            # If all went well, there are none.
+            run_all(*(partial(self._end_drained, generation, Ending()) for generation in list(self._draining)))
+
+    def _conclude(self, generation: Generation, ending: Ending, on_calls: Callable[[Iterable[Call]], object]) -> None:
+        """End a lost generation; `on_calls` gets the calls that it has not answered. May be called again."""
         connection = generation.connection
         run_all(
-            lambda: self._call_queue.take_back(connection.close(), reason),
+            lambda: on_calls(connection.close()),
             lambda: self._call_queue.drained(connection),
             lambda: self._context.server_requests.lost(connection),
         )
+        self._end_drained(generation, ending)
+
+    def _end_drained(self, generation: Generation, ending: Ending) -> None:
         self.end(generation, Loss(None, ending, was_ready=True))
         del self._draining[generation]
 
@@ -121,22 +144,6 @@ class DrainingConnections:
             self._on_left(generation)
             self._silent(generation)
 
-    def end_all(self, error: Callable[[], MCPError]) -> None:
-        """The server is stopped: end the calls of draining generations with `error`. Call `wait` afterwards."""
-        self._loop.timers.cancel(Timer.DRAINING)
-        run_all(*(partial(self._end_now, generation, error) for generation in list(self._draining)))
-
-    def _end_now(self, generation: Generation, error: Callable[[], MCPError]) -> None:
-        connection = generation.connection
-        run_all(
-            lambda: generation.lose(error()),
-            lambda: self._call_queue.fail(connection.close(), error),
-            lambda: self._call_queue.drained(connection),
-            lambda: self._context.server_requests.lost(connection),
-            lambda: self.end(generation, Loss(None, Ending(), was_ready=True)),
-        )
-        del self._draining[generation]
-
     def wait(self) -> None:
         for generation in list(self._ending):
             generation.stop()
@@ -149,19 +156,18 @@ class Stopping:
         self,
         core: ServerCore,
         draining: DrainingConnections,
-        on_end: Callable[[MCPError], None],
         logins: Logins,
         spans: LifecycleSpans,
         ends: tuple[Task, ...],
+        on_end: Callable[[MCPError], None],
     ) -> None:
-        """`on_end` gets the error for a replacement under way. `ends` end the parts that only a ready server has."""
+        """`ends` end the parts that only a ready server has. `on_end` gets the error for a replacement under way."""
         self._context, _, self._call_queue, self._condition = core
-        self._name = core.context.name
         self._draining = draining
-        self._on_end = on_end
         self._logins = logins
         self._spans = spans
         self._ends = ends
+        self._on_end = on_end
         self._closing: str | None = None
         """Why the server is stopped for good; set when that begins."""
         self._finishing: str | None = None
@@ -188,7 +194,7 @@ class Stopping:
             return
         self._finishing = reason
         self._condition.current = None
-        error = CallCancelled(f"server {self._name!r} is closed: {reason}")
+        error = CallCancelled(f"server {self._context.name!r} is closed: {reason}")
         run_all(
             # Before the connection is taken away, so that no call gets into the backlog.
             lambda: self._condition.move_to(ServerState.CLOSED, reason),
@@ -218,7 +224,7 @@ class Stopping:
     def end(self, state: ServerState, reason: str, error: Callable[[str], MCPError]) -> None:
         """End the server and all calls. Each step runs, even if others fail."""
         generation, final = self._condition.current, Ending()
-        message = f"server {self._name!r} is {state.value}: {reason}"
+        message = f"server {self._context.name!r} is {state.value}: {reason}"
         steps: list[Task] = [
             lambda: self._condition.move_to(state, reason),
             *self._ends,

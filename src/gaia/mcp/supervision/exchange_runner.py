@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -17,38 +18,27 @@ from gaia.runtime.clock import Clock
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(eq=False)
 class ExchangeRunner(Generic[T]):
     """One exchange. Belongs to the supervisor's thread, which calls `answered` for each call that has ended."""
 
-    def __init__(
-        self,
-        runners: RunExchange,
-        exchange: Exchange[T],
-        on_result: Callable[[T], None],
-        on_error: Callable[[MCPError], None],
-        limit: float,
-        late: str | None,
-    ) -> None:
-        """`limit` is the deadline of steps without a timeout of their own, a reading of the clock.
-
-        The message of a missed `limit` begins with `late`.
-        """
-        self._runners = runners
-        self._connection = runners.connection
-        self._exchange = exchange
-        self._on_result = on_result
-        self._on_error = on_error
-        self._limit = limit
-        self._late: str | None = late
-        self._is_limited = False
-        """Whether `limit` is the deadline of the current step."""
-        self.call: Call | None = None
-        """The last request."""
-        self._observation: Observation | None = None
-        """Records the last request, until it is answered."""
+    runners: RunExchange
+    exchange: Exchange[T]
+    on_result: Callable[[T], None]
+    on_error: Callable[[MCPError], None]
+    limit: float
+    """The deadline of steps without a timeout of their own, a reading of the clock."""
+    late: str | None
+    """Begins the message of a missed `limit`."""
+    call: Call | None = None
+    """The last request."""
+    _is_limited = False
+    """Whether `limit` is the deadline of the current step."""
+    _observation: Observation | None = None
+    """Records the last request, until it is answered."""
 
     def start(self) -> None:
-        self._advance(lambda: next(self._exchange))
+        self._advance(lambda: next(self.exchange))
 
     def answered(self, call: Call) -> None:
         self._advance(lambda: self._take(call))
@@ -56,11 +46,11 @@ class ExchangeRunner(Generic[T]):
     def _take(self, call: Call) -> Step:
         """Give the answer to the exchange. Whether it expected an error is known only afterwards."""
         handled = True
-        if self._late is not None and self._is_limited and isinstance(call.error, CallTimeout):
+        if self.late is not None and self._is_limited and isinstance(call.error, CallTimeout):
             # The remaining time of all steps is a number that nobody has configured, so it is not shown.
-            call.error.message = f"{self._late}: {call.method} was not answered"
+            call.error.message = f"{self.late}: {call.method} was not answered"
         try:
-            return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
+            return self.exchange.send(call.result) if call.error is None else self.exchange.throw(call.error)
         except MCPError:
             handled = False
             raise
@@ -77,54 +67,54 @@ class ExchangeRunner(Generic[T]):
             step = resume()
             while not isinstance(step, Send):
                 if isinstance(step, SetProtocolVersion):
-                    self._connection.set_protocol_version(step.protocol)
+                    self.runners.connection.set_protocol_version(step.protocol)
                 else:
-                    self._connection.notify(step.method, step.params)
-                step = self._exchange.send(None)
+                    self.runners.connection.notify(step.method, step.params)
+                step = self.exchange.send(None)
         except StopIteration as stop:
             if self._matters():
-                self._on_result(stop.value)
+                self.on_result(stop.value)
         except MCPError as error:
             if self._matters():
-                error.mask(self._connection.redact)
-                self._on_error(error)
+                error.mask(self.runners.connection.redact)
+                self.on_error(error)
         else:
             self._send(step)
 
     def _send(self, step: Send) -> None:
-        observation = self._observation = self._connection.observe(step.method, step.params)
+        observation = self._observation = self.runners.connection.observe(step.method, step.params)
 
         def done(call: Call) -> None:
             """Runs on the thread that ends the call."""
             observation.stop()
-            self._runners.post(CallAnswered(self, call))
+            self.runners.post(CallAnswered(self, call))
             # So that it is posted only once.
             call.on_done = None
 
-        now = self._runners.clock.monotonic()
+        now = self.runners.clock.monotonic()
         self._is_limited = step.timeout is None
         self.call = call = Call(
-            self._runners.next_id(),
+            self.runners.next_id(),
             step.method,
             observation.prepare(step.params),
             now,
-            max(0.0, self._limit - now) if step.timeout is None else step.timeout,
+            max(0.0, self.limit - now) if step.timeout is None else step.timeout,
             bound=True,
             on_done=done,
             observer=observation,
         )
         observation.numbered(call.id)
-        if not self._connection.submit(call):
+        if not self.runners.connection.submit(call):
             call.finish(error=ServerCrashed("the server ended during the exchange"))
         elif not call.is_standing:
             # Not earlier: if `submit` raised, the thread for deadlines would keep a call that no connection has.
-            self._runners.watch(call)
+            self.runners.watch(call)
         else:
             # The answer comes in hours, if at all: a span or a duration for it would mean nothing.
             self._observed(None, {}, handled=False)
 
     def _matters(self) -> bool:
-        return self._connection.state is not ConnectionState.CLOSED
+        return self.runners.connection.state is not ConnectionState.CLOSED
 
 
 class CallAnswered(msgspec.Struct, frozen=True):
@@ -160,7 +150,7 @@ class RunExchange(msgspec.Struct, frozen=True):
     ) -> ExchangeRunner[T]:
         """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile.
 
-        `timeout` replaces this object's timeout; `late` begins the error message of an exchange that took longer.
+        `timeout` replaces this object's timeout; `late` begins the message of the error if it takes longer.
         """
         limit = self.clock.monotonic() + (self.timeout if timeout is None else timeout)
         runner = ExchangeRunner(self, exchange, on_result, on_error, limit, late)

@@ -14,7 +14,7 @@ from gaia.mcp.supervision.call_queue import CallQueue, Refusal
 from gaia.mcp.supervision.events import GaveUp, ServerState
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.login import Logins
-from gaia.mcp.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
+from gaia.mcp.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Retry, Step
 from gaia.mcp.supervision.spare import Replacements, Spare
 from gaia.mcp.supervision.status import ServerCore
 from gaia.runtime.event_loop import EventLoop, Timer
@@ -26,23 +26,20 @@ NEW_LOGIN = "there is a new login"
 EXITED = "it exited by itself; the next call starts it again"
 
 
-class StartingServer(Protocol):
-    """The part of the server's lifecycle that starts the server."""
+class Starts(Protocol):
+    """The steps of the server's lifecycle that start the server."""
 
-    def open(self) -> None:
-        """Start it now."""
+    def open(self) -> None: ...
 
     def reopen(self, reason: str) -> None:
-        """Start it now, and set the state and its reason."""
+        """`open`, and set the state and its reason."""
 
     def retry(self) -> None:
-        """The time of its next start has come."""
+        """The time of the next start has come."""
 
-    def take_over(self, generation: Generation) -> None:
-        """Make `generation`, its stand-by, the current one."""
+    def take_over(self, generation: Generation) -> None: ...
 
-    def call_waiting(self) -> None:
-        """Calls may have come while it did not run."""
+    def call_waiting(self) -> None: ...
 
 
 class FollowUp:
@@ -51,25 +48,24 @@ class FollowUp:
     def __init__(
         self,
         core: ServerCore,
-        recovery: Recovery,
         spare: Spare,
         replacements: Replacements,
         spans: LifecycleSpans,
-        server: StartingServer,
+        starts: Starts,
         on_settled: Callable[[], None],
     ) -> None:
         """`on_settled` is called when the server is given up, for now or for good."""
         self._context, self._loop, self._call_queue, self._condition = core
-        context, loop = core.context, core.loop
-        self._name = context.name
-        self._recovery = recovery
+        self._name = core.context.name
         self._spare = spare
         self._replacements = replacements
         self._spans = spans
-        self._server = server
+        self._starts = starts
         self._on_settled = on_settled
         self.logins = Logins(
-            context.name, context.transport.authorization, lambda error: loop.post(lambda: self._logged_in(error))
+            self._name,
+            core.context.transport.authorization,
+            lambda error: self._loop.post(lambda: self._logged_in(error)),
         )
         self.start_anew = False
         """Whether the last process was lost on purpose, because of another configuration."""
@@ -83,10 +79,10 @@ class FollowUp:
     def lost(self, loss: Loss, final: Ending) -> None:
         """Do what follows a loss. `final` has all that will ever be known about the server's end."""
         now = self._context.clock.monotonic()
-        start_anew, self.start_anew = self.start_anew, False
-        decision = Step.RENEW if start_anew else self._recovery.after(loss, now)
-        if start_anew:
+        if self.start_anew:
             self._condition.cancel_first_downtime()
+        decision = Step.RENEW if self.start_anew else self._condition.recovery.after(loss, now)
+        self.start_anew = False
         self._spans.terminated(
             loss.reason,
             "" if loss.error is None else loss.error.message,
@@ -99,67 +95,60 @@ class FollowUp:
 
     def proceed(self, decision: Decision, now: float, reason: str) -> None:
         """Do what was decided at `now` about a server that ended or could not be started because of `reason`."""
+        if decision is Step.RENEW:
+            self._starts.open()
+            return
+        if decision is Step.RETRY_WITH_INITIALIZE:
+            logger.debug("server_died_of_the_probe", server=self._name)
+            self._condition.cancel_first_downtime()
+            self._starts.open()
+            return
+        self._condition.last_error = reason
         if not isinstance(decision, Step):
             self._condition.cancel_first_downtime()
         match decision:
-            case Step.RENEW:
-                self._server.open()
-            case Step.RETRY_WITH_INITIALIZE:
-                logger.debug("server_died_of_the_probe", server=self._name)
-                self._condition.cancel_first_downtime()
-                self._server.open()
             case Step.LOG_IN:
                 self._log_in(reason)
             case Step.STAY_EXITED:
-                self._stay_exited(reason)
+                self._stay_exited()
             case Retry(delay) if (standby := self._spare.take()) is not None:
                 self._condition.current = standby
                 # The next stand-by is not started earlier than the server would have been.
                 self._spare.delay(now + delay)
-                self._condition.last_error = reason
                 logger.warning("server_lost", server=self._name, reason=reason, restart_in=0.0)
-                self._server.take_over(standby)
+                self._starts.take_over(standby)
             case Retry(delay):
                 self.retry_at(Timer.BACKOFF, now + delay)
                 if self._condition.ever_ready:
-                    self._back_off(delay, reason)
+                    self._condition.move_to(ServerState.RESTARTING, reason)
+                    logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
+                    self._spans.backing_off(delay)
                 else:
                     # Calls do not wait for a server that may never become ready.
-                    self._condition.last_error = reason
                     self.fail(reason, retry_in=delay)
             case OpenCircuit(until):
                 self.retry_at(Timer.COOLDOWN, until)
-                self._condition.last_error = reason
                 self.fail(f"it keeps failing, the last time because {reason}", retry_in=until - now)
             case GiveUp(why):
-                self._condition.last_error = reason
                 self.fail(reason if why is None else f"{reason} (and {why})")
 
     def retry_at(self, timer: Timer, moment: float) -> None:
         """Start the server again at `moment`, a reading of the clock; sets `timer`."""
-        self._loop.timers.set(timer, moment, self._server.retry)
+        self._loop.timers.set(timer, moment, self._starts.retry)
         self._condition.retry_at = moment
 
-    def _stay_exited(self, reason: str) -> None:
-        self._condition.last_error = reason
+    def _stay_exited(self) -> None:
         self._condition.cancel_downtime()
         self._condition.move_to(ServerState.EXITED, EXITED)
         self._spans.stays_exited()
         if len(self._call_queue) > 0:
             # A call that came before the state was EXITED, or during the termination, did not start the server.
-            self._loop.post(self._server.call_waiting)
-
-    def _back_off(self, delay: float, reason: str) -> None:
-        self._condition.last_error = reason
-        self._condition.move_to(ServerState.RESTARTING, reason)
-        logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
-        self._spans.backing_off(delay)
+            self._loop.post(self._starts.call_waiting)
 
     def fail(self, reason: str, retry_in: float | None = None) -> None:
         self._condition.move_to(ServerState.FAILED, reason)
         self._spare.end()
         self._replacements.done(ServerUnavailable.of(self._name, reason, retry_in))
-        # Only the first attempt of one failure is logged as an error.
         if self._failure_logged:
             logger.info("server_still_failing", server=self._name, reason=reason, retry_in=retry_in)
         else:
@@ -173,7 +162,6 @@ class FollowUp:
 
     def _log_in(self, reason: str) -> None:
         """The server requires a login. Retries without a login are useless, so there are none."""
-        self._condition.last_error = reason
         self._spare.end()
         if self.logins.may_ask:
             self._condition.move_to(ServerState.AUTHORIZING, reason)
@@ -186,14 +174,14 @@ class FollowUp:
             return
         self.logins.over()
         if error is not None:
+            self._condition.last_error = error.message
             self._not_authorized(error.message)
-            return
-        self._condition.cancel_first_downtime()
-        self._server.reopen(NEW_LOGIN)
+        else:
+            self._condition.cancel_first_downtime()
+            self._starts.reopen(NEW_LOGIN)
 
     def _not_authorized(self, reason: str) -> None:
         """There is no person to ask for a login, or the login failed."""
-        self._condition.last_error = reason
         self.logins.forget()
         self._condition.move_to(ServerState.NEEDS_AUTHORIZATION, reason)
         self._replacements.done(NeedsAuthorization(reason, status=401))
@@ -220,7 +208,7 @@ class Trial:
         return self._connection is not None
 
     def begin(self, connection: Connection, until: float) -> None:
-        """Try the calls that wait. At the time `until` the server has passed, whatever the calls do."""
+        """Try the calls that wait. At the time `until` the server has passed."""
         self._connection = connection
         self._loop.timers.set(Timer.TRIAL, until, self._on_passed)
         self.try_next()

@@ -39,6 +39,20 @@ class Greeting(NamedTuple):
     """None: the server could not list them."""
 
 
+class Handlers(NamedTuple):
+    """What the server's lifecycle does about its generations. All run on the supervisor's thread."""
+
+    on_greeted: Callable[[Generation], None]
+    """The greeting is complete."""
+    on_not_greeted: Callable[[Generation, MCPError], None]
+    on_not_listed: Callable[[Generation, MCPError], None]
+    """The server cannot list its tools. If this raises the error during the greeting, the greeting fails."""
+    on_hung: Callable[[Generation], None]
+    """The server was ready and answers no more."""
+    on_ended: Callable[[Generation], None]
+    """The output ended, the process exited, or it closed its input. May be called more than once."""
+
+
 class Generation:
     """A started server and the connection to it. It is lost once, terminated once, and never started again.
 
@@ -51,28 +65,27 @@ class Generation:
         loop: EventLoop,
         number: int,
         call_queue: CallQueue,
-        on_ended: Callable[[Generation], None],
+        handlers: Handlers,
     ) -> None:
-        """Start the server. Raises MCPError if that fails.
+        """Start the server. Raises MCPError if that fails; `handlers.on_ended` may be called even then.
 
-        `call_queue` may take over a call whose answer was lost. `on_ended` runs on the supervisor's thread: the
-        server's output ended, its process exited, or it closed its input. It may be called more than once, and even
-        after this method has raised an error.
+        `call_queue` may take over a call whose answer was lost.
         """
         self.maintenance: Maintenance | None = None
         """Set from the first message until the server is lost."""
         self.run_exchange: RunExchange | None = None
         """Set from the first message on."""
         self.greeting: Greeting | None = None
-        """Set when the handshake is done and the tools are listed."""
         self.ready_since: float | None = None
         """A reading of the clock; None before the server is ready and after it is lost."""
-        self._termination: Termination | None = None
-        """Set by `terminate`."""
+        self.is_terminated = False
+        """Whether all its processes have ended after `terminate`."""
+        self._closer: EngineThread | None = None
         self.context = context
         """The configuration that it was started with."""
         self._loop = loop
         self._call_queue = call_queue
+        self._handlers = handlers
         deadlines = deadlines_of(context.clock)
         server_requests = context.server_requests
         self.notifications = Notifications(loop, server_requests, self._notified)
@@ -84,7 +97,7 @@ class Generation:
             context.clock,
             max_pending=context.max_pending,
             on_notification=lambda notification: self.notifications.received(connection, notification),
-            on_ended=lambda _: loop.post(lambda: on_ended(self)),
+            on_ended=lambda _: loop.post(lambda: handlers.on_ended(self)),
             on_request=lambda request: server_requests.asked(connection, request, deadlines.watch),
             observer=context.observer.anew(),
             executor=context.executor,
@@ -112,44 +125,35 @@ class Generation:
         observer.session_id = lambda: connection.session_id
         self.context.transport.present(self._opened)
 
-    def greet(
-        self,
-        next_id: Callable[[], int],
-        on_greeted: Callable[[Generation], None],
-        on_failed: Callable[[Generation, MCPError], None],
-        on_hung: Callable[[Generation], None],
-        on_list_failed: Callable[[Generation, MCPError], None],
-    ) -> None:
-        """Run the handshake and list the tools; the result is in `greeting`.
-
-        `on_greeted` or `on_failed` is called, unless the connection is lost before. If `on_list_failed` raises the
-        error, the greeting fails. `on_hung` is called only after `ready`.
-        """
-        context = self.context
+    def greet(self) -> None:
+        """Run the handshake and list the tools. The outcome is dropped if the connection is lost before."""
+        context, handlers = self.context, self._handlers
+        logger.debug("server_started", server=context.name, generation=self.connection.generation, pid=self.pid)
         deadlines, expire = deadlines_of(context.clock), self._call_queue.expire
 
         def watch(call: Call) -> None:
             deadlines.watch(call, expire)
 
-        self.run_exchange = run_exchange = RunExchange(
-            self.connection, context.clock, context.transport.timeout, next_id, watch, self._loop.post
-        )
-
         def list_failed(error: MCPError) -> None:
-            on_list_failed(self, error)
-
-        self.maintenance = Maintenance(
-            context, run_exchange, self.notifications, self._loop.timers, lambda: on_hung(self), list_failed
-        )
+            handlers.on_not_listed(self, error)
 
         def greeted(outcome: tuple[ServerProfile, list[Any] | None]) -> None:
             self.greeting = Greeting(*outcome)
-            on_greeted(self)
+            handlers.on_greeted(self)
 
-        opening = open_and_list(context.negotiation, context.identity, list_failed)
-        seconds = context.start_timeout
-        late = f"not ready within its startTimeout of {seconds:g} s"
-        run_exchange(opening, greeted, lambda error: on_failed(self, error), timeout=seconds, late=late)
+        self.run_exchange = run_exchange = RunExchange(
+            self.connection, context.clock, context.transport.timeout, self._call_queue.next_id, watch, self._loop.post
+        )
+        self.maintenance = Maintenance(
+            context, run_exchange, self.notifications, self._loop.timers, lambda: handlers.on_hung(self), list_failed
+        )
+        run_exchange(
+            open_and_list(context.negotiation, context.identity, list_failed),
+            greeted,
+            lambda error: handlers.on_not_greeted(self, error),
+            timeout=context.start_timeout,
+            late=f"not ready within its startTimeout of {context.start_timeout:g} s",
+        )
 
     @property
     def pid(self) -> int | None:
@@ -189,11 +193,7 @@ class Generation:
 
     @property
     def is_terminating(self) -> bool:
-        return self._termination is not None
-
-    @property
-    def is_terminated(self) -> bool:
-        return self._termination is not None and self._termination.is_done
+        return self._closer is not None
 
     def lose(self, error: MCPError | None) -> Ending:
         """End the maintenance. Returns how the server ended; an empty `Ending` if `error` is given."""
@@ -207,65 +207,49 @@ class Generation:
     def terminate(
         self, loss: Loss, on_closed: Callable[[Ending], None], on_silent: Callable[[], None] = lambda: None
     ) -> None:
-        """End the rest of a lost server on a thread of its own, which calls `on_closed` once when that is done.
+        """End the rest of a lost server on a thread of its own, because that can take seconds.
 
-        `on_silent` may be called before: nothing more will be written to the server.
+        That thread calls `on_closed` once, at the end, with how the server ended. It calls `on_silent` before if it is
+        certain earlier that nothing more will be written to the server.
         """
         grace = 0.0 if loss.hung else _GRACE_SECONDS
-        self._termination = Termination(self.connection.name, self._channel, grace, on_closed, on_silent)
+
+        def close() -> None:
+            ending = Ending()
+            try:
+                try:
+                    if self._channel.stop_writing():
+                        on_silent()
+                finally:
+                    ending = self._close(grace)
+            finally:
+                self.is_terminated = True
+                # The supervisor waits for this call.
+                on_closed(ending)
+
+        closer = EngineThread(close, f"mcp-{self.connection.name}-closer")
+        try:
+            closer.start()
+        except RuntimeError:
+            # No more threads. To close here delays timeouts, but the server must be ended.
+            close()
+        self._closer = closer
 
     def stop(self) -> Ending:
         """Wait until the server has ended completely. Returns how, unless `on_closed` of `terminate` reports that."""
-        if self._termination is None:
-            return _close(self._channel, self.connection.name, _GRACE_SECONDS)
-        self._termination.wait()
+        if self._closer is None:
+            return self._close(_GRACE_SECONDS)
+        if self._closer.ident is not None:
+            self._closer.join()
         return Ending()
 
-
-class Termination:
-    """Closes one channel on a thread of its own, because that can take seconds."""
-
-    def __init__(
-        self,
-        server: str,
-        channel: Channel,
-        grace: float,
-        on_closed: Callable[[Ending], None],
-        on_silent: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Begin to close. `on_closed` is called once, at the end, with how the server ended.
-
-        `on_silent` is called before if it is certain earlier that nothing more will be written to the server.
-        """
-        self.is_done = False
-        self._server = server
-        self._channel = channel
-        self._grace = grace
-        self._on_closed = on_closed
-        self._on_silent = on_silent
-        self._thread = EngineThread(self._close, f"mcp-{server}-closer")
+    def _close(self, grace: float) -> Ending:
         try:
-            self._thread.start()
-        except RuntimeError:
-            # No more threads. To close here delays timeouts, but the server must be ended.
-            self._close()
-
-    def wait(self) -> None:
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _close(self) -> None:
-        ending = Ending()
-        try:
-            try:
-                if self._channel.stop_writing():
-                    self._on_silent()
-            finally:
-                ending = _close(self._channel, self._server, self._grace)
-        finally:
-            self.is_done = True
-            # The supervisor waits for this call.
-            self._on_closed(ending)
+            return self._channel.close(grace)
+        except BaseException as error:  # noqa: BLE001 - an internal error must not leave the server running
+            text, trace = exception_text(error), traceback_text(error)
+            logger.error("close_failed", server=self.connection.name, error=text, exception=trace)
+            return self._channel.close(0.0)
 
 
 def _open(context: SupervisionContext, connection: Connection, recorder: Recorder | None) -> Channel:
@@ -276,11 +260,3 @@ def _open(context: SupervisionContext, connection: Connection, recorder: Recorde
     except MCPError as error:
         recorder.failed(error)
         raise
-
-
-def _close(channel: Channel, server: str, grace: float) -> Ending:
-    try:
-        return channel.close(grace)
-    except BaseException as error:  # noqa: BLE001 - an internal error must not leave the server running
-        logger.error("close_failed", server=server, error=exception_text(error), exception=traceback_text(error))
-        return channel.close(0.0)

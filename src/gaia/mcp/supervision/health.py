@@ -31,11 +31,8 @@ class HealthCheck:
 
     def tick(self) -> float:
         """Ping the server if it is idle. Returns when to check next, as a reading of the clock."""
-        now = self.run_exchange.clock.monotonic()
-        if (
-            self.run_exchange.connection.in_flight == 0
-            and now - self.run_exchange.connection.last_heard >= self.interval
-        ):
+        now, connection = self.run_exchange.clock.monotonic(), self.run_exchange.connection
+        if connection.in_flight == 0 and now - connection.last_heard >= self.interval:
             self._ping()
         return now + self.interval
 
@@ -59,3 +56,8 @@ class HealthCheck:
                 self.on_hung()
 
         self.run_exchange(self.era.ping(self.timeout), alive, unanswered)
+
+
+def hangs(timeout: float) -> CallTimeout:
+    """The error of a server that answered no ping for `timeout` seconds."""
+    return CallTimeout(f"it hangs, and answered no probe within {timeout:g} s")

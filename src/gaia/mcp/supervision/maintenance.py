@@ -1,12 +1,10 @@
 """Looks after a ready connection: checks the server, keeps its tools up to date, passes on its notifications.
 
-`Notifications` decides on the reader's thread which notifications reach the supervisor. `Maintenance` does the rest on
-the supervisor's thread.
+`Notifications` decides on the reader's thread which of them reach the supervisor's thread, where `Maintenance` runs.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ from gaia.mcp.protocol.notifications import (
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.supervision import events
-from gaia.mcp.supervision.context import Listing, SupervisionContext, SupervisionHooks
+from gaia.mcp.supervision.context import Listing, SupervisionContext
 from gaia.mcp.supervision.events import ElicitationCompleted
 from gaia.mcp.supervision.exchange_runner import RunExchange
 from gaia.mcp.supervision.health import HealthCheck
@@ -67,10 +65,8 @@ def open_and_list(
 
 
 class _Ready(NamedTuple):
-    """The parts that exist once the server is ready."""
-
+    profile: ServerProfile
     health: HealthCheck
-    listing: ToolListing
     subscription: SubscriptionStream
 
 
@@ -95,11 +91,15 @@ class Maintenance:
         self._timers = timers
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
-        self._bucket = TokenBucket(_LISTINGS_AT_ONCE, 1 / _SECONDS_BETWEEN_LISTINGS, context.clock.monotonic())
+        now = context.clock.monotonic()
+        self._bucket = TokenBucket(_LISTINGS_AT_ONCE, 1 / _SECONDS_BETWEEN_LISTINGS, now)
         self._ready: _Ready | None = None
+        """The parts that exist once the server is ready."""
         self._retired = False
-        deadline = context.clock.monotonic() + context.start_timeout
-        self._opening = Listing(self._hooks.listing_begins().number, deadline)
+        self._is_listing = False
+        self._is_outdated = False
+        """Whether the tools changed during the present listing."""
+        self._opening = Listing(self._hooks.listing_begins().number, now + context.start_timeout)
         """The listing that is part of the opening, with the deadline of the opening."""
 
     def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
@@ -108,20 +108,15 @@ class Maintenance:
         self._hooks.tools_listed(tools, self._hooks.listing_begins() if has_waited else self._opening)
         context = self._context
         health = HealthCheck(
-            profile.era,
-            self._run_exchange,
-            self._on_hung,
-            interval=context.health_interval,
-            timeout=context.health_timeout,
+            profile.era, self._run_exchange, self._on_hung, context.health_interval, context.health_timeout
         )
-        listing = ToolListing(profile, self._run_exchange, self._hooks, self._on_list_failed)
         subscription = SubscriptionStream(profile, self._run_exchange, self._hooks.subscriptions)
-        self._ready = _Ready(health, listing, subscription)
+        self._ready = _Ready(profile, health, subscription)
         subscription.keep()
         self._resubscribe()
         if self._notifications.tools_change_announced:
             # The change may have come after the listing of the opening.
-            self._list_tools()
+            self.list_tools()
         self._timers.set(Timer.HEALTH, context.clock.monotonic() + context.health_interval, self._tick)
 
     def retire(self) -> None:
@@ -168,17 +163,12 @@ class Maintenance:
             if isinstance(notification, SubscriptionAcknowledged):
                 self._ready.subscription.acknowledged(notification)
             # The server has not announced a change between the listing and the acknowledgement.
-            self._list_tools()
+            self.list_tools()
 
     def subscriptions_changed(self) -> None:
         if self._ready is not None:
             self._ready.subscription.change()
             self._add_log_level()
-
-    def list_again(self) -> None:
-        """List the tools although the server has not announced a change."""
-        if self._ready is not None:
-            self._list_tools()
 
     def _resubscribe(self) -> None:
         """Ask a server that has just become ready for the subscriptions and log level of earlier connections."""
@@ -199,56 +189,39 @@ class Maintenance:
         if level is not None and not negotiated.server_may_ask:
             self._connection.set_protocol_version(negotiated.with_log_level(level))
 
-    def _list_tools(self) -> None:
-        """List the tools now, or later if they were listed very often of late."""
-        assert self._ready is not None, "only a server that is ready is asked for its tools"
-        if self._retired:
+    def list_tools(self) -> None:
+        """List the tools of a ready server: now, or later if they were listed very often of late."""
+        if self._ready is None or self._retired:
             # The timer came due together with the event that made the supervisor give up the connection.
             return
         now = self._context.clock.monotonic()
         if wait := self._bucket.delay(now):
             # Until then the change counts as announced, so further announcements are ignored.
-            self._timers.set(Timer.LISTING, now + wait, self._list_tools)
+            self._timers.set(Timer.LISTING, now + wait, self.list_tools)
             return
         self._bucket.take()
         self._notifications.listing_begins()
-        self._ready.listing.refresh()
+        if self._is_listing:
+            # However many changes are announced meanwhile, one more listing follows.
+            self._is_outdated = True
+        else:
+            self._list(self._ready.profile)
 
+    def _list(self, profile: ServerProfile) -> None:
+        self._is_listing, self._is_outdated = True, False
+        listing = self._hooks.listing_begins()
 
-@dataclasses.dataclass(eq=False)
-class ToolListing:
-    """Lists the tools of a server again when they have changed. Belongs to the supervisor's thread.
+        def ended(report: Callable[[], None]) -> None:
+            self._is_listing = False
+            report()
+            if self._is_outdated:
+                self._list(profile)
 
-    Changes that are announced while a listing is under way lead to one more listing, not to many.
-    """
-
-    profile: ServerProfile
-    run_exchange: RunExchange
-    hooks: SupervisionHooks
-    on_error: Callable[[MCPError], None]
-    _under_way = False
-    _outdated = False
-
-    def refresh(self) -> None:
-        if self._under_way:
-            self._outdated = True
-            return
-        self._under_way, self._outdated = True, False
-        listing = self.hooks.listing_begins()
-
-        def listed(definitions: list[Any]) -> None:
-            self._ended(lambda: self.hooks.tools_listed(definitions, listing))
-
-        self.run_exchange(self.profile.era.list_tools(self.profile), listed, self._failed)
-
-    def _failed(self, error: MCPError) -> None:
-        self._ended(lambda: self.on_error(error))
-
-    def _ended(self, report: Callable[[], None]) -> None:
-        self._under_way = False
-        report()
-        if self._outdated:
-            self.refresh()
+        self._run_exchange(
+            profile.era.list_tools(profile),
+            lambda definitions: ended(lambda: self._hooks.tools_listed(definitions, listing)),
+            lambda error: ended(lambda: self._on_list_failed(error)),
+        )
 
 
 _MAX_PENDING = 1_000
@@ -264,7 +237,6 @@ class Notifications:
     def __init__(
         self, loop: EventLoop, server_requests: ServerRequests, on_notified: Callable[[ServerNotification], None]
     ) -> None:
-        """`on_notified` runs on the supervisor's thread."""
         self._loop = loop
         self._server_requests = server_requests
         self._on_notified = on_notified
@@ -286,15 +258,12 @@ class Notifications:
                 self._post(parsed)
         elif isinstance(parsed, RequestCancelled) and connection.negotiated.server_may_ask:
             self._server_requests.cancelled(connection, parsed.request_id)
-        elif parsed is not None and self._loop.pending < _MAX_PENDING and self._is_relevant(parsed):
+        elif isinstance(parsed, ElicitationComplete) and not self._server_requests.completes(parsed.elicitation_id):
+            return
+        elif parsed is not None and self._loop.pending < _MAX_PENDING:
             size = value_size(parsed)
             if self._posted - self._read + size <= _MAX_PENDING_BYTES:
                 self._post(parsed, size)
-
-    def _is_relevant(self, notification: ServerNotification) -> bool:
-        if isinstance(notification, ElicitationComplete):
-            return self._server_requests.completes(notification.elicitation_id)
-        return True
 
     def _post(self, notification: ServerNotification, size: int = 0) -> None:
         with self._posting:

@@ -112,18 +112,14 @@ class RestartTracker:
         """When the restarts of the current window were granted, oldest first."""
         self._renewals: deque[float] = deque()
         """When the sessions of the current window were renewed, oldest first."""
-        self._half_open = False
+        self.half_open = False
+        """Whether the circuit was open, and the server has not worked since."""
         self._cooldown = policy.cooldown
         """How long the circuit stays open the next time."""
 
     def on_ready(self, now: float) -> None:
         """The server finished its handshake."""
         self._ready_since = now
-
-    @property
-    def half_open(self) -> bool:
-        """Whether the circuit was open, and the server has not worked since."""
-        return self._half_open
 
     def may_renew(self, now: float) -> bool:
         """Whether a session that the server forgot may be opened again at once, which does not count as a restart.
@@ -147,8 +143,8 @@ class RestartTracker:
         if was_stable:
             self._cooldown = self._policy.cooldown
         has_worked = was_stable or has_answered
-        if has_worked and self._half_open:
-            self._half_open = False
+        if has_worked and self.half_open:
+            self.half_open = False
             # The cool-down was the penalty for the restarts from before the circuit opened.
             self._restarts.clear()
         return has_worked
@@ -157,7 +153,7 @@ class RestartTracker:
         """The server ended, or could not be started: what to do next. See `note_end`."""
         was_ready = self._ready_since is not None
         has_worked = self.note_end(now, has_answered=has_answered)
-        if self._half_open:
+        if self.half_open:
             return self._open(now)
         while self._restarts and now - self._restarts[0] >= self._policy.window:
             self._restarts.popleft()
@@ -171,7 +167,7 @@ class RestartTracker:
         return Retry(self._delay())
 
     def _open(self, now: float) -> OpenCircuit:
-        self._half_open = True
+        self.half_open = True
         until = now + self._cooldown
         self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
         return OpenCircuit(until)
@@ -300,33 +296,21 @@ class Recovery:
     """Decides what follows each loss of a server. Times are readings of one monotonic clock. Not thread-safe."""
 
     def __init__(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
-        self._policy = policy
-        self._negotiation = negotiation
-        self._tracker = RestartTracker(policy, rng)
         self.ever_ready = False
         """Whether the server was ready at least once."""
         self.keep_trying = False
         """Whether a server that was never ready is started again too."""
+        self.adopt(policy, negotiation, rng)
 
     def adopt(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
         """Use another configuration: earlier failures no longer count."""
         self._policy = policy
         self._negotiation = negotiation
-        self._tracker = RestartTracker(policy, rng)
+        self.tracker = RestartTracker(policy, rng)
 
     def ready(self, now: float) -> None:
-        self.ever_ready = True
-        self._tracker.on_ready(now)
-
-    @property
-    def half_open(self) -> bool:
-        """Whether the server is on trial: one call, or some time in the state ready, must show that it works again."""
-        return self._tracker.half_open
-
-    @property
-    def trial_seconds(self) -> float:
-        """A server on trial that stays ready for this many seconds works again."""
-        return self._policy.stable_after
+        self.ever_ready = self.keep_trying = True
+        self.tracker.on_ready(now)
 
     def may_stay_exited(self, loss: Loss) -> bool:
         """Whether the server has exited by itself with status 0, while no call waited."""
@@ -340,7 +324,7 @@ class Recovery:
     def after(self, loss: Loss, now: float) -> Decision:
         """The server was lost and has ended completely: what follows. Call it once for each loss."""
         step: Step | None = None
-        if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
+        if loss.was_ready and loss.ending.renewable and self.tracker.may_renew(now):
             step = Step.RENEW
         elif loss.ended_while_opening and self._negotiation.retry_with_initialize():
             return Step.RETRY_WITH_INITIALIZE
@@ -350,12 +334,8 @@ class Recovery:
             step = Step.STAY_EXITED
         if step is None:
             return self.after_failure(now, has_answered=loss.has_answered)
-        self._tracker.note_end(now, has_answered=loss.has_answered)
+        self.tracker.note_end(now, has_answered=loss.has_answered)
         return step
-
-    def replaced(self, now: float, *, has_answered: bool = False) -> None:
-        """The server was stopped, or a fresh process took its place. It has not failed."""
-        self._tracker.note_end(now, has_answered=has_answered)
 
     def after_failure(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit | GiveUp:
         """The server failed, or could not be started. `has_answered`: it had answered a call before."""
@@ -363,4 +343,4 @@ class Recovery:
             return GiveUp()
         if not self.restarts:
             return GiveUp("its restart policy is 'never'")
-        return self._tracker.on_end(now, has_answered=has_answered)
+        return self.tracker.on_end(now, has_answered=has_answered)

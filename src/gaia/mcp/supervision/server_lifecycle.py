@@ -13,19 +13,19 @@ from collections.abc import Callable
 import msgspec
 from opentelemetry.context import Context
 
-from gaia.mcp.errors import CallTimeout, ConfigError, MCPError, ServerCrashed
+from gaia.mcp.errors import ConfigError, MCPError, ServerCrashed
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
 from gaia.mcp.protocol.gateway_answers import is_gateway
-from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
 from gaia.mcp.supervision.draining import DrainingConnections, Stopping
 from gaia.mcp.supervision.events import Restarted, ServerState
 from gaia.mcp.supervision.follow_up import EXITED, NEW_LOGIN, FollowUp, Trial
-from gaia.mcp.supervision.generation import Generation
+from gaia.mcp.supervision.generation import Generation, Handlers
+from gaia.mcp.supervision.health import hangs
 from gaia.mcp.supervision.maintenance import Maintenance
-from gaia.mcp.supervision.policy import GiveUp, Loss, Recovery
+from gaia.mcp.supervision.policy import GiveUp, Loss
 from gaia.mcp.supervision.recycling import Idling, Recycling
 from gaia.mcp.supervision.spare import OnReplaced, Replacements, Spare
 from gaia.mcp.supervision.status import Condition, ServerCore
@@ -58,7 +58,7 @@ class ServerLifecycle:
             context.name,
             context.max_pending,
             on_call_waiting=lambda: loop.post(self.call_waiting),
-            on_expired=lambda call: loop.post(lambda: self._expired(call)),
+            on_expired=lambda call: loop.post(lambda: self.maintain(lambda maintenance: maintenance.expired(call))),
             has_new_login=self._has_new_login,
             retry_in=lambda: self.condition.retry_in,
             safe_to_repeat=context.hooks.safe_to_repeat,
@@ -73,30 +73,23 @@ class ServerLifecycle:
         self._on_adopted = on_adopted
         self._adopted = context
         """The configuration to which `context` is equal."""
+        self._handlers = Handlers(self._greeted, self._not_greeted, self._not_listed, self._hung, self._ended)
         self._spans = LifecycleSpans(context.observer, context.executor)
-        self._recovery = Recovery(context.policy, context.negotiation, context.rng)
+        self._recovery = self.condition.recovery
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
         core = ServerCore(context, loop, self.call_queue, self.condition)
         self._draining = DrainingConnections(core, self._admit_again, self._left)
-        self._spare = Spare(core, self._draining, self)
+        self._spare = Spare(core, self._draining, self._start, self._spare_failed)
         self.condition.standby = lambda: self._spare.status
-        self._recycling = Recycling(
-            context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
-        )
+        self._recycling = Recycling(context, loop, self._recycle)
         self._idling = Idling(core, self._rest)
         self._resting: Generation | None = None
         """The process that was stopped because it was idle, until it has ended."""
-        self._replacements = Replacements(core, self._spare, self._draining, self._replace_by)
-        self.follow_up = FollowUp(core, self._recovery, self._spare, self._replacements, self._spans, self, on_settled)
+        self.replacements = Replacements(core, self._spare, self._draining, self._replace_by)
+        self.follow_up = FollowUp(core, self._spare, self.replacements, self._spans, self, on_settled)
         self._logins = self.follow_up.logins
-        self.stopping = Stopping(
-            core,
-            self._draining,
-            self._replacements.done,
-            self._logins,
-            self._spans,
-            (self._idling.end, self._recycling.end, self._spare.end, self._trial.end),
-        )
+        ends = (self._idling.end, self._recycling.end, self._spare.end, self._trial.end)
+        self.stopping = Stopping(core, self._draining, self._logins, self._spans, ends, on_end=self.replacements.done)
 
     def requested(self) -> None:
         """The current thread wants the server started or stopped; the spans belong to its trace. For any thread."""
@@ -115,14 +108,14 @@ class ServerLifecycle:
 
         A lazy server whose tools are known is not started: the first call starts it.
         """
-        self._recovery.keep_trying = self.condition.keep_trying = keep_trying
+        self._recovery.keep_trying = keep_trying
         self._logins.allow()
         if not self._is_known():
             self.condition.move_to(ServerState.STARTING)
             self.open()
             return
         # The application has gone on by then, so a start that fails later must be tried again.
-        self._recovery.keep_trying = self.condition.keep_trying = True
+        self._recovery.keep_trying = True
         self.condition.move_to(ServerState.EXITED, _LAZY)
         self._on_settled()
 
@@ -137,16 +130,13 @@ class ServerLifecycle:
 
     def call_waiting(self) -> None:
         """A call came for a server that does not run, or is on trial."""
+        is_rested = self._resting is not None and self._resting.connection.in_flight == 0
         if self._trial.is_under_way:
             self._trial.try_next()
+        elif self.condition.current is not None or is_rested:
+            # The lost or idle process is still being terminated.
             return
-        if self.condition.current is not None:
-            # The lost process is still being terminated.
-            return
-        if self._resting is not None and self._resting.connection.in_flight == 0:
-            # The idle process is still being terminated.
-            return
-        if self.condition.state is ServerState.EXITED:
+        elif self.condition.state is ServerState.EXITED:
             if self.condition.ever_ready:
                 self.condition.begin_downtime(_CALLED)
             self.reopen(_CALLED)
@@ -180,10 +170,10 @@ class ServerLifecycle:
             self.condition.current = standby
             self.take_over(standby)
             return
-        self.condition.generation = number = self.condition.next_start()
+        self.condition.generation = self.condition.starts = number = self.condition.starts + 1
         self._spans.opening(number)
         try:
-            self.condition.current = generation = self.start(number)
+            self.condition.current = generation = self._start(number)
         except MCPError as error:
             self._spans.not_spawned(error.message)
             now = self._context.clock.monotonic()
@@ -193,25 +183,20 @@ class ServerLifecycle:
             return
         self._make_current(generation)
         self._spans.spawned(generation.pid)
-        self.greet(generation)
+        generation.greet()
 
-    def start(self, number: int) -> Generation:
+    def _start(self, number: int) -> Generation:
         """Start a generation. Raises MCPError."""
-        context = self._replacements.candidate or self._context
-        return Generation(context, self._loop, number, self.call_queue, self._ended)
-
-    def greet(self, generation: Generation) -> None:
-        number = generation.connection.generation
-        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
-        generation.greet(self.call_queue.next_id, self._greeted, self._not_greeted, self._hung, self._not_listed)
+        context = self.replacements.candidate or self._context
+        return Generation(context, self._loop, number, self.call_queue, self._handlers)
 
     def _greeted(self, generation: Generation) -> None:
         if generation is self.condition.current:
             self._ready(generation)
-            self._replacements.done(None)
+            self.replacements.done(None)
             return
         self._spare.greeted()
-        self._replacements.hand_over()
+        self.replacements.hand_over()
 
     def _not_greeted(self, generation: Generation, error: MCPError) -> None:
         if generation is self.condition.current:
@@ -239,17 +224,15 @@ class ServerLifecycle:
         self._idling.begin(generation)
         condition.move_to(ServerState.READY)
         self._recovery.ready(now)
-        condition.ever_ready = condition.keep_trying = True
         self.follow_up.ready()
         downtime = condition.end_downtime(now)
         # All of this before the calls that waited are sent: a caller may read it as soon as it has its answer.
         logger.info("server_ready", server=self._name, generation=condition.generation, pid=generation.pid)
         self._spans.ready(profile.protocol_version, downtime)
         if downtime is not None:
-            told = Restarted(self._name, condition.generation, downtime=downtime, reason=condition.down_reason)
-            hooks.happened(told)
-        if self._recovery.half_open and self.call_queue.ready is None:
-            self._trial.begin(generation.connection, now + self._recovery.trial_seconds)
+            hooks.happened(Restarted(self._name, condition.generation, downtime, condition.down_reason))
+        if self._recovery.tracker.half_open and self.call_queue.ready is None:
+            self._trial.begin(generation.connection, now + self._context.policy.stable_after)
         else:
             self._admit()
         self._spans.admitted()
@@ -276,24 +259,19 @@ class ServerLifecycle:
         logger.info("standby_took_over", server=self._name, generation=number, pid=pid)
         if generation.greeting is not None:
             self._ready(generation, has_waited=True)
-            self._replacements.done(None)
-
-    def replace(self, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
-        """Replace a ready server by a fresh process, without a gap; see `Replacements.ask`."""
-        self._replacements.ask(drain, on_done, "requested", asked_in)
+            self.replacements.done(None)
 
     def _recycle(self, reason: RecyclingReason) -> None:
-        if not self._replacements.is_wanted:
-            self._replacements.ask(self._context.drain_timeout, lambda _: None, reason)
+        if not self.replacements.is_wanted:
+            self.replacements.ask(self._context.drain_timeout, lambda _: None, reason)
+
+    def _spare_failed(self, error: MCPError) -> None:
+        self.replacements.failed(error)
 
     def _replace_by(self, generation: Generation) -> None:
         self._make_current(generation)
-        self._recovery.replaced(self._context.clock.monotonic())
+        self._recovery.tracker.note_end(self._context.clock.monotonic())
         self._ready(generation, has_waited=True)
-
-    def standby_failed(self, error: MCPError) -> None:
-        """A stand-by, or a requested fresh process, could not be started or was lost."""
-        self._replacements.failed(error)
 
     def _admit_again(self) -> None:
         """An old generation will not write anything more: admit the calls that waited for that."""
@@ -322,13 +300,13 @@ class ServerLifecycle:
             on_done(MCPError(f"server {self._name!r} is closed"))
             return
         if self.call_queue.ready is not None:
-            self._replacements.ask(drain, on_done, "reconfigured", asked_in, context)
+            self.replacements.ask(drain, on_done, "reconfigured", asked_in, context)
             return
         self._adopt(context)
         if self.condition.state is ServerState.EXITED and self._is_known():
             on_done(None)
             return
-        self._replacements.await_start(on_done, "reconfigured", asked_in)
+        self.replacements.await_start(on_done, "reconfigured", asked_in)
         generation = self.condition.current
         if generation is None:
             self.reopen(_RECONFIGURED)
@@ -347,7 +325,6 @@ class ServerLifecycle:
         own = self._context
         own.adopt(context)
         self._recovery.adopt(own.policy, own.negotiation, own.rng)
-        self._recycling.adopt(own.recycling, own.policy.stable_after)
         self._spare.reconfigured()
         self._logins.adopt(own.transport.authorization)
         self.call_queue.max_pending = own.max_pending
@@ -359,7 +336,7 @@ class ServerLifecycle:
     def _rest(self) -> None:
         """The server is idle: stop it until the next call. Calls that arrive at this moment are still answered."""
         generation = self.condition.current
-        if generation is None or self.call_queue.ready is None or self._replacements.is_wanted:
+        if generation is None or self.call_queue.ready is None or self.replacements.is_wanted:
             return
         uptime, self._resting = self.condition.uptime, generation
         self.condition.current = None
@@ -368,7 +345,7 @@ class ServerLifecycle:
             self._recycling.end,
             self._spare.end,
             lambda: self._draining.let_go(generation, math.inf),
-            lambda: self._recovery.replaced(
+            lambda: self._recovery.tracker.note_end(
                 self._context.clock.monotonic(), has_answered=generation.connection.has_answered
             ),
             lambda: self.condition.move_to(ServerState.EXITED, _IDLE),
@@ -377,23 +354,11 @@ class ServerLifecycle:
         self._spans.rests(uptime)
         self._admit_again()
 
-    def subscriptions_changed(self) -> None:
-        if (maintenance := self._maintenance) is not None:
-            maintenance.subscriptions_changed()
-
-    def list_again(self) -> None:
-        if (maintenance := self._maintenance) is not None:
-            maintenance.list_again()
-
-    def _expired(self, call: Call) -> None:
-        if (maintenance := self._maintenance) is not None:
-            maintenance.expired(call)
-
-    @property
-    def _maintenance(self) -> Maintenance | None:
-        """The maintenance of the running server; None if there is none."""
+    def maintain(self, step: Callable[[Maintenance], object]) -> None:
+        """Take a step of the maintenance of the running server, if there is one."""
         current = self.condition.current
-        return None if current is None else current.maintenance
+        if current is not None and current.maintenance is not None:
+            step(current.maintenance)
 
     def _not_listed(self, generation: Generation, error: MCPError) -> None:
         if generation is not self.condition.current:
@@ -420,8 +385,7 @@ class ServerLifecycle:
             self._draining.hung(generation)
             return
         logger.warning("server_hung", server=self._name, pid=self.condition.pid)
-        timeout = self._context.health_timeout
-        self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
+        self._lose(hangs(self._context.health_timeout), hung=True)
 
     def _lose(self, error: MCPError | None, *, hung: bool = False, internal: bool = False) -> None:
         """The connection is over: `error` says why; None says that the server ended it."""
@@ -445,7 +409,7 @@ class ServerLifecycle:
         had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
         # A server that is to be replaced must not stay exited: someone may wait for the fresh process.
-        loss = msgspec.structs.replace(loss, had_calls=had_calls or self._replacements.is_wanted)
+        loss = msgspec.structs.replace(loss, had_calls=had_calls or self.replacements.is_wanted)
         if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, EXITED)
         elif was_ready and self._recovery.restarts:

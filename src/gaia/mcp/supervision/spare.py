@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 from opentelemetry.context import Context
 
-from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
+from gaia.mcp.errors import CallCancelled, MCPError
 from gaia.mcp.observation.lifecycle_spans import ReplacementSpans, StandbySpans
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
 from gaia.mcp.supervision.draining import DrainingConnections
 from gaia.mcp.supervision.events import Restarted
 from gaia.mcp.supervision.generation import Generation
-from gaia.mcp.supervision.health import HealthCheck
+from gaia.mcp.supervision.health import HealthCheck, hangs
 from gaia.mcp.supervision.policy import Loss, OpenCircuit, RestartTracker, load_backoff
 from gaia.mcp.supervision.status import ServerCore, StandbyStatus
 from gaia.runtime.event_loop import Timer, run_all
@@ -25,16 +25,6 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _NOT_NEEDED = "the stand-by is not needed any more"
-
-
-class SpareOwner(Protocol):
-    """The part of the server's lifecycle that the spare uses."""
-
-    def start(self, number: int) -> Generation: ...
-
-    def greet(self, generation: Generation) -> None: ...
-
-    def standby_failed(self, error: MCPError) -> None: ...
 
 
 class Spare:
@@ -50,17 +40,21 @@ class Spare:
         self,
         core: ServerCore,
         draining: DrainingConnections,
-        owner: SpareOwner,
+        start: Callable[[int], Generation],
+        on_failed: Callable[[MCPError], None],
     ) -> None:
-        """Sets the timers STANDBY and STANDBY_HEALTH."""
+        """``start(number)`` starts a generation. `on_failed` is called when a spare could not be started or was lost.
+
+        Sets the timers STANDBY and STANDBY_HEALTH.
+        """
         self.generation: Generation | None = None
         """Any thread may read it."""
         self._context, self._loop, self._call_queue, self._condition = core
         self._draining = draining
-        self._owner = owner
-        context = core.context
-        self._spans = StandbySpans(context.observer, context.executor)
-        self._tracker = RestartTracker(context.policy, context.rng)
+        self._start = start
+        self._on_failed = on_failed
+        self._spans = StandbySpans(core.context.observer, core.context.executor)
+        self._tracker = RestartTracker(core.context.policy, core.context.rng)
         self._wanted = False
         self._not_before = 0.0
         """A reading of the clock: the earliest time of the next start."""
@@ -106,7 +100,7 @@ class Spare:
             self._drop()
 
     def take(self) -> Generation | None:
-        """Give the spare away, greeted or not yet; None if there is none that lives."""
+        """Give the spare away, greeted or not yet; None if none lives."""
         generation = self.generation
         if generation is None:
             return None
@@ -133,34 +127,33 @@ class Spare:
         if not self._wanted or self.generation is not None:
             # The timer came due together with the event that made the start unnecessary.
             return
-        number = self._condition.next_start()
+        self._condition.starts = number = self._condition.starts + 1
         self._spans.opening(number)
         try:
-            self.generation = generation = self._owner.start(number)
+            self.generation = generation = self._start(number)
         except MCPError as error:
             self._failed(error.message, error)
             return
         generation.connection.trace_context = self._spans.spawned(generation.pid)
-        self._owner.greet(generation)
+        generation.greet()
 
     def greeted(self) -> None:
         """The spare can take over from now on."""
-        generation = self.generation
+        generation, context = self.generation, self._context
         assert generation is not None, "only a spare that is there is greeted"
         assert generation.greeting is not None, "it was greeted"
         assert generation.run_exchange is not None, "it was greeted"
-        context, server = self._context, self._context.name
-        now = context.clock.monotonic()
+        now, number = context.clock.monotonic(), generation.connection.generation
         self._tracker.on_ready(now)
         self._spans.ended()
         generation.connection.trace_context = None
-        logger.info("standby_ready", server=server, generation=generation.connection.generation, pid=generation.pid)
+        logger.info("standby_ready", server=context.name, generation=number, pid=generation.pid)
         health = HealthCheck(
             generation.greeting.profile.era,
             generation.run_exchange,
             lambda: self._hung(generation),
-            interval=context.health_interval,
-            timeout=context.health_timeout,
+            context.health_interval,
+            context.health_timeout,
         )
         self._loop.timers.set(Timer.STANDBY_HEALTH, now + context.health_interval, lambda: self._check(health))
         # Import the backoff now: when the server is lost, the take-over must not wait for the import.
@@ -172,8 +165,7 @@ class Spare:
 
     def _hung(self, generation: Generation) -> None:
         if generation is self.generation:
-            timeout = self._context.health_timeout
-            self.lost(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
+            self.lost(hangs(self._context.health_timeout), hung=True)
 
     def lost(self, error: MCPError | None, *, hung: bool = False) -> None:
         """The spare is lost: `error` says why; None says that the process ended by itself."""
@@ -219,7 +211,7 @@ class Spare:
         self.delay(moment)
         if self._wanted:
             self.want()
-        self._owner.standby_failed(error)
+        self._on_failed(error)
         # If no spare is wanted any more, this was the only attempt at a replacement, which is reported elsewhere.
         if self._wanted:
             logger.warning("standby_failed", server=self._context.name, reason=reason, retry_in=moment - now)
@@ -299,7 +291,7 @@ class Replacements:
         else:
             # One fresh process serves both requests.
             self._wanted = earlier._replace(
-                on_done=lambda error: run_all(*_told(error, earlier.on_done, on_done)),
+                on_done=lambda error: run_all(partial(earlier.on_done, error), partial(on_done, error)),
                 context=context or earlier.context,
             )
         spare = self._spare.generation
@@ -333,7 +325,8 @@ class Replacements:
             self._draining.drain(old, wanted.drain)
         name, number = self._context.name, self._condition.generation
         reason = f"recycled: {wanted.reason}"
-        self._condition.recycled(reason)
+        self._condition.recyclings += 1
+        self._condition.last_recycling = reason
         self._spans.replaced(number, fresh.pid)
         logger.info("server_replaced", server=name, generation=number, pid=fresh.pid, reason=reason, drain=wanted.drain)
         self._context.hooks.happened(Restarted(name, number, downtime=0.0, reason=reason))
@@ -364,7 +357,3 @@ class Replacements:
         if not self._context.standby:
             self._spare.end()
         wanted.on_done(error)
-
-
-def _told(error: MCPError | None, *on_done: OnReplaced) -> list[Callable[[], None]]:
-    return [partial(one, error) for one in on_done]

@@ -15,7 +15,7 @@ from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.supervision.generation import Generation
-from gaia.mcp.supervision.policy import Loss
+from gaia.mcp.supervision.policy import Loss, Recovery
 from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.locks import reentrant_lock
 
@@ -163,6 +163,8 @@ class Condition:
     """The facts about one server. Only the supervisor's thread changes them; other threads read single values."""
 
     def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
+        self.recovery = Recovery(context.policy, context.negotiation, context.rng)
+        """Its memory of losses and restarts; only the supervisor's thread uses it."""
         self.profile: ServerProfile | None = None
         """The server's own description from its last handshake."""
         self.starts = 0
@@ -171,10 +173,6 @@ class Condition:
         """The number of the present start, or of the last one."""
         self.restarts = 0
         """How many times the server became ready again after a downtime."""
-        self.ever_ready = False
-        """Whether a start has succeeded."""
-        self.keep_trying = False
-        """Whether a failed start is followed by others, if the policy permits: from the start, or once it was ready."""
         self.retry_at: float | None = None
         """The time of the next start, while the server waits for it; a reading of the clock."""
         self.last_error: str | None = None
@@ -194,7 +192,17 @@ class Condition:
         self._context = context
         self._call_queue = call_queue
         self._down_since: float | None = None
-        """When the downtime began; a reading of the clock; None if there is none."""
+        """When the downtime began, a reading of the clock; None if there is none."""
+
+    @property
+    def ever_ready(self) -> bool:
+        """Whether a start has succeeded."""
+        return self.recovery.ever_ready
+
+    @property
+    def keep_trying(self) -> bool:
+        """Whether a failed start is followed by others, if the policy permits: from the start, or once it was ready."""
+        return self.recovery.keep_trying
 
     @property
     def state(self) -> ServerState:
@@ -260,10 +268,6 @@ class Condition:
         if old is not new:
             self._context.hooks.happened(StateChanged(self._context.name, old, new, self.generation, reason))
 
-    def next_start(self) -> int:
-        self.starts += 1
-        return self.starts
-
     def terminated(self) -> None:
         generation, self.current = self.current, None
         if generation is not None:
@@ -272,10 +276,6 @@ class Condition:
     def left(self, generation: Generation) -> None:
         """An earlier generation has ended completely."""
         self._earlier_unparsed = self._earlier_unparsed.plus(generation.connection.unparsed)
-
-    def recycled(self, reason: str) -> None:
-        self.recyclings += 1
-        self.last_recycling = reason
 
     def begin_downtime(self, reason: str | None = None) -> None:
         """Calls find no server from now on. A downtime that has begun keeps its start and its reason."""

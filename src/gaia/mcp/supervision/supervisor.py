@@ -25,6 +25,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.exchange_runner import CallAnswered
+from gaia.mcp.supervision.maintenance import Maintenance
 from gaia.mcp.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.supervision.spare import OnReplaced
 from gaia.runtime import log
@@ -170,17 +171,13 @@ class Supervisor:
         self.is_forked = True
         self._lifecycle.after_fork()
 
-    def replace(self, drain: float, on_done: OnReplaced) -> None:
-        """Replace the server by a fresh process, without a gap; see `Replacements`.
-
-        `on_done` runs on the supervisor's thread. It is not called if the supervisor has ended.
-        """
-        asked_in = contexts.get_current()
-        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, asked_in))
-
     def replace_now(self, drain: float) -> bool:
-        """Like `replace`, and wait: True when the fresh process has taken over, False if it will not."""
-        return self._wait_for(lambda done: self.replace(drain, done)) == [None]
+        """Replace a ready server by a fresh process, without a gap; see `Replacements`.
+
+        Waits, and returns True when the fresh process has taken over, False if it will not.
+        """
+        asked_in, replacements = contexts.get_current(), self._lifecycle.replacements
+        return self._wait_for(lambda done: replacements.ask(drain, done, "requested", asked_in)) == [None]
 
     def reconfigure_now(self, context: SupervisionContext, drain: float) -> list[MCPError | None]:
         """Use another configuration, see `ServerLifecycle.reconfigure`, and wait for the outcome.
@@ -189,11 +186,7 @@ class Supervisor:
         if this supervisor has ended meanwhile.
         """
         asked_in = contexts.get_current()
-
-        def ask(done: OnReplaced) -> None:
-            self._loop.post(lambda: self._lifecycle.reconfigure(context, drain, done, asked_in))
-
-        return self._wait_for(ask)
+        return self._wait_for(lambda done: self._lifecycle.reconfigure(context, drain, done, asked_in))
 
     def _wait_for(self, ask: Callable[[OnReplaced], None]) -> list[MCPError | None]:
         outcomes: list[MCPError | None] = []
@@ -203,7 +196,7 @@ class Supervisor:
             outcomes.append(error)
             is_known.open()
 
-        ask(done)
+        self._loop.post(lambda: ask(done))
         # A supervisor that has ended calls nothing.
         while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
             pass
@@ -217,11 +210,11 @@ class Supervisor:
             connection.notify(method, params)
 
     def subscriptions_changed(self) -> None:
-        self._loop.post(self._lifecycle.subscriptions_changed)
+        self._loop.post(lambda: self._lifecycle.maintain(Maintenance.subscriptions_changed))
 
     def list_again(self) -> None:
         """List the tools of a ready server, as if it had said that they changed."""
-        self._loop.post(self._lifecycle.list_again)
+        self._loop.post(lambda: self._lifecycle.maintain(Maintenance.list_tools))
 
     # The thread. Everything below runs on it.
 

@@ -2,24 +2,33 @@
 
 import queue
 import threading
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.supervision.generation import Termination
-from tests.fake_transport import FakeChannel
+from gaia.mcp.supervision.generation import Generation, Handlers
+from gaia.mcp.supervision.policy import Loss
+from gaia.runtime.event_loop import EventLoop
+from tests.supervised import Supervised
 from tests.waiting import PATIENCE
 
 
+class Ended(Generation):
+    """A started server that is ended."""
+
+    def __init__(self, server: Supervised) -> None:
+        handlers = Handlers(*(lambda *_: None,) * 5)
+        super().__init__(server.context, EventLoop(server.clock), 1, server.supervisor.call_queue, handlers)
+        self.channel = server.transport.channel(1)
+
+
 @pytest.fixture
-def channel() -> FakeChannel:
-    class Nobody:
-        def message_received(self, line: Any) -> None: ...
+def ended(supervise: Callable[..., Supervised]) -> Ended:
+    return Ended(supervise())
 
-        def channel_ended(self) -> None: ...
 
-    return FakeChannel(Nobody(), 1, {})
+LOSS = Loss(None, Ending(), was_ready=True)
 
 
 @pytest.fixture
@@ -28,38 +37,41 @@ def closed() -> "queue.SimpleQueue[Ending]":
 
 
 def test_it_closes_beside_its_maker_and_tells_how_the_server_ended(
-    channel: FakeChannel, closed: "queue.SimpleQueue[Ending]"
+    ended: Ended, closed: "queue.SimpleQueue[Ending]"
 ) -> None:
-    channel.hold_closing()
-    channel.end(signal="SIGKILL")
-    termination = Termination("fake", channel, 1.5, closed.put)
-    channel.wait_until_closing()
-    assert channel.closed_with_grace == 1.5
+    ended.channel.hold_closing()
+    ended.channel.end(signal="SIGKILL")
+    ended.terminate(LOSS, closed.put)
+    ended.channel.wait_until_closing()
+    assert ended.channel.closed_with_grace == 2.0
     assert closed.empty()
-    channel.let_close()
-    termination.wait()
+    assert not ended.is_terminated
+    ended.channel.let_close()
+    ended.stop()
     assert closed.get(timeout=PATIENCE) == Ending(signal="SIGKILL")
     assert closed.empty()
 
 
 def test_without_a_thread_to_spare_it_closes_all_the_same(
-    channel: FakeChannel, closed: "queue.SimpleQueue[Ending]", monkeypatch: pytest.MonkeyPatch
+    ended: Ended, closed: "queue.SimpleQueue[Ending]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    channel.end(exit_code=1)
+    ended.channel.end(exit_code=1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    Termination("fake", channel, 1.5, closed.put).wait()
+    ended.terminate(LOSS, closed.put)
+    ended.stop()
     assert closed.get(timeout=PATIENCE) == Ending(exit_code=1)
 
 
 def test_a_channel_that_cannot_be_closed_is_not_waited_for_for_ever(
-    channel: FakeChannel, closed: "queue.SimpleQueue[Ending]", monkeypatch: pytest.MonkeyPatch
+    ended: Ended, closed: "queue.SimpleQueue[Ending]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: float) -> Ending:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(channel, "close", fail)
-    Termination("fake", channel, 1.5, closed.put).wait()
+    monkeypatch.setattr(ended.channel, "close", fail)
+    ended.terminate(LOSS, closed.put)
+    ended.stop()
     assert closed.get(timeout=PATIENCE) == Ending()

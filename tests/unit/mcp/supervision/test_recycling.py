@@ -32,6 +32,10 @@ Supervise = Callable[..., Supervised]
 MEGABYTE = 1024**2
 
 
+def context_of(limits: RecyclingLimits, clock: FakeClock, rng: random.Random) -> Any:
+    return SimpleNamespace(recycling=limits, clock=clock, rng=rng, policy=RestartPolicy())
+
+
 class Watched:
     """A process that is watched, and what is said of it."""
 
@@ -42,7 +46,7 @@ class Watched:
         self.memory: Any = Mock(return_value=10 * MEGABYTE)
         rng = random.Random()
         rng.random = lambda: chance  # type: ignore[method-assign]
-        self.recycling = Recycling(RecyclingLimits(**limits), clock, rng, self.loop, 30.0, self.due.append)
+        self.recycling = Recycling(context_of(RecyclingLimits(**limits), clock, rng), self.loop, self.due.append)
         self.begin()
 
     def begin(self) -> None:
@@ -111,7 +115,7 @@ class TestLifetime:
         for _ in range(200):
             loop = EventLoop(fake_clock)
             limits = RecyclingLimits(max_lifetime=3600.0)
-            recycling = Recycling(limits, fake_clock, chance, loop, 30.0, Mock())
+            recycling = Recycling(context_of(limits, fake_clock, chance), loop, Mock())
             recycling.begin(Mock())
             ends.add(round((loop.timers.next_deadline() or 0.0) - began))
         assert len(ends) > 100
@@ -184,7 +188,7 @@ def status(server: Supervised) -> ServerStatus:
 
 def replace(server: Supervised) -> queue.SimpleQueue[MCPError | None]:
     outcomes: queue.SimpleQueue[MCPError | None] = queue.SimpleQueue()
-    server.supervisor.replace(30.0, outcomes.put)
+    server.replace(30.0, outcomes.put)
     return outcomes
 
 

@@ -32,7 +32,7 @@ def server(supervise: Supervise) -> Supervised:
 
 def replace(server: Supervised) -> Outcomes:
     outcomes: Outcomes = queue.SimpleQueue()
-    server.supervisor.replace(DRAIN, outcomes.put)
+    server.replace(DRAIN, outcomes.put)
     return outcomes
 
 

@@ -73,7 +73,7 @@ class TestFinishing:
             raise RuntimeError("broken")
 
         # It is refused, because the server is closed, and the one who asked cannot take that.
-        server.supervisor.replace(1.0, broken)
+        server.replace(1.0, broken)
         outcomes.get(timeout=PATIENCE)
         with pytest.raises(MCPError):
             call.result(PATIENCE)
