@@ -14,7 +14,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of, enabled_servers
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.tool_calls import require_tool_name
-from gaia.mcp.errors import MCPError, ServerUnavailable, UnknownTool
+from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.events import Event, Listeners, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.tools.naming import owner_of
@@ -64,14 +64,10 @@ class ManagerEngine:
             self.readiness.wait(lambda: not registry.is_about_to_start(name), seconds)
         if (absent := registry.route_to_absent(name)) is not None:
             return absent
-        error: MCPError = registry.no_route(name)
-        if isinstance(error, ServerUnavailable):
-            error = self.absence_of(name) or error
-        elif isinstance(error, UnknownTool):
-            # The registry does not know servers that were never loaded.
-            owner = owner_of(name, self.config.get_entries())
-            if owner is not None and owner not in [status.name for status in registry.status()]:
-                error = self._why_absent(owner) or error
+        # The registry does not know servers that were never loaded.
+        owner = registry.owner_of(name) or owner_of(name, self.config.get_entries())
+        absent_owner = None if owner is None or owner in registry.connected else self._why_absent(owner)
+        error = registry.refusal_of(name) or absent_owner or registry.unknown_tool(name)
         # No client counts this call, so it is counted here.
         metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
         raise error

@@ -36,7 +36,7 @@ class _Start:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        """The process that connects. A forked child has none of its parent's threads."""
+        """A forked child has none of its parent's threads."""
         self.thread = threading.get_ident()
         self.unwanted = False
         """Whether the client was taken away meanwhile."""
@@ -111,8 +111,7 @@ class ServerRegistry:
 
     def in_order(self, names: Collection[str]) -> list[str]:
         """Sort the server `names` by the configuration; names that it does not have come last."""
-        with self._lock:
-            known = self._known.copy()
+        known = self._known.copy()
         return [*(name for name in known if name in names), *(name for name in names if name not in known)]
 
     def connect(self, name: str, client: MCPClient, *, keep_trying: bool = False) -> bool:
@@ -154,8 +153,7 @@ class ServerRegistry:
                 else:
                     self._failed[name] = client.status
             # The client is in its place now. A signal handler that takes servers away finds it there; one that ran
-            # before has set
-            # `start.unwanted`, which is read after that.
+            # before has set `start.unwanted`, which is read after that.
             unwanted = start.unwanted
             if unwanted:
                 self._take_out(name, client)
@@ -164,9 +162,8 @@ class ServerRegistry:
             client.disconnect()
             return False
         self._rebuild_routes()
-        with self._lock:
-            # None if the server was taken away in this moment.
-            tools = self._offers.get(name)
+        # None if the server was taken away in this moment.
+        tools = self._offers.get(name)
         if connected and tools:
             self._on_joined(name, tools)
         return connected
@@ -183,8 +180,7 @@ class ServerRegistry:
             self._waiting.pop(name, None)
             self._changes += 1
         self._rebuild_routes()
-        with self._lock:
-            return self._offers.get(name, ())
+        return self._offers.get(name, ())
 
     def _take_out(self, name: str, client: MCPClient) -> bool:
         """Take a client away, wherever it is; the caller holds the lock. False if it is nowhere."""
@@ -269,28 +265,20 @@ class ServerRegistry:
 
     def owner_of(self, tool_name: str) -> str | None:
         """The server that a namespaced name belongs to, whether or not it has such a tool."""
-        with self._lock:
-            known = self._known.copy()
-        return owner_of(tool_name, known)
+        return owner_of(tool_name, self._known.copy())
 
-    def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
-        """Why no route has this name: its server is not connected, or denies the tool, or no server has it."""
+    def refusal_of(self, name: str) -> ToolDenied | None:
+        """Why the tool with this namespaced name, of a connected server, is denied or withheld; None if it is not."""
         hidden = {
             (server, tool): client
-            for server, client in dict(self.connected).items()
+            for server, client in self.connected.copy().items()
             for tool in (*client.denied_tools, *client.blocked_tools)
         }
-        with self._lock:
-            known, failed = self._known.copy(), dict(self._failed)
-        pair = assign(hidden, known).get(name)
-        refusal = None if pair is None else hidden[pair]._engine.refusal_of(pair[1])
-        if refusal is not None:
-            return refusal
-        server = self.owner_of(name)
-        if server is not None and server not in self.connected:
-            reason = failed[server].last_error if server in failed else None
-            otherwise = "it is not connected" if self.client_of(server) is None else "it is being started"
-            return ServerUnavailable.of(server, reason or otherwise)
+        pair = assign(hidden, self._known.copy()).get(name)
+        return None if pair is None else hidden[pair]._engine.refusal_of(pair[1])
+
+    def unknown_tool(self, name: str) -> UnknownTool | ServerUnavailable:
+        """The error for a name without a route, with the names that it resembles."""
         self._rebuild_routes()
         routes = self.routes
         if name in routes:
@@ -306,7 +294,7 @@ class ServerRegistry:
     def status(self) -> list[ServerStatus]:
         """The status of every server, in order: connected, starting, tried again, and failed."""
         with self._lock:
-            clients, failed = {**self._waiting, **self._starting, **self.connected}, dict(self._failed)
+            clients, failed = self.clients(), self._failed.copy()
         statuses = {**failed, **{name: client.status for name, client in clients.items()}}
         return [statuses[name] for name in self.in_order(statuses)]
 
@@ -316,8 +304,7 @@ class ServerRegistry:
             return {**self._waiting, **self._starting, **self.connected}
 
     def failed_names(self) -> set[str]:
-        with self._lock:
-            return set(self._failed)
+        return set(self._failed.copy())
 
     # Stopping.
 
@@ -352,7 +339,7 @@ class ServerRegistry:
         with self._lock:
             for start in list(self._connecting.values()):
                 start.unwanted = True
-            clients = {**self._waiting, **self._starting, **self.connected}
+            clients = self.clients()
             self._changes += 1
             self.connected, self._starting, self._waiting = {}, {}, {}
             self._failed, self._offers, self.routes = {}, {}, {}
@@ -361,8 +348,7 @@ class ServerRegistry:
     def wait_for_starts(self) -> None:
         """Return when no thread is connecting a client that was taken away."""
         # A handler or finalizer may run inside a start of this thread. That start continues only after it, and then
-        # finds that
-        # its client was taken away; so do not wait for it.
+        # finds that its client was taken away; so do not wait for it.
         this_thread = threading.get_ident()
         for client, start in self._connecting.copy().items():
             if start.process != os.getpid():

@@ -248,10 +248,10 @@ class TestTakenAway:
         registry.reserve("calc", client)
         registry.connect("calc", client)
         registry.tools_listed("calc", client, (ADD,))
-        assert "did you mean mcp_calc_add?" in registry.no_route("mcp_calc_ad").message
+        assert "did you mean mcp_calc_add?" in registry.unknown_tool("mcp_calc_ad").message
         registry.drop("calc", client)
         assert registry.client_of("calc") is None
-        assert isinstance(registry.no_route("mcp_calc_add"), UnknownTool)
+        assert isinstance(registry.unknown_tool("mcp_calc_add"), UnknownTool)
 
     def test_those_of_one_that_has_just_joined_are_not(self, registry: ServerRegistry) -> None:
         client = make_client()
@@ -259,6 +259,6 @@ class TestTakenAway:
         registry.tools_listed("calc", client, (ADD,))
         registry.connect("calc", client)
         # The caller has looked before.
-        error = registry.no_route("mcp_calc_add")
+        error = registry.unknown_tool("mcp_calc_add")
         assert isinstance(error, ServerUnavailable)
         assert (error.delivery, "did you mean" in error.message) == ("not_sent", False)
