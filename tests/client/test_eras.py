@@ -89,13 +89,6 @@ class TestFindingOut:
         assert not client.connect()
         assert "the server speaks 2031-01-01" in str(client.last_error)
 
-    @pytest.mark.parametrize("protocol", ["1.0.0", "newest", ""])
-    def test_a_protocol_that_does_not_exist_is_refused(self, fault_server: Server, protocol: str) -> None:
-        with pytest.raises(
-            ValueError, match=r"server 'fault': protocol: must be one of auto, handshake, stateless, 2026"
-        ):
-            MCPClient.from_config("fault", {**fault_server(), "protocol": protocol})
-
 
 class TestRestarting:
     @pytest.mark.parametrize(

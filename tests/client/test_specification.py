@@ -73,15 +73,6 @@ class TestClient:
         client.disconnect()
         assert client.is_connected() is False
 
-    def test_a_call_without_a_connection_raises(self, demo_server: Json) -> None:
-        with pytest.raises(RuntimeError, match="Not connected"):
-            MCPClient.from_config("demo", demo_server).call_tool("echo", {"text": "hello"})
-
-    @pytest.mark.parametrize("config", [{}, {"args": ["-y"]}, {"command": ""}])
-    def test_a_config_without_a_command_raises(self, config: Json) -> None:
-        with pytest.raises(ValueError, match="command"):
-            MCPClient.from_config("demo", config)
-
 
 class TestTransport:
     def test_the_attributes_of_one_that_runs(self, demo_server: Json) -> None:

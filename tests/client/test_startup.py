@@ -359,29 +359,6 @@ class TestOrder:
         assert manager.list_servers() == ["b", "a"]
         assert [status.name for status in manager.status()] == ["b", "a"]
 
-    def test_it_stays_after_restarts_and_changes_of_tools(self, fakes: Fakes) -> None:
-        manager = fakes.manage("b", "a")
-        manager.load_from_config()
-        transport = fakes.transports["b"]
-        transport.channel().end(exit_code=1)
-        assert transport.channel(2)
-        assert manager.wait_ready(PATIENCE)
-        assert tool_names(manager) == ORDER
-        transport.tools.insert(1, {"name": "new"})
-        transport.channel(2).notify("notifications/tools/list_changed", {})
-        assert wait_until(lambda: len(manager.list_tools()) == 7)
-        assert tool_names(manager) == [ORDER[0], "mcp_b_new", *ORDER[1:]]
-
-    def test_what_is_removed_and_added_comes_last(self, fakes: Fakes) -> None:
-        manager = fakes.manage("b", "a")
-        manager.load_from_config()
-        manager.remove_server("b")
-        manager.add_server("b", {"command": "b"})
-        assert tool_names(manager) == ORDER[3:] + ORDER[:3]
-        assert list(manager.config.get_servers()) == ["a", "b"]
-        manager.load_from_config()
-        assert manager.list_servers() == ["a", "b"]
-
     def test_an_entry_that_is_replaced_keeps_its_place(self, tmp_path: Path) -> None:
         (tmp_path / "servers.json").write_text("{}")
         config = MCPConfig(tmp_path / "servers.json")

@@ -4,7 +4,6 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +11,6 @@ from rich.pretty import pretty_repr
 
 from gaia.mcp.authorization.token_file import Login, TokenFile, folder
 from gaia.mcp.errors import ConfigError
-from gaia.runtime import json_file
 
 URL = "https://mcp.example.com/mcp"
 LOGIN = Login(
@@ -52,11 +50,6 @@ class TestPaths:
     @pytest.mark.parametrize("url", ["https://[::1]:80/mcp", "not a url", "https://a%2f..%2fb/mcp"])
     def test_every_url_has_a_file_in_the_folder(self, url: str) -> None:
         assert TokenFile(url).path.parent == folder()
-
-    def test_without_a_home_directory_there_is_none(self, mocker: Any) -> None:
-        mocker.patch.object(Path, "home", side_effect=RuntimeError)
-        with pytest.raises(ConfigError, match="home directory"):
-            TokenFile(URL)
 
 
 class TestFile:
@@ -114,10 +107,3 @@ class TestFile:
             file.write(LOGIN)
         with pytest.raises(ConfigError, match="cannot be deleted"):
             file.delete()
-
-    def test_the_lock_is_beside_it(self) -> None:
-        file = TokenFile(URL)
-        with file.locked() as target:
-            assert target == file.path
-            with pytest.raises(ConfigError), json_file.locked(file.path, 0.01):
-                raise AssertionError("not reached")

@@ -1,6 +1,5 @@
 """A client's way to its server: the supervised session, and which kind of session a transport gets."""
 
-import inspect
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -12,8 +11,7 @@ import pytest
 from gaia import __version__
 from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.client.session import ServerControl, Session, SupervisedSession, new_session
-from gaia.mcp.cluster.placed_server import PlacedServer
+from gaia.mcp.client.session import Session, SupervisedSession, new_session
 from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.requests.exchange import CallOptions, RequestExchange
@@ -21,7 +19,6 @@ from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.subscriptions import Subscriptions
-from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import MCPTransport
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
@@ -311,16 +308,3 @@ class TestRequests:
         session.disconnect()
         session.notify("notifications/roots/list_changed")
         assert len(transport.channel().requests("notifications/roots/list_changed")) == 1
-
-
-@pytest.mark.parametrize("kind", [Supervisor, PlacedServer])
-@pytest.mark.parametrize(
-    "name", [name for name, member in vars(ServerControl).items() if inspect.isfunction(member) and name[0] != "_"]
-)
-def test_whatever_controls_a_server_takes_the_same_arguments(kind: Any, name: str) -> None:
-    # mypy compares types, and this the names and defaults of what is given by keyword.
-    wanted = inspect.signature(getattr(ServerControl, name)).parameters.values()
-    given = inspect.signature(getattr(kind, name)).parameters
-    assert [one.default for one in wanted] == [one.default for one in given.values()]
-    by_name = [one for one in wanted if one.kind is not inspect.Parameter.POSITIONAL_ONLY]
-    assert all(one.name in given for one in by_name)

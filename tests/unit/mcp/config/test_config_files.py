@@ -138,11 +138,6 @@ class TestLocalFile:
 
         assert MCPConfig().get_servers() == {"time": TIME}
 
-    def test_it_is_refused_if_others_can_write_it(self, script: Path) -> None:
-        write(script.with_name(NAME), time=TIME).chmod(0o666)
-        with pytest.raises(ConfigError, match="every user of this machine can write"):
-            MCPConfig()
-
 
 class TestLoadReport:
     def test_of_two_files(self, global_file: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Which projects' configuration files count."""
 
 import json
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +112,6 @@ class TestConfiguration:
 
 
 class TestTheList:
-    def test_it_is_private(self, local_file: Path, trust_file: Path) -> None:
-        TrustStore().trust(read_project(local_file))
-        assert stat.S_IMODE(trust_file.stat().st_mode) == 0o600
-
     def test_it_holds_no_secrets(self, local_file: Path, trust_file: Path) -> None:
         entry = {"command": "x", "env": {"API_TOKEN": "s3cr3t-value", "LD_PRELOAD": "./evil.so"}}
         local_file.write_text(json.dumps({"mcpServers": {"x": entry}}))

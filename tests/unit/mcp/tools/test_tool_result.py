@@ -26,19 +26,18 @@ class TestMembers:
         assert dict(ToolResult()) == {"isError": False, "content": []}
         assert dict(ToolResult({"structuredContent": 1})) == {"structuredContent": 1, "isError": False, "content": []}
 
-    def test_a_failed_call_has_its_error_as_content(self) -> None:
+    def test_both_kinds_of_failure_have_content_and_an_error(self) -> None:
         content = [{"type": "text", "text": "the server ended"}]
-        assert dict(ToolResult(FAILED)) == {**FAILED, "isError": True, "content": content}
-
-    def test_an_error_of_the_tool_has_its_text_as_error(self) -> None:
-        result = ToolResult.from_server(REFUSED)
-        assert "error" in result
-        assert dict(result) == {**REFUSED, "error": "no such file"}
+        members = FAILED.copy()
+        assert dict(ToolResult(members)) == {**FAILED, "isError": True, "content": content}
+        assert members == FAILED
+        assert dict(ToolResult.from_server(REFUSED)) == {**REFUSED, "error": "no such file"}
 
     @pytest.mark.parametrize("own", [{}, {"content": []}, {"content": None}])
     def test_one_without_a_text_has_words_instead(self, own: Json) -> None:
         result = ToolResult.from_server({"isError": True, **own})
         assert result["error"] == result.error == "the tool reported an error without a text"
+        assert result.text == ""
         assert result["content"] == own.get("content", [])
         assert result.without_defaults() == {"isError": True, **own}
 
@@ -69,11 +68,6 @@ class TestMembers:
             deep = [deep]
 
         assert ToolResult.from_server({"error": deep}).error == "(too deeply nested to show)"
-
-    def test_the_members_that_it_is_made_of_are_not_changed(self) -> None:
-        members = dict(FAILED)
-        ToolResult(members)
-        assert members == FAILED
 
     @pytest.mark.parametrize("members", [{}, HELLO, REFUSED, FAILED, {**HELLO, "isError": False}])
     def test_those_that_were_added_can_be_left_out(self, members: Json) -> None:
@@ -114,14 +108,12 @@ class TestAsADict:
 
     @pytest.mark.parametrize("encode", [json.dumps, orjson.dumps, msgspec.json.encode])
     def test_it_survives_json(self, encode: Any) -> None:
+        assert repr(ToolResult(REFUSED)) == repr({**REFUSED, "error": "no such file"})
         for members in (HELLO, REFUSED, FAILED):
             result = ToolResult(members)
             assert json.loads(encode(result)) == dict(result)
             assert json.loads(encode([result])) == [dict(result)]
             assert ToolResult(json.loads(encode(result))).error == result.error
-
-    def test_it_is_shown_as_a_dict(self) -> None:
-        assert repr(ToolResult(REFUSED)) == repr({**REFUSED, "error": "no such file"})
 
 
 class TestReading:
@@ -132,24 +124,11 @@ class TestReading:
         assert result.content == HELLO["content"]
         assert result.raise_for_error() is result
 
-    def test_the_text_of_several_blocks_is_one_per_line(self) -> None:
-        blocks = [
-            {"type": "text", "text": "a"},
-            {"type": "image", "data": "", "text": "?"},
-            {"type": "text", "text": "b"},
-        ]
-        assert ToolResult({"content": blocks}).text == "a\nb"
-
     def test_both_kinds_of_failure_are_found_alike(self) -> None:
         for members, said in ((FAILED, "the server ended"), (REFUSED, "no such file")):
             result = ToolResult(members)
             assert (result.is_error, result.error, result.text) == (True, said, said)
             assert result.structured is None
-
-    def test_an_error_without_a_text_has_words_all_the_same(self) -> None:
-        result = ToolResult({"content": [], "isError": True})
-        assert result.text == ""
-        assert result.error
 
     @pytest.mark.parametrize("flag", ["true", 1, None])
     def test_only_a_plain_true_is_an_error(self, flag: Any) -> None:
@@ -160,12 +139,18 @@ class TestReading:
         result = ToolResult({"content": content})
         assert (result.content, result.text) == ([], "")
 
-    def test_a_bare_string_is_taken_as_a_text(self) -> None:
-        result = ToolResult({"content": "hi"})
-        assert (result.content, result.text) == ([{"type": "text", "text": "hi"}], "hi")
-
-    def test_a_text_that_is_none_is_shown_as_json(self) -> None:
-        assert ToolResult({"content": [{"type": "text", "text": ["ü"]}, {"type": "text"}]}).text == '["ü"]\n'
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            ("hi", "hi"),
+            ([{"type": "text", "text": ["ü"]}, {"type": "text"}], '["ü"]\n'),
+            ([{"type": "text", "text": "a"}, {"type": "image", "text": "?"}, {"type": "text", "text": "b"}], "a\nb"),
+        ],
+    )
+    def test_text_is_what_the_blocks_of_text_say(self, content: Any, text: str) -> None:
+        result = ToolResult({"content": content})
+        assert result.text == text
+        assert result.content == ([{"type": "text", "text": "hi"}] if content == "hi" else content)
 
     def test_members_that_were_taken_away_are_not_missed(self) -> None:
         result, refused = ToolResult(HELLO), ToolResult(REFUSED)
