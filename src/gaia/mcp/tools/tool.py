@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import reprlib
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,23 +99,20 @@ class _Reader:
         if not isinstance(schema, Mapping) or self._exhausted(depth):
             return []
         named = schema.get("type")
-        return (
-            _once(name for name in (named if isinstance(named, list) else [named]) if isinstance(name, str) and name)
-            or self._types_of_target(schema, depth=depth)
-            or _types_of_values(schema)
-            or self._types_of_branches(schema, depth=depth)
-            or [word for word, keywords in _KEYWORDS.items() if any(keyword in schema for keyword in keywords)][:1]
-        )
-
-    def _types_of_target(self, schema: Mapping[str, Any], *, depth: int) -> list[str]:
-        if "$ref" not in schema:
-            return []
-        target = self._target(schema["$ref"])
-        return [_ANY] if target is None else self._types(target, depth=depth + 1)
+        found = [name for name in (named if isinstance(named, list) else [named]) if isinstance(name, str) and name]
+        if not found and "$ref" in schema:
+            target = self._target(schema["$ref"])
+            found = [_ANY] if target is None else self._types(target, depth=depth + 1)
+        if not found:
+            values = [schema["const"]] if "const" in schema else schema.get("enum")
+            found = [_TYPES.get(type(value), "object") for value in values] if isinstance(values, list) else []
+        found = found or self._types_of_branches(schema, depth=depth)
+        shapes = [word for word, keywords in _KEYWORDS.items() if any(keyword in schema for keyword in keywords)]
+        return list(dict.fromkeys(found)) or shapes[:1]
 
     def _types_of_branches(self, schema: Mapping[str, Any], *, depth: int) -> list[str]:
         alternatives = (*_branches(schema, "anyOf"), *_branches(schema, "oneOf"))
-        found = _once(name for branch in alternatives for name in self._types(branch, depth=depth + 1))
+        found = [name for branch in alternatives for name in self._types(branch, depth=depth + 1)]
         if found:
             return found
         for branch in _branches(schema, "allOf"):
@@ -157,18 +154,9 @@ class _Reader:
         return here
 
 
-def _types_of_values(schema: Mapping[str, Any]) -> list[str]:
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    return _once(_TYPES.get(type(value), "object") for value in values) if isinstance(values, list) else []
-
-
 def _branches(schema: Mapping[str, Any], keyword: str) -> list[Any]:
     branches = schema.get(keyword)
     return branches if isinstance(branches, list) else []
-
-
-def _once(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
 
 
 @dataclass(frozen=True)

@@ -11,36 +11,35 @@ from gaia.mcp import errors
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 
-class TextContent(TypedDict):
-    """A text: ``{"type": "text", "text": …}``, and ``annotations`` if the server adds them."""
-
-    type: Literal["text"]
-    text: str
+class _Content(TypedDict):
     annotations: NotRequired[dict[str, JsonValue]]
     _meta: NotRequired[dict[str, JsonValue]]
 
 
-class ImageContent(TypedDict):
+class TextContent(_Content):
+    """A text: ``{"type": "text", "text": …}``, and ``annotations`` if the server adds them."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ImageContent(_Content):
     """A picture: ``{"type": "image", "data": …, "mimeType": …}``, with ``data`` in Base64; perhaps ``annotations``."""
 
     type: Literal["image"]
     data: str
     mimeType: str
-    annotations: NotRequired[dict[str, JsonValue]]
-    _meta: NotRequired[dict[str, JsonValue]]
 
 
-class AudioContent(TypedDict):
+class AudioContent(_Content):
     """A recording: ``{"type": "audio", "data": …, "mimeType": …}``; ``data`` is in Base64. Perhaps ``annotations``."""
 
     type: Literal["audio"]
     data: str
     mimeType: str
-    annotations: NotRequired[dict[str, JsonValue]]
-    _meta: NotRequired[dict[str, JsonValue]]
 
 
-class ResourceLink(TypedDict):
+class ResourceLink(_Content):
     """The address of a resource, for `MCPClient.read_resource`: ``{"type": "resource_link", "uri": …, "name": …}``."""
 
     type: Literal["resource_link"]
@@ -50,8 +49,6 @@ class ResourceLink(TypedDict):
     description: NotRequired[str]
     mimeType: NotRequired[str]
     size: NotRequired[int]
-    annotations: NotRequired[dict[str, JsonValue]]
-    _meta: NotRequired[dict[str, JsonValue]]
 
 
 class ResourceContents(TypedDict):
@@ -64,13 +61,11 @@ class ResourceContents(TypedDict):
     _meta: NotRequired[dict[str, JsonValue]]
 
 
-class EmbeddedResource(TypedDict):
+class EmbeddedResource(_Content):
     """A resource with its contents: ``{"type": "resource", "resource": …}``."""
 
     type: Literal["resource"]
     resource: ResourceContents
-    annotations: NotRequired[dict[str, JsonValue]]
-    _meta: NotRequired[dict[str, JsonValue]]
 
 
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
