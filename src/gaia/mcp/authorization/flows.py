@@ -74,10 +74,7 @@ async def log_in(
     storage = LoginStorage(file, keeps_token=challenge.wants_more)
     policy = EndpointPolicy(file.server, config.issuer)
     try:
-        async with (
-            asyncio.timeout(seconds),
-            browser_login(open_browser, config.redirect_uri, port or 0) as browser,
-        ):
+        async with asyncio.timeout(seconds), browser_login(open_browser, config.redirect_uri, port or 0) as browser:
             if login is not None and not _is_registered_for(login, browser.redirect_uri, challenge.scope, scope):
                 login = msgspec.structs.replace(login, client=None)
 
@@ -116,9 +113,7 @@ async def _drive(
     """Run the provider's flow until it has a token, or until only `challenge` could get it further."""
     request, refusal = (challenge or Challenge()).replay(provider.context.server_url)
     async with httpx2.AsyncClient(
-        timeout=_REQUEST_SECONDS,
-        follow_redirects=False,
-        event_hooks={"response": [_LIMITS.apply_async]},
+        timeout=_REQUEST_SECONDS, follow_redirects=False, event_hooks={"response": [_LIMITS.apply_async]}
     ) as http:
         flow = provider.async_auth_flow(request)
         try:

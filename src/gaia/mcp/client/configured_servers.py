@@ -112,11 +112,7 @@ class ConfiguredServers:
     """Starts the servers of a configuration, each on its own thread, and applies another configuration. Thread-safe."""
 
     def __init__(
-        self,
-        registry: ServerRegistry,
-        readiness: Readiness,
-        factory: ClientFactory,
-        adopt: Callable[[MCPConfig], None],
+        self, registry: ServerRegistry, readiness: Readiness, factory: ClientFactory, adopt: Callable[[MCPConfig], None]
     ) -> None:
         self._registry = registry
         self._readiness = readiness

@@ -20,13 +20,7 @@ from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.protocol.server_questions import ElicitationMode
 from gaia.mcp.requests.exchange import CallOptions, OnProgress
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.supervision.client_features import (
-    ClientFeatures,
-    OnElicitation,
-    OnSampling,
-    Roots,
-    RootsSource,
-)
+from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.status import ServerStatus

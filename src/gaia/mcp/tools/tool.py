@@ -33,10 +33,7 @@ _MAX_STEPS = 20_000
 
 _ANY = "any"
 _TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-_KEYWORDS = {
-    "object": ("properties", "additionalProperties", "patternProperties"),
-    "array": ("items", "prefixItems"),
-}
+_KEYWORDS = {"object": ("properties", "additionalProperties", "patternProperties"), "array": ("items", "prefixItems")}
 
 
 def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:

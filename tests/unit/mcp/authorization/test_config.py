@@ -108,10 +108,7 @@ class TestComplaints:
             ({"type": "oauth", "redirectUri": "http://localhost/x"}, "auth.redirectUri: over http, only a port of"),
             ({"type": "oauth", "issuer": "login"}, "auth.issuer: must be the https address of an authorization server"),
             ({"type": "client_credentials", "clientId": "x"}, "auth.clientSecret: missing"),
-            (
-                {"type": "client_credentials", "clientId": "x", "clientSecret": "y"},
-                "auth.issuer: missing",
-            ),
+            ({"type": "client_credentials", "clientId": "x", "clientSecret": "y"}, "auth.issuer: missing"),
             (
                 {
                     "type": "client_credentials",

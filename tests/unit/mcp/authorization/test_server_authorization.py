@@ -22,13 +22,7 @@ from gaia.http.response import Response
 from gaia.http.url import Url
 from gaia.http.waits import run
 from gaia.mcp.authorization.challenge import Challenge
-from gaia.mcp.authorization.config import (
-    AuthorizationRequest,
-    ClientCredentials,
-    NoLogin,
-    OAuth,
-    WorkloadIdentity,
-)
+from gaia.mcp.authorization.config import AuthorizationRequest, ClientCredentials, NoLogin, OAuth, WorkloadIdentity
 from gaia.mcp.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
@@ -284,12 +278,7 @@ class TestRenewing:
     def test_a_token_that_is_refused_is_renewed(self, server: Protected, logged_in: Any) -> None:
         server.accounts.revoke_access()
         assert say_hello(server, logged_in()).is_success
-        assert server.accounts.counts == {
-            "register": 1,
-            "authorize": 1,
-            "authorization_code": 1,
-            "refresh_token": 1,
-        }
+        assert server.accounts.counts == {"register": 1, "authorize": 1, "authorization_code": 1, "refresh_token": 1}
 
     def test_a_token_that_has_expired_is_renewed_before_it_is_sent(self, server: Protected) -> None:
         server.accounts.token_seconds = 1

@@ -167,12 +167,7 @@ class TestRequests:
         ],
     )
     def test_exceptions_of_the_transport_are_typed(
-        self,
-        session: Session,
-        transport: Scripted,
-        raised: Exception,
-        kind: type[MCPError],
-        delivery: str,
+        self, session: Session, transport: Scripted, raised: Exception, kind: type[MCPError], delivery: str
     ) -> None:
         transport.answers["tools/call"] = raised
         with pytest.raises(kind) as error:

@@ -14,13 +14,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.errors import (
-    ConfigError,
-    InvalidResponse,
-    JsonRpcError,
-    NotConnected,
-    ToolDenied,
-)
+from gaia.mcp.errors import ConfigError, InvalidResponse, JsonRpcError, NotConnected, ToolDenied
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.supervision.events import ServerState, ToolsChanged
 from gaia.mcp.tools.tool import MCPTool

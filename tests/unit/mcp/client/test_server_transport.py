@@ -124,11 +124,7 @@ class TestSecrets:
 
     @pytest.mark.parametrize(
         ("args", "names"),
-        [
-            (None, []),
-            (["${ZONE}"], []),
-            (["${B_TOKEN}", "${ZONE}", "--key=${A_KEY}${B_TOKEN}"], ["A_KEY", "B_TOKEN"]),
-        ],
+        [(None, []), (["${ZONE}"], []), (["${B_TOKEN}", "${ZONE}", "--key=${A_KEY}${B_TOKEN}"], ["A_KEY", "B_TOKEN"])],
     )
     def test_variables_in_arguments_are_judged_by_their_names(self, args: list[str] | None, names: list[str]) -> None:
         assert secret_in_arguments(ServerConfig(name="time", command="uvx", args=args)) == names

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.config.server_config import (
-    ServerConfig,
-    remarks_on_keys,
-    require_servers,
-    unknown_keys,
-)
+from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, require_servers, unknown_keys
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.policy import RestartPolicy

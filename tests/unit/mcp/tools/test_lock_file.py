@@ -9,15 +9,7 @@ import pytest
 
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.tools.pins import (
-    Pin,
-    PinKind,
-    ServerPins,
-    default_pins,
-    pin_of,
-    pins_of_prompts,
-    pins_of_text,
-)
+from gaia.mcp.tools.pins import Pin, PinKind, ServerPins, default_pins, pin_of, pins_of_prompts, pins_of_text
 from gaia.mcp.tools.tool import tool_from_listing
 
 ADD = Pin("a" * 64, {"name": "add"})
