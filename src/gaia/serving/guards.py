@@ -31,13 +31,13 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Refused(NamedTuple):
+    """A request that is not served. The message is for the client."""
+
     status: int
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message}}
+    reason: str | None = None
+    """One word for figures and logs. None if the request is not counted."""
 
 
 class Guard:

@@ -16,7 +16,6 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
-import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gaia.runtime.log import exception_text, get_logger
@@ -24,7 +23,7 @@ from gaia.runtime.loop_work import running_loop_work
 from gaia.serving.connections import FULL, STALLED_SECONDS, TIMED_OUT, Connections, Waiting
 from gaia.serving.guards import HEALTH, ClientAddress, Cors, Guard, Headers, Refused
 from gaia.serving.options import HttpOptions
-from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, RequestHandler, ignore, release
+from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, RequestHandler, ignore, refuse, release
 
 logger = get_logger(__name__)
 
@@ -424,8 +423,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._is_on_usual_way():
             self.cycle.disconnected = True
-        responder = HttpResponder(self, keeps_alive=False, added=self._cors.headers(dict(self._head)))
-        responder.finish(refused.status, [*JSON, *refused.headers], orjson.dumps(refused.body))
+        refuse(HttpResponder(self, keeps_alive=False, added=self._cors.headers(dict(self._head))), refused)
 
     def _handle(self, request: HttpRequest, responder: HttpResponder) -> None:
         self.responder = responder

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import orjson
+
 from gaia.serving.guards import Headers, Refused
 
 UNCHECKED_BYTES = 64 * 1024
@@ -87,3 +89,9 @@ def release(held: list[Callable[[], None]]) -> None:
     """Call each function in `held`, once."""
     while held:
         held.pop()()
+
+
+def refuse(responder: Responder, refused: Refused, *headers: tuple[bytes, bytes]) -> None:
+    """Answer a refused request. `headers` are added."""
+    body = orjson.dumps({"error": {"message": refused.message}})
+    responder.finish(refused.status, [*JSON, *headers, *refused.headers], body)

@@ -36,7 +36,7 @@ def test_what_is_refused_is_told_why() -> None:
     refused = refusal(host="evil.example")
     assert refused is not None
     assert refused.status == 421
-    assert "--allow-host" in refused.body["error"]["message"]
+    assert "--allow-host" in refused.message
 
 
 class TestOrder:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of
 from gaia.mcp.gateway.access.limits import Limits
-from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused, challenge
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, challenge
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.runtime.threads import DaemonPool
+from gaia.serving.guards import Refused
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.access.issuers import Issuers

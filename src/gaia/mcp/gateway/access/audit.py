@@ -66,7 +66,7 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     arguments: str | None = None
     arguments_bytes: int = 0
     outcome: str
-    """``ok``; ``tool_error`` for a result with `isError`; the `error_type` of a failure; or the `Reason` of a refused
+    """``ok``; ``tool_error`` for a result with `isError`; the `error_type` of a failure; or the reason of a refused
     request."""
     delivery: Literal["answered", "not_sent", "unknown"]
     """Whether the server has answered, has not received the call, or may have acted."""

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from gaia.mcp.gateway.access.audit import Audit, AuditEntry, shown_text
 from gaia.mcp.gateway.access.limits import Limits
-from gaia.mcp.gateway.access.principal import Principal, Reason, metric_name
+from gaia.mcp.gateway.access.principal import Principal, metric_name
 from gaia.mcp.gateway.access.settings import GatewayLimits
 from gaia.runtime.log import get_logger
 from gaia.runtime.rates import EventRate
@@ -30,14 +30,16 @@ class Refusals:
     """Counts refused requests, and reports them to the log and the audit. Belongs to the gateway's event loop."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Reason] = Counter()
+        self.counts: Counter[str] = Counter()
         self.audit: Audit | None = None
         self._rate = EventRate(_SECONDS)
 
-    def note(self, reason: Reason, error: str, method: str, address: str | None, client: str | None = None) -> None:
+    def note(self, reason: str, error: str, method: str, address: str | None, client: str | None = None) -> None:
         """Record a refused request. `error` is the message to the client; `method` is of HTTP or of the protocol.
 
-        `client` is the name of the client; None if it is not known. No argument may contain a secret.
+        `reason` is ``no_token``, ``wrong_token``, ``no_rights``, ``unknown_handle``, ``foreign_session``,
+        ``unknown_session`` or ``over_limit``. `client` is the name of the client; None if it is not known. No argument
+        may contain a secret.
         """
         self.counts[reason] += 1
         if reason in _USUAL:

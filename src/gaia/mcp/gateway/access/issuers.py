@@ -16,10 +16,11 @@ import jwt
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.gate import Scheduler
 from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, KeysUnavailable, TokenRefused, fetch_keys
-from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused
+from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.access.settings import IssuerSettings, claim_values
 from gaia.runtime.threads import DaemonPool
+from gaia.serving.guards import Refused
 
 LEEWAY_SECONDS = 30.0
 """Largest difference between the clocks of issuer and gateway."""
@@ -243,4 +244,4 @@ def fetch_in_thread(pool: DaemonPool, loop: asyncio.AbstractEventLoop, settings:
 
 
 def _unavailable(message: str) -> Refused:
-    return Refused(503, message, retry_after=5)
+    return Refused(503, message, ((b"retry-after", b"5"),))

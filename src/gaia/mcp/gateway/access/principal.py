@@ -1,15 +1,15 @@
-"""`Principal`: the client that sent a request; `Refused` and `Pending`: other results of checking its token."""
+"""`Principal`: the client that sent a request; `Pending`: the wait for the keys to verify its token."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.serving.guards import Refused
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,6 @@ def metric_name(client: str | None) -> str:
 
 ANONYMOUS = Principal("anonymous", EVERYTHING)
 """The client of a gateway without a clients file. Only this machine can reach such a gateway."""
-
-
-Reason = Literal[
-    "no_token", "wrong_token", "no_rights", "unknown_handle", "foreign_session", "unknown_session", "over_limit"
-]
-"""The reason why a request was refused, for metrics, the log and the audit."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A request that is refused before its body is read."""
-
-    status: int
-    """HTTP status: 401, 403 or 503."""
-    message: str
-    """Message for the client, without any part of its token."""
-    www_authenticate: str | None = None
-    retry_after: int | None = None
-    reason: Reason | None = None
-    """None if the gateway could not verify the token: the client did nothing wrong."""
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        given = ((b"www-authenticate", self.www_authenticate), (b"retry-after", self.retry_after))
-        return [(name, str(value).encode("latin-1")) for name, value in given if value is not None]
 
 
 class Pending:
@@ -124,8 +99,10 @@ class ProtectedResource:
         parts = urlsplit(self.identifier(path))
         return parts._replace(path=WELL_KNOWN + parts.path).geturl()
 
-    def challenge(self, path: str, error: str | None = None, description: str | None = None) -> str:
-        """The value of WWW-Authenticate for the endpoint at `path`; without `error` if the request had no token."""
+    def challenge(
+        self, path: str, error: str | None = None, description: str | None = None
+    ) -> tuple[tuple[bytes, bytes]]:
+        """The header WWW-Authenticate for the endpoint at `path`; without `error` if the request had no token."""
         return challenge(
             error=error,
             error_description=description,
@@ -134,9 +111,10 @@ class ProtectedResource:
         )
 
 
-def challenge(**fields: str | None) -> str:
-    """The value of the header WWW-Authenticate (RFC 6750) with those of `fields` that are not None."""
-    return "Bearer " + ", ".join(f'{name}="{_quoted(value)}"' for name, value in fields.items() if value is not None)
+def challenge(**fields: str | None) -> tuple[tuple[bytes, bytes]]:
+    """The header WWW-Authenticate (RFC 6750) with those of `fields` that are not None."""
+    given = (f'{name}="{_quoted(value)}"' for name, value in fields.items() if value is not None)
+    return ((b"www-authenticate", f"Bearer {', '.join(given)}".encode()),)
 
 
 def _quoted(value: str) -> str:

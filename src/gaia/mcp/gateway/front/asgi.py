@@ -6,11 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-import orjson
-
 from gaia.mcp.gateway.front.endpoint import Endpoint
 from gaia.serving.guards import Headers, Message, Receive, Refused, Scope, Send, disconnected, repeated
-from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, ignore, release
+from gaia.serving.responses import UNCHECKED_BYTES, HttpRequest, ignore, refuse, release
 
 
 class _AsgiResponder:
@@ -75,7 +73,7 @@ async def serve_request(
             return
         if isinstance(body, Refused):
             # Close the connection: the rest of the body would be read as the next request.
-            responder.finish(body.status, [*JSON, (b"connection", b"close"), *body.headers], orjson.dumps(body.body))
+            refuse(responder, body, (b"connection", b"close"))
         else:
             endpoint.handle(head._replace(body=body), responder)
         await _respond(responder, receive, send)

@@ -11,11 +11,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
-
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.checks import RETRY_SECONDS, Checks, LargerThanShare, OverShare
-from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Reason, Refused
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal
 from gaia.mcp.gateway.clients.metadata import check_metadata, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
@@ -26,10 +24,9 @@ from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
-from gaia.serving.guards import Headers
-from gaia.serving.guards import Refused as NotServed
+from gaia.serving.guards import Refused
 from gaia.serving.options import DEFAULT_MAX_BODY
-from gaia.serving.responses import JSON, HttpRequest, Responder
+from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
 
 PATH = "/mcp"
 
@@ -70,18 +67,18 @@ class Endpoint:
         """Whether this path is answered even with too many connections."""
         return path in (HEALTH, READY)
 
-    def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> NotServed | None:
+    def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
         """Why a request with this head and a large body is refused; None if there is no reason yet.
 
         Adds a function to `held` that must be called when the request has ended.
         """
         access = self.access
         if self._pages.has(head.path) or (access is not None and access.metadata(head.path) is not None):
-            return NotServed(413, "Nothing is expected in the body")
+            return Refused(413, "Nothing is expected in the body")
         found = None if access is None else access.authenticate(head.headers, head.path)
         if isinstance(found, Refused):
             self._note(found, head)
-            return NotServed(found.status, found.message, tuple(found.headers))
+            return found
         # Clients whose tokens are not verified yet share one bound.
         client = "" if isinstance(found, Pending) else (found or ANONYMOUS).name
         declared = head.headers.get(b"content-length", b"")
@@ -89,9 +86,9 @@ class Endpoint:
         try:
             held.append(self._shares.take_body(client, size, head.address))
         except LargerThanShare as over:
-            return NotServed(413, str(over))
+            return Refused(413, str(over))
         except OverShare as over:
-            return NotServed(429, str(over), _RETRY)
+            return Refused(429, str(over), _RETRY)
         return None
 
     def handle(self, request: HttpRequest, responder: Responder, judged: Principal | Refused | None = None) -> None:
@@ -116,7 +113,7 @@ class Endpoint:
             return
         if isinstance(found, Refused):
             self._note(found, request)
-            _refuse(responder, found.status, found.message, found.headers)
+            refuse(responder, found)
             return
         if is_page:
             self._pages.answer(request, responder, found)
@@ -125,15 +122,15 @@ class Endpoint:
             self._check_share(request, responder, found)
             view = self._view_at(path, found)
             if view is None:
-                _refuse(responder, 404, f"There is nothing at {path}")
+                refuse(responder, Refused(404, f"There is nothing at {path}"))
             elif request.method == "POST":
                 self._post(request, responder, view, found)
             elif request.method in ("GET", "DELETE"):
                 self._of_session(request, responder, view, found)
             else:
-                _refuse(responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
+                refuse(responder, Refused(405, "Use POST", ((b"allow", b"GET, POST, DELETE"),)))
         except OverShare as over:
-            _refuse(responder, 429, str(over), _RETRY)
+            refuse(responder, Refused(429, str(over), _RETRY))
 
     def _note(self, refused: Refused, request: HttpRequest) -> None:
         if refused.reason is not None:
@@ -221,7 +218,7 @@ class Endpoint:
         session = self._sessions.find(identifier, view, owner)
         if session is None:
             is_foreign = self._sessions.belongs_to_another(identifier, owner)
-            reason: Reason = "foreign_session" if is_foreign else "unknown_session"
+            reason = "foreign_session" if is_foreign else "unknown_session"
             client = None if owner is None else owner.name
             self._refusals.note(reason, "There is no such session", http.method, http.address, client)
         return session
@@ -230,16 +227,16 @@ class Endpoint:
         """GET opens a stream of a session; DELETE ends the session."""
         if _SESSION not in http.headers:
             message = f"Without a session there is no {http.method}; use POST"
-            _refuse(responder, 405, message, [(b"allow", b"POST")])
+            refuse(responder, Refused(405, message, ((b"allow", b"POST"),)))
             return
         session = self._find_session(http, view, owner)
         if session is None:
-            _refuse(responder, 404, "There is no such session")
+            refuse(responder, Refused(404, "There is no such session"))
         elif http.method == "DELETE":
             self._sessions.end(session)
             responder.finish(200, [], b"")
         elif not _takes(http.headers, b"text/event-stream"):
-            _refuse(responder, 406, "Accept has to name text/event-stream")
+            refuse(responder, Refused(406, "Accept has to name text/event-stream"))
         else:
             release = self._shares.take_stream((owner or ANONYMOUS).name, http.address)
             stream = HttpStream(responder, self._keep_alive, owner)
@@ -266,7 +263,3 @@ def _accepts(headers: Mapping[bytes, bytes]) -> bool:
         message = "Accept has to name application/json and text/event-stream"
         raise RequestRefused(INVALID_REQUEST, message, status=406)
     return stream
-
-
-def _refuse(responder: Responder, status: int, message: str, headers: Headers = ()) -> None:
-    responder.finish(status, [*JSON, *headers], orjson.dumps({"error": {"message": message}}))

@@ -9,9 +9,10 @@ import pytest
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile, hash_of, new_token
-from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.access.settings import ClaimRule, ClientLimits, GatewayLimits, IssuerSettings
+from gaia.serving.guards import Refused
 from tests.gateway.token_issuer import RESOURCE, SigningKey
 
 TOKEN, OTHER = new_token(), new_token()
@@ -76,9 +77,9 @@ class TestTokens:
         refused = Access(clients(ann=entry(TOKEN)), loop).authenticate(headers, "/mcp")
         assert isinstance(refused, Refused)
         assert refused.status == 401
-        assert refused.www_authenticate is not None
-        assert challenge in refused.www_authenticate
-        assert TOKEN not in refused.message + refused.www_authenticate
+        header = dict(refused.headers)[b"www-authenticate"].decode()
+        assert challenge in header
+        assert TOKEN not in refused.message + header
 
     def test_a_token_expires(self, loop: asyncio.AbstractEventLoop) -> None:
         until = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -109,8 +110,8 @@ class TestIssuers:
         access = self.access(loop)
         refused = access.authenticate({}, "/mcp")
         assert isinstance(refused, Refused)
-        assert refused.www_authenticate == (
-            'Bearer resource_metadata="https://gw.example/.well-known/oauth-protected-resource/mcp"'
+        assert dict(refused.headers)[b"www-authenticate"] == (
+            b'Bearer resource_metadata="https://gw.example/.well-known/oauth-protected-resource/mcp"'
         )
         document = access.metadata("/.well-known/oauth-protected-resource/mcp")
         assert document is not None

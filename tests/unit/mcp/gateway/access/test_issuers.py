@@ -9,9 +9,10 @@ import pytest
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.issuer_keys import MAX_WAITING, KeysUnavailable
 from gaia.mcp.gateway.access.issuers import Issuers, fetch_in_thread
-from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
+from gaia.mcp.gateway.access.principal import Pending, Principal
 from gaia.mcp.gateway.access.settings import ClaimRule, IssuerSettings
 from gaia.runtime.threads import DaemonPool
+from gaia.serving.guards import Refused
 from tests.gateway.fake_loop import FakeLoop
 from tests.gateway.token_issuer import RESOURCE, KeyServer, SigningKey
 from tests.unit.mcp.gateway.access.test_issuer_keys import Fetches
@@ -64,17 +65,17 @@ def test_a_bad_token_is_refused_with_where_to_get_a_good_one() -> None:
     assert isinstance(refused, Refused)
     assert refused.status == 401
     assert refused.message == "The token is refused: it has expired"
-    assert refused.www_authenticate is not None
-    assert 'error="invalid_token"' in refused.www_authenticate
-    assert "/.well-known/oauth-protected-resource/mcp/git" in refused.www_authenticate
+    header = dict(refused.headers)[b"www-authenticate"].decode()
+    assert 'error="invalid_token"' in header
+    assert "/.well-known/oauth-protected-resource/mcp/git" in header
 
 
 def test_claims_that_give_no_right_are_forbidden() -> None:
     refused = Subject().judged(scope="other")
     assert isinstance(refused, Refused)
     assert refused.status == 403
-    assert refused.www_authenticate is not None
-    assert 'error="insufficient_scope"' in refused.www_authenticate
+    header = dict(refused.headers)[b"www-authenticate"].decode()
+    assert 'error="insufficient_scope"' in header
 
 
 def test_a_token_of_another_issuer_has_nothing_fetched() -> None:
@@ -94,7 +95,7 @@ def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_client() -> None:
     subject.fetches.fail()
     [refused] = answers
     assert isinstance(refused, Refused)
-    assert (refused.status, refused.retry_after) == (503, 5)
+    assert (refused.status, refused.headers) == (503, ((b"retry-after", b"5"),))
     again = subject.judge()
     assert isinstance(again, Refused)
     assert again.status == 503

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, Refused, challenge
+from gaia.mcp.gateway.access.principal import Pending, Principal, ProtectedResource, challenge
 from gaia.mcp.gateway.access.profile import Profile
+from gaia.serving.guards import Refused
 
 
 def test_a_client_stays_the_same_when_its_profile_changes() -> None:
@@ -55,15 +56,19 @@ def test_other_paths_have_none(path: str) -> None:
 
 
 def test_the_challenge_names_the_document_of_the_endpoint() -> None:
-    assert RESOURCE.challenge("/mcp/git") == (
-        'Bearer resource_metadata="https://gw.example/.well-known/oauth-protected-resource/team/mcp/git", '
-        'scope="read write"'
+    ((name, value),) = RESOURCE.challenge("/mcp/git")
+    assert name == b"www-authenticate"
+    assert value == (
+        b'Bearer resource_metadata="https://gw.example/.well-known/oauth-protected-resource/team/mcp/git", '
+        b'scope="read write"'
     )
-    assert 'error="invalid_token", error_description="no"' in RESOURCE.challenge("/mcp", "invalid_token", "no")
+    ((_, value),) = RESOURCE.challenge("/mcp", "invalid_token", "no")
+    assert b'error="invalid_token", error_description="no"' in value
 
 
 def test_a_challenge_cannot_be_broken_out_of() -> None:
-    assert challenge(realm='a"b\\c\r\nX: y', error=None) == 'Bearer realm="abcX: y"'
+    ((_, value),) = challenge(realm='a"b\\c\r\nX: y', error=None)
+    assert value == b'Bearer realm="abcX: y"'
 
 
 def test_a_resource_without_scopes_names_none() -> None:
