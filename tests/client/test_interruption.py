@@ -324,7 +324,7 @@ class Silent:
     def relay(self) -> None:
         request = self.client._engine.tool_calls.new_request("echo", {}, CallOptions(3600.0))
         request.owner = Mock()
-        self.client._engine.trips.session.new_call(request).start(self.client._engine.trips.deadlines)
+        self.client._engine.requests.session.new_call(request).start(self.client._engine.requests.deadlines)
 
     def call(self) -> None:
         self.client.call_tool("echo", timeout=0.001)

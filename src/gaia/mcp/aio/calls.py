@@ -30,11 +30,11 @@ T = TypeVar("T")
 async def call_tool(
     tool_calls: ToolCalls, tool_name: str, arguments: dict[str, Any] | None, options: CallOptions
 ) -> ToolResult:
-    if tool_calls.trips.session.waits_in_caller:
+    if tool_calls.requests.session.waits_in_caller:
         return await in_thread(tool_calls.call, tool_name, arguments, options)
     try:
         exchange = tool_calls.new_request(tool_name, arguments, options)
-        return ToolResult.from_server(await request(tool_calls.trips, exchange))
+        return ToolResult.from_server(await request(tool_calls.requests, exchange))
     except NotConnected:
         raise
     except MCPError as error:

@@ -288,11 +288,11 @@ class AsyncMCPClient:
         if method == "tools/call":
             tool_calls, params = self.sync._engine.tool_calls, params or {}
             called = tool_calls.new_request(params.get("name"), params.get("arguments"), CallOptions(timeout))
-            return await request(tool_calls.trips, called)
+            return await request(tool_calls.requests, called)
         return await self._run(self.sync._engine.features.request(method, params, timeout))
 
     async def _run(self, exchange: Exchange[T]) -> T:
-        return await run(self.sync._engine.trips, exchange)
+        return await run(self.sync._engine.requests, exchange)
 
     async def list_resources(self) -> list[dict[str, Any]]:
         """``{"uri": …, "name": …}`` each, with the server's title, description, mimeType and size, if it has them."""
@@ -378,10 +378,10 @@ class AsyncPinnedClient:
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """See `MCPClient.read_resource`. Raises SessionLost."""
-        return await run(self.sync._tool_calls.trips, self.sync._features.read_resource(uri))
+        return await run(self.sync._tool_calls.requests, self.sync._features.read_resource(uri))
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """See `MCPClient.get_prompt`. Raises SessionLost."""
         if self.sync._features.prompts_are_pinned:
             return await in_thread(self.sync.get_prompt, name, arguments)
-        return await run(self.sync._tool_calls.trips, self.sync._features.get_prompt(name, arguments))
+        return await run(self.sync._tool_calls.requests, self.sync._features.get_prompt(name, arguments))

@@ -75,13 +75,13 @@ class ClientEngine:
         self._cache = ResponseCache(services.clock)
         self.session = new_session(setup)
         _stop_when_dropped(self, self.session)
-        self.trips = self._trips_over(self.session, self._cache)
-        self.tool_calls = ToolCalls(setup, self.trips, self._cache)
+        self.requests = self._requests_over(self.session, self._cache)
+        self.tool_calls = ToolCalls(setup, self.requests, self._cache)
         """The manager calls tools through it directly."""
-        self.features = ServerFeatures(self.trips, self.subscriptions, self._new_gate("prompts"))
+        self.features = ServerFeatures(self.requests, self.subscriptions, self._new_gate("prompts"))
         self._instructions_gate = self._new_gate("instructions")
 
-    def _trips_over(self, session: RequestSession, cache: ResponseCache) -> ClientRequests:
+    def _requests_over(self, session: RequestSession, cache: ResponseCache) -> ClientRequests:
         services = self.services
         return ClientRequests(
             session, self._server_requests, cache, self.setup.observer, services.clock, services.steps
@@ -174,9 +174,9 @@ class ClientEngine:
     def bound(self) -> tuple[Any, ToolCalls, ServerFeatures]:
         """The session and the request makers of a handle that stays with one replica."""
         session = self.session.bind()
-        trips = self._trips_over(session, ResponseCache(self.services.clock))
-        features = ServerFeatures(trips, self.subscriptions, self._new_gate("prompts"))
-        return session, self.tool_calls.over(trips), features
+        requests = self._requests_over(session, ResponseCache(self.services.clock))
+        features = ServerFeatures(requests, self.subscriptions, self._new_gate("prompts"))
+        return session, self.tool_calls.over(requests), features
 
     # `SupervisionHooks`: the supervisor calls these methods on its thread.
 

@@ -24,8 +24,8 @@ class ServerFeatures:
     exceptions of `gaia.mcp.errors`.
     """
 
-    def __init__(self, trips: ClientRequests, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
-        self._trips = trips
+    def __init__(self, requests: ClientRequests, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
+        self._requests = requests
         self._subscriptions = subscriptions
         self._prompt_gate = prompt_gate
 
@@ -39,11 +39,11 @@ class ServerFeatures:
         return self._prompt_gate.mode != "off"
 
     def list_resources(self) -> Exchange[list[Json]]:
-        return (yield from self._trips.list_all("resources/list", "resources"))
+        return (yield from self._requests.list_all("resources/list", "resources"))
 
     def list_resource_templates(self) -> Exchange[list[Json]]:
         try:
-            return (yield from self._trips.list_all("resources/templates/list", "resourceTemplates"))
+            return (yield from self._requests.list_all("resources/templates/list", "resourceTemplates"))
         except JsonRpcError as error:
             # Many servers that have resources have no templates and do not know this method.
             if error.code != METHOD_NOT_FOUND:
@@ -56,21 +56,21 @@ class ServerFeatures:
     def subscribe_resource(self, uri: str) -> Exchange[None]:
         if self._lacks("resources", "subscribe"):
             raise NotOffered("the server does not tell changes of its resources")
-        if not self._trips.is_stateless:
+        if not self._requests.is_stateless:
             yield Send("resources/subscribe", {"uri": uri})
         self._subscriptions.add_resource(uri)
-        self._trips.session.subscriptions_changed()
+        self._requests.session.subscriptions_changed()
 
     def unsubscribe_resource(self, uri: str) -> Exchange[None]:
         if uri not in self._subscriptions.resources:
             return
         self._subscriptions.remove_resource(uri)
-        if not self._trips.is_stateless:
+        if not self._requests.is_stateless:
             yield Send("resources/unsubscribe", {"uri": uri})
-        self._trips.session.subscriptions_changed()
+        self._requests.session.subscriptions_changed()
 
     def list_prompts(self) -> Exchange[list[Json]]:
-        listed: list[Json] = yield from self._trips.list_all("prompts/list", "prompts")
+        listed: list[Json] = yield from self._requests.list_all("prompts/list", "prompts")
         if not self.prompts_are_pinned:
             return listed
         pins = pins_of_prompts(listed)
@@ -107,14 +107,14 @@ class ServerFeatures:
             raise ValueError(f"level: expected one of {', '.join(LOG_LEVELS)}, got {level!r}")
         if self._lacks("logging"):
             raise NotOffered("the server does not offer log messages")
-        if not self._trips.is_stateless:
+        if not self._requests.is_stateless:
             yield Send("logging/setLevel", {"level": level})
         self._subscriptions.set_log_level(level)
-        self._trips.session.subscriptions_changed()
+        self._requests.session.subscriptions_changed()
 
     def _lacks(self, capability: str, member: str | None = None) -> bool:
         """Whether the server is known and has not declared a capability, or a member of it."""
-        profile = self._trips.session.profile
+        profile = self._requests.session.profile
         if profile is None or member is None:
             return profile is not None and capability not in profile.capabilities
         declared = profile.capabilities.get(capability)

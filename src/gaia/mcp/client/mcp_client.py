@@ -354,7 +354,7 @@ class MCPClient:
     # Resources, prompts and everything else. These methods raise the exceptions of `gaia.mcp.errors`.
 
     def _run(self, exchange: Exchange[T]) -> T:
-        return self._engine.trips.run(exchange)
+        return self._engine.requests.run(exchange)
 
     def request(
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
@@ -363,7 +363,7 @@ class MCPClient:
         if method == "tools/call":
             params = params or {}
             options = CallOptions(timeout)
-            return self._engine.trips.request(
+            return self._engine.requests.request(
                 self._engine.tool_calls.new_request(params.get("name"), params.get("arguments"), options)
             )
         return self._run(self._engine.features.request(method, params, timeout))

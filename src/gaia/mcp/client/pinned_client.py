@@ -70,8 +70,8 @@ class PinnedClient:
 
     def read_resource(self, uri: str) -> dict[str, Any]:
         """See `MCPClient.read_resource`. Raises SessionLost."""
-        return self._tool_calls.trips.run(self._features.read_resource(uri))
+        return self._tool_calls.requests.run(self._features.read_resource(uri))
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """See `MCPClient.get_prompt`. Raises SessionLost."""
-        return self._tool_calls.trips.run(self._features.get_prompt(name, arguments))
+        return self._tool_calls.requests.run(self._features.get_prompt(name, arguments))

@@ -37,12 +37,12 @@ Json = dict[str, Any]
 class ToolCalls:
     """The tools of one client: listed, filtered, pinned and called. Thread-safe."""
 
-    def __init__(self, setup: ClientSetup, trips: ClientRequests, cache: ResponseCache) -> None:
+    def __init__(self, setup: ClientSetup, requests: ClientRequests, cache: ResponseCache) -> None:
         self.catalog = ToolCatalog(setup.name)
         self.output_checks = OutputChecks(setup.name)
         """Checks results against the output schemas of the tools."""
         self._name = setup.name
-        self.trips = trips
+        self.requests = requests
         self._observer = setup.observer
         self.adopt(setup)
         self._cache = cache
@@ -53,10 +53,10 @@ class ToolCalls:
         self._newest = 0
         """The number of the request whose answer is in the catalog, or of the last `forget`."""
 
-    def over(self, trips: ClientRequests) -> ToolCalls:
-        """The same tools with the same filters and pins, called through other `trips`."""
+    def over(self, requests: ClientRequests) -> ToolCalls:
+        """The same tools with the same filters and pins, called through other `requests`."""
         other = copy.copy(self)
-        other.trips = trips
+        other.requests = requests
         return other
 
     def adopt(self, setup: ClientSetup) -> None:
@@ -75,7 +75,7 @@ class ToolCalls:
             try:
                 self._cache.forget("tools/list")
                 listing = self.listing_begins()
-                self.listed(self.trips.run(self.trips.list_all("tools/list", "tools")), listing)
+                self.listed(self.requests.run(self.requests.list_all("tools/list", "tools")), listing)
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self._name, error=error.message)
                 return ()
@@ -83,7 +83,7 @@ class ToolCalls:
 
     def listing_begins(self) -> Listing:
         """Number a listing. Called before the server is asked for its tools; the result is for `listed`."""
-        return Listing(next(self._listings), self._services.clock.monotonic() + self.trips.session.timeout)
+        return Listing(next(self._listings), self._services.clock.monotonic() + self.requests.session.timeout)
 
     def listed(self, definitions: list[Any], listing: Listing) -> None:
         """Take over the tool definitions that the server sent, unless a later request was answered already."""
@@ -140,7 +140,7 @@ class ToolCalls:
             return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} {denial}")
         if not self._gate.blocks or tool_name in self.catalog:
             return None
-        known = self.catalog.listed or self.trips.session.is_connected()
+        known = self.catalog.listed or self.requests.session.is_connected()
         return self._gate.refusal(tool_name) if known else None
 
     def safe_to_repeat(self, tool_name: str) -> bool:
@@ -168,7 +168,7 @@ class ToolCalls:
     def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> ToolResult:
         """The server's result, or the result of a failed call; see `MCPClient.call_tool`."""
         try:
-            return ToolResult.from_server(self.trips.request(self.new_request(tool_name, arguments, options)))
+            return ToolResult.from_server(self.requests.request(self.new_request(tool_name, arguments, options)))
         except NotConnected:
             raise
         except MCPError as error:
@@ -181,7 +181,7 @@ class ToolCalls:
         self, tool_name: str, arguments: Json | None, options: CallOptions, lane: Callbacks | None = None
     ) -> CallFuture:
         """See `MCPClient.submit_tool`. The callbacks run on `lane`, by default on the client's callback threads."""
-        return self.trips.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
+        return self.requests.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
@@ -215,7 +215,7 @@ class ToolCalls:
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
         """A tool that is not on offer and may still be called, or None. Raises ToolDenied if it must not be called."""
-        if self._gate.blocks and not self.catalog.listed and self.trips.session.is_connected():
+        if self._gate.blocks and not self.catalog.listed and self.requests.session.is_connected():
             # Over a transport that is not supervised, tools are listed only on request.
             self.offered(refresh=False)
         refusal = self.refusal_of(tool_name)

@@ -219,21 +219,21 @@ class TestThePartAlone:
     """The exchanges of `ServerFeatures`, without anything that makes their requests."""
 
     @pytest.fixture
-    def trips(self) -> Mock:
+    def requests(self) -> Mock:
         return Mock(**{"session.profile": None})
 
-    def test_a_prompt_is_requested_by_its_name_which_traces_are_told(self, trips: Mock) -> None:
-        features = ServerFeatures(trips, Subscriptions(), Mock(blocks=False))
+    def test_a_prompt_is_requested_by_its_name_which_traces_are_told(self, requests: Mock) -> None:
+        features = ServerFeatures(requests, Subscriptions(), Mock(blocks=False))
         exchange = features.get_prompt("greet", None)
         assert next(exchange) == Send("prompts/get", {"name": "greet", "arguments": {}}, target="greet")
 
-    def test_what_is_wanted_before_the_first_handshake_is_told_to_the_session(self, trips: Mock) -> None:
+    def test_what_is_wanted_before_the_first_handshake_is_told_to_the_session(self, requests: Mock) -> None:
         subscriptions = Subscriptions()
-        features = ServerFeatures(trips, subscriptions, Mock())
+        features = ServerFeatures(requests, subscriptions, Mock())
         subscribe, set_level = features.subscribe_resource("file:///a"), features.set_logging_level("error")
-        trips.is_stateless = True
+        requests.is_stateless = True
         assert list(subscribe) == list(set_level) == []
         assert (subscriptions.resources, subscriptions.log_level) == (("file:///a",), "error")
-        assert trips.session.subscriptions_changed.call_count == 2
+        assert requests.session.subscriptions_changed.call_count == 2
         assert list(features.unsubscribe_resource("file:///b")) == []
-        assert trips.session.subscriptions_changed.call_count == 2
+        assert requests.session.subscriptions_changed.call_count == 2

@@ -23,7 +23,7 @@ Make = Callable[..., ToolCalls]
 
 
 @pytest.fixture
-def trips() -> Mock:
+def requests() -> Mock:
     return Mock(
         **{"request.return_value": {"content": []}, "session.is_connected.return_value": True, "session.timeout": 30.0}
     )
@@ -35,7 +35,7 @@ def events() -> list[Any]:
 
 
 @pytest.fixture
-def make(trips: Mock, events: list[Any]) -> Iterator[Make]:
+def make(requests: Mock, events: list[Any]) -> Iterator[Make]:
     made: list[ToolCalls] = []
 
     def make(shared_filter: ToolFilter | None = None, **settings: Any) -> ToolCalls:
@@ -53,7 +53,7 @@ def make(trips: Mock, events: list[Any]) -> Iterator[Make]:
             observer=Observer("s"),
             callbacks=Mock(),
         )
-        calls = ToolCalls(setup, trips, cache)
+        calls = ToolCalls(setup, requests, cache)
         calls.listed([LOOK, ADD], calls.listing_begins())
         made.append(calls)
         return calls
@@ -63,25 +63,25 @@ def make(trips: Mock, events: list[Any]) -> Iterator[Make]:
         calls.output_checks.end()
 
 
-def requested(trips: Mock) -> RequestExchange:
-    (request,) = trips.request.call_args.args
+def requested(requests: Mock) -> RequestExchange:
+    (request,) = requests.request.call_args.args
     assert isinstance(request, RequestExchange)
     return request
 
 
 class TestRequests:
-    def test_one_says_which_tool_it_calls_and_how(self, make: Make, trips: Mock) -> None:
+    def test_one_says_which_tool_it_calls_and_how(self, make: Make, requests: Mock) -> None:
         options = CallOptions(timeout=5.0)
         assert make().call("look", {"at": 1}, options) == {"content": []}
-        request = requested(trips)
+        request = requested(requests)
         assert (request.method, request.params) == ("tools/call", {"name": "look", "arguments": {"at": 1}})
         assert (request.tool, request.options, request.repeatable) == ("look", options, True)
         assert (request.max_timeout, request.check, request.observation) == (None, None, None)
 
-    def test_results_are_checked_where_the_tool_has_an_output_schema(self, make: Make, trips: Mock) -> None:
+    def test_results_are_checked_where_the_tool_has_an_output_schema(self, make: Make, requests: Mock) -> None:
         make().call("add", {}, CallOptions())
-        assert requested(trips).check is not None
-        assert not requested(trips).repeatable
+        assert requested(requests).check is not None
+        assert not requested(requests).repeatable
 
     @pytest.mark.parametrize(
         ("settings", "options", "seconds"),
@@ -95,21 +95,21 @@ class TestRequests:
         ],
     )
     def test_progress_extends_a_call_as_its_options_or_the_clients_say(
-        self, make: Make, trips: Mock, settings: dict[str, Any], options: CallOptions, seconds: float | None
+        self, make: Make, requests: Mock, settings: dict[str, Any], options: CallOptions, seconds: float | None
     ) -> None:
         make(**settings).call("look", None, options)
-        assert requested(trips).max_timeout == seconds
+        assert requested(requests).max_timeout == seconds
 
     @pytest.mark.parametrize(
         "filters", [{"tool_filter": ToolFilter(deny=["add"])}, {"shared_filter": ToolFilter(["look"])}]
     )
     def test_a_tool_that_a_filter_denies_is_not_requested(
-        self, make: Make, trips: Mock, filters: dict[str, ToolFilter]
+        self, make: Make, requests: Mock, filters: dict[str, ToolFilter]
     ) -> None:
         calls = make(**filters)
         assert [tool.name for tool in calls.offered(refresh=False)] == ["look"]
         assert calls.call("add", {}, CallOptions())["error_type"] == "denied"
-        trips.request.assert_not_called()
+        requests.request.assert_not_called()
 
     @pytest.mark.parametrize(("name", "arguments"), [(7, {}), ("look", [1])])
     def test_what_cannot_be_a_call_is_a_value_error(self, make: Make, name: Any, arguments: Any) -> None:
@@ -118,20 +118,20 @@ class TestRequests:
 
 
 class TestFailures:
-    def test_an_error_becomes_a_dict(self, make: Make, trips: Mock) -> None:
-        trips.request.side_effect = CallTimeout("too late", delivery="unknown")
+    def test_an_error_becomes_a_dict(self, make: Make, requests: Mock) -> None:
+        requests.request.side_effect = CallTimeout("too late", delivery="unknown")
         outcome = make().call("look", {}, CallOptions())
         assert outcome == {"error": "too late", "error_type": "timeout", "delivery": "unknown"}
 
-    def test_refused_arguments_are_explained_with_the_schema(self, make: Make, trips: Mock) -> None:
-        trips.request.side_effect = JsonRpcError(-32602, "a is missing")
+    def test_refused_arguments_are_explained_with_the_schema(self, make: Make, requests: Mock) -> None:
+        requests.request.side_effect = JsonRpcError(-32602, "a is missing")
         outcome = make().call("add", {"b": 1}, CallOptions())
         assert outcome["code"] == -32602
         assert '"required"' in outcome["error"]
         assert '"b": 1' in outcome["error"]
 
-    def test_a_client_that_is_not_connected_raises(self, make: Make, trips: Mock) -> None:
-        trips.request.side_effect = NotConnected("no")
+    def test_a_client_that_is_not_connected_raises(self, make: Make, requests: Mock) -> None:
+        requests.request.side_effect = NotConnected("no")
         with pytest.raises(NotConnected):
             make().call("look", {}, CallOptions())
 
@@ -165,11 +165,11 @@ class TestListings:
         assert not calls.catalog.listed
         assert calls.catalog.tools == ()
 
-    def test_they_are_asked_for_when_there_is_none_or_a_new_one_is_wanted(self, make: Make, trips: Mock) -> None:
+    def test_they_are_asked_for_when_there_is_none_or_a_new_one_is_wanted(self, make: Make, requests: Mock) -> None:
         calls = make()
-        trips.run.return_value = [ADD]
+        requests.run.return_value = [ADD]
         assert len(calls.offered(refresh=False)) == 2
         assert [tool.name for tool in calls.offered(refresh=True)] == ["add"]
         calls.forget()
         assert [tool.name for tool in calls.offered(refresh=False)] == ["add"]
-        assert trips.list_all.call_count == 2
+        assert requests.list_all.call_count == 2

@@ -76,7 +76,7 @@ class RelayedCall(SubmittedRequest):
         exchange = _new_exchange(process, method, params)
         if exchange.observation is not None and client.identity:
             exchange.observation.of_client(client.identity)
-        super().__init__(process._engine.trips, exchange)
+        super().__init__(process._engine.requests, exchange)
         exchange.owner = self
         self.loop = self._work = running_loop_work()
         self.client = client
@@ -274,7 +274,7 @@ class RelayedCall(SubmittedRequest):
 
     def logged(self, params: dict[str, Any]) -> None:
         # Sessions get the log messages of servers of the handshake era anyway, with or without a call there.
-        if not (self.client.is_stateless or self._process._engine.trips.is_stateless):
+        if not (self.client.is_stateless or self._process._engine.requests.is_stateless):
             return
 
         def log() -> None:
@@ -381,7 +381,7 @@ def _new_exchange(process: MCPClient, method: str, params: dict[str, Any]) -> Re
             return process._engine.tool_calls.new_request(params["name"], params.get("arguments"), _OPTIONS, params)
         target = params.get("name")
         send = Send(method, params, target=target if isinstance(target, str) else None)
-        return process._engine.trips.new_request(send)
+        return process._engine.requests.new_request(send)
     finally:
         if token is not None:
             contexts.detach(token)

@@ -102,7 +102,7 @@ class CachedList:
         while self._is_stale or not self.is_known:
             self._is_stale = False
             try:
-                items = await run(self._client._engine.trips, _noting(self._listing(), note))
+                items = await run(self._client._engine.requests, _noting(self._listing(), note))
             except MCPError as error:
                 logger.warning("gateway_list_failed", server=self._client.name, what=self._key, error=error.message)
                 self._is_stale = True

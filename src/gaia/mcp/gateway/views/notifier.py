@@ -280,7 +280,7 @@ class _Watch:
                 if wanted:
                     await self._subscribe()
                 else:
-                    await run(self._client._engine.trips, features.unsubscribe_resource(self._uri))
+                    await run(self._client._engine.requests, features.unsubscribe_resource(self._uri))
             except MCPError as problem:
                 error = problem
             if wanted and error is not None:
@@ -307,8 +307,8 @@ class _Watch:
 
         forget = client._engine.subscriptions.when_decided(self._uri, told)
         try:
-            await run(client._engine.trips, client._engine.features.subscribe_resource(self._uri))
-            if not client._engine.trips.is_stateless:
+            await run(client._engine.requests, client._engine.features.subscribe_resource(self._uri))
+            if not client._engine.requests.is_stateless:
                 return
             try:
                 async with asyncio.timeout(_DECISION_SECONDS):
@@ -318,7 +318,7 @@ class _Watch:
                 error = CallTimeout(text)
             if error is not None:
                 # Otherwise each later request would ask for it again, and fail for the other resources too.
-                await run(client._engine.trips, client._engine.features.unsubscribe_resource(self._uri))
+                await run(client._engine.requests, client._engine.features.unsubscribe_resource(self._uri))
                 raise error
         finally:
             forget()

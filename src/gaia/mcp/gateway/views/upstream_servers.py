@@ -90,7 +90,7 @@ class UpstreamServer:
 
         Then each request sets its own log level, and gets its own log messages.
         """
-        return self.client._engine.trips.is_stateless
+        return self.client._engine.requests.is_stateless
 
     @property
     def instances_kind(self) -> Instances:
@@ -122,7 +122,7 @@ class UpstreamServer:
 
     async def _set_log_level(self, client: MCPClient, level: str) -> None:
         try:
-            await run(client._engine.trips, client._engine.features.set_logging_level(level))
+            await run(client._engine.requests, client._engine.features.set_logging_level(level))
         except MCPError as error:
             logger.warning("gateway_log_level_refused", server=self.name, error=error.message)
 

@@ -142,7 +142,7 @@ def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
 
     async def use() -> None:
         changes: Any = Notifier(Mock())
-        client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=False)))
+        client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
         early, late = Audience("a"), Audience("a")
         outcomes: list[object] = []
         for audience in (early, late):
@@ -183,7 +183,7 @@ def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agr
 
     async def use() -> None:
         changes: Any = Notifier(Mock())
-        client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=True), subscriptions=decisions))
+        client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=True), subscriptions=decisions))
         audience = Audience("a")
         changes.add(audience)
         refused = asyncio.get_running_loop().create_future()
@@ -266,7 +266,7 @@ def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_to
 
     async def use() -> None:
         changes: Any = Notifier(Mock())
-        client: Any = Mock(_engine=Mock(features=features, trips=Mock(is_stateless=False)))
+        client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
         audience, outcomes = Audience("a"), list[object]()
         changes.add(audience)
 
