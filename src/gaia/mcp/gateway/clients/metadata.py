@@ -58,15 +58,13 @@ def check_metadata(
 
 def check_stateless(meta: Mapping[str, Any]) -> None:
     """Check the ``_meta`` that every request of the stateless era needs. Raises `RequestRefused`."""
-    version, capabilities = meta.get(_VERSION), meta.get(_CAPABILITIES)
+    version = meta.get(_VERSION)
     if not isinstance(version, str):
-        raise RequestRefused(INVALID_PARAMS, f"params._meta[{_VERSION!r}] has to be the revision", status=400)
+        raise _invalid(f"params._meta[{_VERSION!r}] has to be the revision")
     if version not in _STATELESS:
         raise _unsupported(version)
-    if not isinstance(capabilities, dict):
-        raise RequestRefused(
-            INVALID_PARAMS, f"params._meta[{_CAPABILITIES!r}] has to be an object, if only {{}}", status=400
-        )
+    if not isinstance(meta.get(_CAPABILITIES), dict):
+        raise _invalid(f"params._meta[{_CAPABILITIES!r}] has to be an object, if only {{}}")
 
 
 def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], arguments: msgspec.Raw | None) -> None:
@@ -77,13 +75,13 @@ def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], 
     try:
         values = None if arguments is None else json.loads(bytes(arguments), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
-        raise RequestRefused(INVALID_PARAMS, f"arguments: {error}", status=400) from None
+        raise _invalid(f"arguments: {error}") from None
     for path, mark in marks.items():
         name = f"Mcp-Param-{mark}"
         given = _decoded(headers.get(name.lower().encode()), name)
         value = parameter_text(values, path)
         if value is None and given is not None:
-            raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} has no value in the body", status=400)
+            raise _mismatch(f"{name} has no value in the body")
         _compare(name, given, value)
 
 
@@ -99,21 +97,18 @@ def _compare(name: str, header: bytes | None, expected: Any) -> None:
     if expected is None:
         return
     if header is None:
-        raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} is missing", status=400)
+        raise _mismatch(f"{name} is missing")
     given = header.decode("utf-8", "replace")
     if given != expected:
-        raise RequestRefused(
-            HEADER_MISMATCH,
-            f"Header mismatch: {name} header value {given[:100]!r} does not match body value {str(expected)[:100]!r}",
-            status=400,
-        )
+        text = f"{name} header value {given[:100]!r} does not match body value {str(expected)[:100]!r}"
+        raise _mismatch(text)
 
 
 def _text(raw: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw, type=str)
     except msgspec.DecodeError as error:
-        raise RequestRefused(INVALID_PARAMS, f"no string: {error}", status=400) from None
+        raise _invalid(f"no string: {error}") from None
 
 
 def _trimmed(header: bytes | None) -> bytes | None:
@@ -128,7 +123,15 @@ def _decoded(header: bytes | None, name: str) -> bytes | None:
     try:
         return base64.b64decode(header[9:-2], validate=True)
     except binascii.Error:
-        raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} is no valid Base64", status=400) from None
+        raise _mismatch(f"{name} is no valid Base64") from None
+
+
+def _invalid(text: str) -> RequestRefused:
+    return RequestRefused(INVALID_PARAMS, text, status=400)
+
+
+def _mismatch(text: str) -> RequestRefused:
+    return RequestRefused(HEADER_MISMATCH, f"Header mismatch: {text}", status=400)
 
 
 def _unsupported(revision: str) -> RequestRefused:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from gaia import __version__
-from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.messages import EMPTY_RESULT, LOG_LEVELS, META, RequestRefused, member
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
@@ -37,35 +37,28 @@ def initialize(request: PendingRequest) -> None:
     session.program = " ".join(name[:_MAX_NAME] for name in names if isinstance(name, str))
 
     def answer() -> None:
-        if request.is_answered:
-            return
         session.revision = wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
-        result: dict[str, Any] = {
-            "protocolVersion": session.revision,
-            "capabilities": _capabilities(request.view),
-            "serverInfo": _INFO,
-        }
-        if (instructions := _instructions(request.view)) is not None:
-            result["instructions"] = instructions
-        request.succeed(orjson.dumps(result))
+        _introduce(request, {"protocolVersion": session.revision, "serverInfo": _INFO})
 
-    request.view.when_opening(answer)
+    request.view.when_opening(later(request, answer))
 
 
 def discover(request: PendingRequest) -> None:
-    def answer() -> None:
-        result: dict[str, Any] = {
-            "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": _capabilities(request.view),
-            "_meta": {f"{META}serverInfo": _INFO},
-            "ttlMs": 0,
-            "cacheScope": "private",
-        }
-        if (instructions := _instructions(request.view)) is not None:
-            result["instructions"] = instructions
-        request.succeed(orjson.dumps(result))
+    facts = {
+        "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
+        "_meta": {f"{META}serverInfo": _INFO},
+        "ttlMs": 0,
+        "cacheScope": "private",
+    }
+    request.view.when_opening(later(request, lambda: _introduce(request, facts)))
 
-    request.view.when_opening(answer)
+
+def _introduce(request: PendingRequest, facts: dict[str, Any]) -> None:
+    """Answer with these facts, and with what the servers offer."""
+    result = {**facts, "capabilities": _capabilities(request.view)}
+    if (instructions := _instructions(request.view)) is not None:
+        result["instructions"] = instructions
+    request.succeed(orjson.dumps(result))
 
 
 def ping(request: PendingRequest) -> None:

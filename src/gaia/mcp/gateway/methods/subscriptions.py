@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.messages import EMPTY_RESULT, RequestRefused, member
 from gaia.mcp.gateway.methods.relaying import fail
 from gaia.mcp.gateway.views.notifier import MAX_WATCHED, Audience
-from gaia.mcp.gateway.views.upstream_servers import Kind, UpstreamServer
+from gaia.mcp.gateway.views.upstream_servers import Kind
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import INVALID_PARAMS
@@ -35,7 +36,7 @@ class _Listening:
         self._request = request
         self._kinds = kinds
         self._meta = {SUBSCRIPTION_ID: request.id}
-        self._is_acknowledged = False
+        self.is_acknowledged = False
         self._waiting: list[tuple[str, dict[str, Any]]] = []
 
     @property
@@ -56,7 +57,7 @@ class _Listening:
         self._request.notify(
             "notifications/subscriptions/acknowledged", {"_meta": self._meta, "notifications": notifications}
         )
-        self._is_acknowledged = True
+        self.is_acknowledged = True
         for method, params in self._waiting:
             self._tell(method, params)
 
@@ -75,7 +76,7 @@ class _Listening:
         """Subscriptions carry no log messages."""
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
-        if self._is_acknowledged:
+        if self.is_acknowledged:
             self._request.notify(method, {**params, "_meta": self._meta})
         else:
             # The acknowledgement has to come first.
@@ -93,84 +94,50 @@ def listen(request: PendingRequest) -> None:
         raise RequestRefused(INVALID_PARAMS, message)
     if not request.reply.accepts_messages:
         raise RequestRefused(INVALID_PARAMS, "Accept has to name text/event-stream", status=406)
-    kinds = frozenset(kind for kind, key in _FILTERS.items() if wanted.get(key) is True)
-    listening = _Listening(request, kinds)
+    told: dict[str, Any] = {key: True for key in _FILTERS.values() if wanted.get(key) is True}
+    listening = _Listening(request, frozenset(kind for kind, key in _FILTERS.items() if key in told))
     changes = request.view.changes
     changes.add(listening)
     request.after_end(lambda: changes.remove(listening))
-    agreed: dict[str, None] = {}
+    undecided: set[str] = set(uris)
+    agreed: set[str] = set()
+    timer: asyncio.TimerHandle | None = None
 
     def acknowledge() -> None:
-        told: dict[str, Any] = {_FILTERS[kind]: True for kind in _FILTERS if kind in kinds}
+        if timer is not None:
+            timer.cancel()
         if uris:
             told["resourceSubscriptions"] = [uri for uri in uris if uri in agreed]
         listening.acknowledge(told)
 
+    def decided(uri: str, server: str | None, error: MCPError | None) -> None:
+        if server is not None and error is None:
+            agreed.add(uri)
+        undecided.discard(uri)
+        if not undecided and not listening.is_acknowledged:
+            later(request, acknowledge)()
+
     if not uris:
         acknowledge()
         return
-    everything = _AllOrTime(len(uris), later(request, acknowledge))
+    timer = asyncio.get_running_loop().call_later(_ACKNOWLEDGEMENT_SECONDS, later(request, acknowledge))
     for uri in uris:
-        _watch(request, listening, uri, agreed, everything)
-
-
-def _watch(
-    request: PendingRequest, listening: _Listening, uri: str, agreed: dict[str, None], everything: _AllOrTime
-) -> None:
-    def known() -> None:
-        servers = _servers_that_tell(request, uri)
-        if not servers:
-            everything.one_is_done()
-            return
-
-        def done(error: MCPError | None) -> None:
-            if error is None:
-                agreed[uri] = None
-            everything.one_is_done()
-
-        _watch_at(request, listening, servers[0], uri, done)
-
-    request.view.when_resources_known(later(request, known))
-
-
-class _AllOrTime:
-    """Calls `act` once, after `count` calls of `one_is_done` or after `_ACKNOWLEDGEMENT_SECONDS`."""
-
-    def __init__(self, count: int, act: Callable[[], None]) -> None:
-        self._missing = count
-        self._act: Callable[[], None] | None = act
-        self._timer = asyncio.get_running_loop().call_later(_ACKNOWLEDGEMENT_SECONDS, self._finish)
-
-    def one_is_done(self) -> None:
-        self._missing -= 1
-        if self._missing == 0:
-            self._finish()
-
-    def _finish(self) -> None:
-        act, self._act = self._act, None
-        self._timer.cancel()
-        if act is not None:
-            act()
+        _watch(request, listening, uri, functools.partial(decided, uri))
 
 
 def subscribe(request: PendingRequest) -> None:
     uri, session = request.text("uri"), request.session
     assert session is not None, "it is a request of the handshake era"
 
-    def known() -> None:
-        servers = _servers_that_tell(request, uri)
-        if not servers:
+    def done(server: str | None, error: MCPError | None) -> None:
+        if server is None:
             raise RequestRefused(INVALID_PARAMS, f"No server tells changes of the resource {uri}")
+        if error is None:
+            request.succeed(EMPTY_RESULT)
+        else:
+            fail(request, server, error)
 
-        def done(error: MCPError | None) -> None:
-            if error is None:
-                request.succeed(EMPTY_RESULT)
-            else:
-                fail(request, servers[0].name, error)
-
-        _watch_at(request, session, servers[0], uri, done)
-
-    request.view.when_resources_known(later(request, known))
+    _watch(request, session, uri, done)
 
 
 def unsubscribe(request: PendingRequest) -> None:
@@ -179,23 +146,26 @@ def unsubscribe(request: PendingRequest) -> None:
     request.succeed(EMPTY_RESULT)
 
 
-def _servers_that_tell(request: PendingRequest, uri: str) -> list[UpstreamServer]:
-    found = request.view.servers_of_resource(uri)
-    return [server for server in found if (server.capabilities.get("resources") or {}).get("subscribe")]
-
-
-def _watch_at(
-    request: PendingRequest,
-    audience: Audience,
-    server: UpstreamServer,
-    uri: str,
-    done: Callable[[MCPError | None], None],
+def _watch(
+    request: PendingRequest, audience: Audience, uri: str, done: Callable[[str | None, MCPError | None], None]
 ) -> None:
-    """Watch a resource in the process that answers this client's requests."""
-    owner, _ = request.owner_at(server)
-    try:
-        client = server.process_of(owner)
-    except Overloaded as error:
-        done(error)
-        return
-    request.view.changes.watch(audience, client, uri, done)
+    """Watch a resource in the process that answers this client's requests.
+
+    `done` gets the server's name, None if no server tells changes of the resource, and the error if it refuses.
+    """
+
+    def known() -> None:
+        servers = request.view.servers_of_resource(uri)
+        server = next((one for one in servers if (one.capabilities.get("resources") or {}).get("subscribe")), None)
+        if server is None:
+            done(None, None)
+            return
+        owner, _ = request.owner_at(server)
+        try:
+            client = server.process_of(owner)
+        except Overloaded as error:
+            done(server.name, error)
+        else:
+            request.view.changes.watch(audience, client, uri, functools.partial(done, server.name))
+
+    request.view.when_resources_known(later(request, known))

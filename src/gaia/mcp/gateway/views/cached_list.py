@@ -92,34 +92,28 @@ class CachedList:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        ttls: list[int] = []
-        scopes: list[bool] = []
-
-        def note(page: Mapping[str, Any]) -> None:
-            ttls.append(_milliseconds(page.get("ttlMs")))
-            scopes.append(page.get("cacheScope") == "public")
-
         while self._is_stale or not self.is_known:
             self._is_stale = False
+            pages: list[Mapping[str, Any]] = []
             try:
-                items = await run(self._client._engine.requests, _noting(self._listing(), note))
+                items = await run(self._client._engine.requests, _noting(self._listing(), pages.append))
             except MCPError as error:
                 logger.warning("gateway_list_failed", server=self._client.name, what=self._key, error=error.message)
                 self._is_stale = True
                 break
-            self._take(items, min(ttls, default=0), is_public=all(scopes))
+            self._take(items, pages)
         self._task = None
         waiting, self._waiting = self._waiting, []
         for act in waiting:
             act()
 
-    def _take(self, items: list[Any], ttl_ms: int, *, is_public: bool) -> None:
+    def _take(self, items: list[Any], pages: list[Mapping[str, Any]]) -> None:
         found = tuple(item for item in items if isinstance(item, dict) and isinstance(item.get(self._key), str))
-        self.ttl_ms, self.is_public = ttl_ms, is_public
-        self._fresh_until = asyncio.get_running_loop().time() + ttl_ms / 1000
-        is_other = found != self.items or self._is_announced
-        was_known, self._is_announced = self.is_known, False
-        self.items, self.is_known = found, True
+        self.ttl_ms = min((_milliseconds(page.get("ttlMs")) for page in pages), default=0)
+        self.is_public = all(page.get("cacheScope") == "public" for page in pages)
+        self._fresh_until = asyncio.get_running_loop().time() + self.ttl_ms / 1000
+        is_other, was_known = found != self.items or self._is_announced, self.is_known
+        self.items, self.is_known, self._is_announced = found, True, False
         if is_other or not was_known:
             self._on_listed(was_known)
 

@@ -12,7 +12,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.views.upstream_servers import Kind, UpstreamServer, UpstreamServers
-from gaia.mcp.supervision.events import Event, ResourceUpdated, ServerLog
+from gaia.mcp.supervision.events import ResourceUpdated, ServerLog
 from gaia.runtime.log import get_logger
 from gaia.runtime.loop_work import running_loop_work
 
@@ -41,23 +41,20 @@ class Audience(Protocol):
         """The client; None if clients have no names."""
 
     @property
-    def view(self) -> object:
-        """The view of the client."""
+    def view(self) -> object: ...
 
     def sees(self, server: str) -> bool:
         """Whether the client may be told of anything at a server."""
 
-    def sees_resource(self, server: str, uri: str) -> bool:
-        """Whether the client may be told of changes of a resource."""
+    def sees_resource(self, server: str, uri: str) -> bool: ...
 
-    def list_changed(self, kind: Kind) -> None:
-        """A server says that a list has changed."""
+    def list_changed(self, kind: Kind) -> None: ...
 
     def resource_updated(self, uri: str) -> None:
         """A resource that is watched for this audience, or a part of it, has changed."""
 
     def server_log(self, message: dict[str, Any]) -> None:
-        """Send a log message that belongs to no request. `message` has its params."""
+        """Send a log message, with these params, that belongs to no request."""
 
     def dismiss(self) -> None:
         """End the streams on which the client listens: the gateway stops soon, or the client may no longer listen."""
@@ -70,18 +67,16 @@ class Notifier:
         self._servers = servers
         servers.on_changed = self._list_changed
         servers.on_event = self._happened
-        servers.on_instance = self._happened_in
         self._audiences: dict[Audience, set[tuple[MCPClient, str]]] = {}
         """The audiences, each with the keys in `_watched` of its resources."""
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
         """By the client of the server's process, and the URI."""
         self._untold: dict[tuple[str, Kind], None] = {}
-        self._list_changes = _FanOut("")
         self._fan_outs: dict[str, _FanOut] = {}
-        """By server, so that an event of one server for many audiences does not delay events of others."""
+        """By server, so that an event of one server for many audiences delays no events of others; "" for lists."""
 
     def add(self, audience: Audience) -> None:
-        """Tell an audience of changes of lists and of log messages from now on."""
+        """Tell an audience of changes of lists, and log messages, from now on."""
         self._audiences.setdefault(audience, set())
 
     def remove(self, audience: Audience) -> None:
@@ -135,7 +130,7 @@ class Notifier:
     def _list_changed(self, server: str, kind: Kind) -> None:
         if not self._untold:
             asyncio.get_running_loop().call_later(
-                _TOGETHER_SECONDS, lambda: self._list_changes.add("lists", self._tell_lists())
+                _TOGETHER_SECONDS, lambda: self._tell("", "lists", self._tell_lists())
             )
         self._untold[server, kind] = None
 
@@ -146,53 +141,41 @@ class Notifier:
                 audience.list_changed(kind)
             yield
 
-    def _happened(self, event: Event) -> None:
-        if isinstance(event, ResourceUpdated):
-            if (server := self._servers.get(event.server)) is not None:
-                self._updated(server.client, event)
-        elif isinstance(event, ServerLog):
-            self._logged(event, None)
-
-    def _happened_in(self, process: MCPClient, event: ResourceUpdated | ServerLog) -> None:
-        """Handle an event of a process that is not shared."""
-        if isinstance(event, ResourceUpdated):
-            self._updated(process, event)
-        else:
-            self._logged(event, process)
-
-    def _logged(self, event: ServerLog, process: MCPClient | None) -> None:
-        """Pass on a log message to audiences that see the server. If the process is not shared, only to its users."""
+    def _happened(self, event: ResourceUpdated | ServerLog, process: MCPClient | None) -> None:
+        """Tell audiences of an event of a `process`; None for the shared one."""
         server = self._servers.get(event.server)
-        if server is None or server.speaks_stateless:
+        if server is None:
             return
-        message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
-        self._fan_out_of(event.server).add(object(), self._tell_log(server, message, process))
+        if isinstance(event, ResourceUpdated):
+            client = process or server.client
+            self._tell(event.server, (client, event.uri), self._tell_update(client, event))
+        elif not server.speaks_stateless:
+            self._tell(event.server, object(), self._tell_log(server, event, process))
 
-    def _tell_log(self, server: UpstreamServer, message: dict[str, Any], process: MCPClient | None) -> Iterator[None]:
+    def _tell_log(self, server: UpstreamServer, event: ServerLog, process: MCPClient | None) -> Iterator[None]:
+        """Pass on a log message to audiences that see the server. If the process is not shared, only to its users."""
+        message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
         for audience in list(self._audiences):
             identity = "" if audience.owner is None else audience.owner.name
             if audience.sees(server.name) and (process is None or server.is_process_of(process, audience, identity)):
                 audience.server_log(message)
             yield
 
-    def _updated(self, client: MCPClient, event: ResourceUpdated) -> None:
-        self._fan_out_of(event.server).add((client, event.uri), self._tell_update(client, event))
-
     def _tell_update(self, client: MCPClient, event: ResourceUpdated) -> Iterator[None]:
         for (watched_by, uri), watch in list(self._watched.items()):
             # The event's resource may be a part of the watched one.
             if watched_by is client and event.uri.startswith(uri):
-                for audience in watch.audiences():
+                for audience in list(watch.audiences):
                     if audience.sees_resource(event.server, event.uri):
                         audience.resource_updated(event.uri)
                     yield
             yield
 
-    def _fan_out_of(self, server: str) -> _FanOut:
+    def _tell(self, server: str, key: Hashable, steps: Iterator[None]) -> None:
         fan_out = self._fan_outs.get(server)
         if fan_out is None:
             fan_out = self._fan_outs[server] = _FanOut(server)
-        return fan_out
+        fan_out.add(key, steps)
 
 
 class _FanOut:
@@ -237,34 +220,27 @@ class _Watch:
         self._client = client
         self._uri = uri
         self._forget = forget
-        self._audiences: dict[Audience, None] = {}
+        self.audiences: dict[Audience, None] = {}
         self._is_watched = False
         """Whether the server was asked to watch. The client asks again after each restart."""
-        self._waiting: list[tuple[Audience, Done]] = []
+        self._waiting: list[Done] = []
         self._task: asyncio.Task[None] | None = None
 
-    def audiences(self) -> list[Audience]:
-        return list(self._audiences)
-
     def add(self, audience: Audience, done: Done) -> None:
-        self._audiences[audience] = None
+        self.audiences[audience] = None
         if self._is_watched and self._task is None:
             done(None)
-            return
-        self._waiting.append((audience, done))
-        self._begin()
+        else:
+            self._waiting.append(done)
+            self._begin()
 
     def remove(self, audience: Audience) -> None:
-        self._audiences.pop(audience, None)
+        self.audiences.pop(audience, None)
         self._begin()
 
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
-
-    def _forget_if_unused(self) -> None:
-        if self._task is None and not self._audiences:
-            self._forget()
 
     def _begin(self) -> None:
         if self._task is None:
@@ -272,19 +248,14 @@ class _Watch:
 
     async def _run(self) -> None:
         """Subscribe or unsubscribe at the server, until that is what the audiences want."""
-        features = self._client._engine.features
-        while self._is_watched != bool(self._audiences):
-            wanted = bool(self._audiences)
-            error: MCPError | None = None
+        while self._is_watched != bool(self.audiences):
+            wanted, error = bool(self.audiences), None
             try:
-                if wanted:
-                    await self._subscribe()
-                else:
-                    await run(self._client._engine.requests, features.unsubscribe_resource(self._uri))
+                await (self._subscribe() if wanted else self._unsubscribe())
             except MCPError as problem:
                 error = problem
             if wanted and error is not None:
-                self._audiences.clear()
+                self.audiences.clear()
             else:
                 self._is_watched = wanted
             if wanted:
@@ -295,9 +266,16 @@ class _Watch:
         self._answer(None)
         self._forget_if_unused()
 
+    def _forget_if_unused(self) -> None:
+        if self._task is None and not self.audiences:
+            self._forget()
+
+    async def _unsubscribe(self) -> None:
+        await run(self._client._engine.requests, self._client._engine.features.unsubscribe_resource(self._uri))
+
     async def _subscribe(self) -> None:
         """Raises `MCPError` if the server does not accept."""
-        client, loop = self._client, asyncio.get_running_loop()
+        engine, loop = self._client._engine, asyncio.get_running_loop()
         decided: asyncio.Future[MCPError | None] = loop.create_future()
 
         def told(error: MCPError | None) -> None:
@@ -305,10 +283,10 @@ class _Watch:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
 
-        forget = client._engine.subscriptions.when_decided(self._uri, told)
+        forget = engine.subscriptions.when_decided(self._uri, told)
         try:
-            await run(client._engine.requests, client._engine.features.subscribe_resource(self._uri))
-            if not client._engine.requests.is_stateless:
+            await run(engine.requests, engine.features.subscribe_resource(self._uri))
+            if not engine.requests.is_stateless:
                 return
             try:
                 async with asyncio.timeout(_DECISION_SECONDS):
@@ -318,12 +296,12 @@ class _Watch:
                 error = CallTimeout(text)
             if error is not None:
                 # Otherwise each later request would ask for it again, and fail for the other resources too.
-                await run(client._engine.requests, client._engine.features.unsubscribe_resource(self._uri))
+                await self._unsubscribe()
                 raise error
         finally:
             forget()
 
     def _answer(self, error: MCPError | None) -> None:
         waiting, self._waiting = self._waiting, []
-        for _, done in waiting:
+        for done in waiting:
             done(error)

@@ -156,10 +156,8 @@ class UpstreamServers:
         self._version = 0
         self._routes: object = None
         """The manager's routes at the current version. A change replaces the whole object."""
-        self.on_event: Callable[[Event], None] = lambda _: None
-        """Called with every event of a server, after the lists are updated."""
-        self.on_instance: Callable[[MCPClient, ResourceUpdated | ServerLog], None] = lambda *_: None
-        """Called with changed resources and log messages of processes that are not shared."""
+        self.on_event: Callable[[ResourceUpdated | ServerLog, MCPClient | None], None] = lambda *_: None
+        """Called with changed resources and log messages, and their process; None for a shared one."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Called with the server's name and the kind of a list that has changed."""
         self._servers: dict[str, UpstreamServer] = {}
@@ -217,7 +215,7 @@ class UpstreamServers:
     def _instance_happened(self, instance: MCPClient, event: Event) -> None:
         """Pass on an event of a process that is not shared. For any thread."""
         if isinstance(event, ResourceUpdated | ServerLog) and self._inbox is not None:
-            self._inbox.post(lambda: self.on_instance(instance, event))
+            self._inbox.post(lambda: self.on_event(event, instance))
 
     @property
     def version(self) -> int:
@@ -276,7 +274,7 @@ class UpstreamServers:
     def _happened(self, event: Event) -> None:
         if isinstance(event, ServerLog | ResourceUpdated):
             # There may be thousands of these, and no list or condition depends on them.
-            self.on_event(event)
+            self.on_event(event, None)
             return
         if isinstance(event, StateChanged | ToolsChanged):
             self._version += 1
@@ -284,7 +282,6 @@ class UpstreamServers:
         if server is not None:
             server.happened(event)
         self.look()
-        self.on_event(event)
         if isinstance(event, ToolsChanged):
             self.on_changed(event.server, "tools")
 

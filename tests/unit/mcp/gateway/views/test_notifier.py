@@ -337,14 +337,14 @@ def test_many_audiences_are_told_in_slices_and_other_servers_events_meanwhile(ki
         for audience in (*crowd, other):
             changes.add(audience)
         if kind == "log":
-            changes._happened(log_of("a", "x:1"))
+            changes._happened(log_of("a", "x:1"), None)
         else:
             watch = Mock()
-            watch.audiences.return_value = crowd
+            watch.audiences = crowd
             changes._watched["a", "x:1"] = watch
-            changes._happened(ResourceUpdated("a", "x:1"))
+            changes._happened(ResourceUpdated("a", "x:1"), None)
         told = [sum(len(audience.uris) for audience in crowd)]
-        changes._happened(log_of("b", "x:2"))
+        changes._happened(log_of("b", "x:2"), None)
         while told[-1] < 50:
             await asyncio.sleep(0)
             told.append(sum(len(audience.uris) for audience in crowd))
@@ -368,18 +368,18 @@ def test_events_that_come_faster_than_audiences_can_be_told_are_told_once_or_dro
         audience = SlowToTell("a")
         changes.add(audience)
         watch = Mock()
-        watch.audiences.return_value = [audience]
+        watch.audiences = [audience]
         changes._watched["a", "x:"] = watch
         for _ in range(1000):
-            changes._happened(ResourceUpdated("a", "x:same"))
+            changes._happened(ResourceUpdated("a", "x:same"), None)
         for number in range(1000):
-            changes._happened(log_of("a", f"x:{number}"))
+            changes._happened(log_of("a", f"x:{number}"), None)
         last = -1
         while last < len(audience.uris):
             last = len(audience.uris)
             for _ in range(3):
                 await asyncio.sleep(0)
-        changes._happened(log_of("a", "x:later"))
+        changes._happened(log_of("a", "x:later"), None)
         return audience
 
     audience = asyncio.run(use())
