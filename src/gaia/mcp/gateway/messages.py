@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
+from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 
 
@@ -38,9 +39,6 @@ def with_members(result: bytes, members: bytes) -> bytes:
     rest = result.lstrip()[1:].lstrip()
     return b"{%b%b%b" % (members, b"" if rest[:1] == b"}" else b",", rest)
 
-
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""The levels of RFC 5424, least severe first."""
 
 _SEVERITY = {level: number for number, level in enumerate(LOG_LEVELS)}
 

@@ -87,8 +87,7 @@ class ServedContext(MCPContext):
         if missing and self.is_stateless:
             self._kept |= answers
             raise InputRequired(missing)
-        for key, request in missing.items():
-            answers[key] = self._await(self._send(request))
+        answers |= {key: self._await(self._send(request)) for key, request in missing.items()}
         self._kept |= answers
         return answers
 
@@ -236,13 +235,12 @@ class Calls:
 
 def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> MCPError:
     """The protocol's error for a question to a client without the capability."""
-    if context.is_stateless:
-        required: dict[str, Any] = {}
-        for name in reversed(missing.capability.split(".")):
-            required = {name: required}
-        data = {"requiredCapabilities": required}
-        return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(missing), data)
-    return MCPError(types.INVALID_REQUEST, str(missing))
+    if not context.is_stateless:
+        return MCPError(types.INVALID_REQUEST, str(missing))
+    required: dict[str, Any] = {}
+    for name in reversed(missing.capability.split(".")):
+        required = {name: required}
+    return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(missing), {"requiredCapabilities": required})
 
 
 def _input_required(requests: dict[str, Any], state: str) -> types.InputRequiredResult:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import mcp_types as types
 from mcp.server.connection import Connection
@@ -27,17 +27,15 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gaia.agents.base.mcp_context import ServableAgent
+from gaia.mcp.client.features import LOG_LEVELS
 
 Context = ServerRequestContext[Any, Any]
 
-LISTS: dict[str, tuple[Callable[[], ServerEvent], str]] = {
-    "tools": (ToolsListChanged, "notifications/tools/list_changed"),
-    "prompts": (PromptsListChanged, "notifications/prompts/list_changed"),
-    "resources": (ResourcesListChanged, "notifications/resources/list_changed"),
+LISTS: dict[str, Callable[[], ServerEvent]] = {
+    "tools": ToolsListChanged,
+    "prompts": PromptsListChanged,
+    "resources": ResourcesListChanged,
 }
-
-LOG_LEVELS: tuple[str, ...] = get_args(types.LoggingLevel)
-"""From debug to emergency, as the protocol orders them."""
 
 LOG_LEVEL_KEY = "gaia.logging_level"
 """The key of a session's log level in the SDK's state."""
@@ -73,7 +71,7 @@ class ChangeNotifier:
                 task.cancel()
 
     async def opened(self, ctx: Context, _params: types.NotificationParams | None) -> None:
-        """Handle ``notifications/initialized``, the beginning of a session."""
+        """A session begins (``notifications/initialized``)."""
         self._session(ctx)
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -102,9 +100,9 @@ class ChangeNotifier:
             sessions = [connection for connection, uris in self._subscribed.items() if uri in uris]
             method, params = "notifications/resources/updated", {"uri": str(uri)}
         else:
-            event, method = LISTS[what]
-            await self._bus.publish(event())
-            sessions, params = list(self._subscribed), {}
+            await self._bus.publish(LISTS[what]())
+            sessions = list(self._subscribed)
+            method, params = f"notifications/{what}/list_changed", {}
         for connection in sessions:
             # A session without a client is closed elsewhere; the others must still be notified.
             with contextlib.suppress(Exception):

@@ -53,33 +53,33 @@ class ServerSpans:
         name, target = ctx.method, ctx.params.get("name") if ctx.params else None
         if isinstance(target, str) and ctx.method in ("tools/call", "prompts/get"):
             name = f"{name} {target}"
-            attributes |= (
-                {names.OPERATION_NAME: names.EXECUTE_TOOL, names.TOOL_NAME: target}
-                if ctx.method == "tools/call"
-                else {names.PROMPT_NAME: target}
-            )
+            if ctx.method == "tools/call":
+                attributes |= {names.OPERATION_NAME: names.EXECUTE_TOOL, names.TOOL_NAME: target}
+            else:
+                attributes[names.PROMPT_NAME] = target
         span = ServerSpan(name, attributes, _details(ctx), ctx.meta, tracer=_tracer, ambient=True)
-        code, error_type = None, None
+        code: int | None = None
+        error_type: str | None = None
         with span.current():
             try:
                 result = await call_next(ctx)
                 if ctx.method == "tools/call" and isinstance(result, dict) and result.get("isError") is True:
                     error_type = names.TOOL_ERROR
                 return result
-            except MCPError as error:
-                code = error.error.code
-                raise
-            except ValidationError:
-                code = types.INVALID_PARAMS
-                raise
-            except asyncio.CancelledError:
-                error_type = "cancelled"
-                raise
             except BaseException as error:
-                error_type = type(error).__qualname__
+                code, error_type = _failure(error)
                 raise
             finally:
                 span.answered(code, error_type)
+
+
+def _failure(error: BaseException) -> tuple[int | None, str | None]:
+    """The code of the response, or else the error type for the span."""
+    if isinstance(error, MCPError):
+        return error.error.code, None
+    if isinstance(error, ValidationError):
+        return types.INVALID_PARAMS, None
+    return None, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__qualname__
 
 
 def _details(ctx: ServerRequestContext[Any, Any]) -> Attributes:

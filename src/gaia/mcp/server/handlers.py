@@ -60,8 +60,7 @@ class Handlers:
             return error_result(error.message)
 
     async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
-        definitions = await self._calls.plain(self._agent.get_mcp_prompts)
-        return types.ListPromptsResult(prompts=_valid(types.Prompt, definitions))
+        return types.ListPromptsResult(prompts=await self._listed(types.Prompt, self._agent.get_mcp_prompts))
 
     async def get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
@@ -79,12 +78,11 @@ class Handlers:
         return types.CompleteResult(completion=types.Completion(values=shown, total=len(values), has_more=has_more))
 
     async def list_resources(self, _ctx: Context, _params: Page) -> types.ListResourcesResult:
-        definitions = await self._calls.plain(self._agent.get_mcp_resources)
-        return types.ListResourcesResult(resources=_valid(types.Resource, definitions))
+        return types.ListResourcesResult(resources=await self._listed(types.Resource, self._agent.get_mcp_resources))
 
     async def list_resource_templates(self, _ctx: Context, _params: Page) -> types.ListResourceTemplatesResult:
-        definitions = await self._calls.plain(self._agent.get_mcp_resource_templates)
-        return types.ListResourceTemplatesResult(resource_templates=_valid(types.ResourceTemplate, definitions))
+        templates = await self._listed(types.ResourceTemplate, self._agent.get_mcp_resource_templates)
+        return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
@@ -92,6 +90,21 @@ class Handlers:
         not_found = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else HANDSHAKE_NOT_FOUND
         uri = str(params.uri)
         return await self._calls.interactive(ctx, params, lambda: self._read_resource(uri, not_found))
+
+    async def _listed(self, kind: type[ModelT], get: Callable[[], Iterable[Definition]]) -> list[ModelT]:
+        """An agent's definitions as the protocol's objects. A wrong definition is logged and left out."""
+        models = []
+        for one in await self._calls.plain(get):
+            try:
+                models.append(kind.model_validate(one, by_name=False))
+            except ValidationError as error:
+                if kind is types.Prompt:
+                    logger.error("prompt_definition_invalid", prompt=one.get("name"), error=str(error))
+                elif kind is types.Resource:
+                    logger.error("resource_definition_invalid", uri=one.get("uri"), error=str(error))
+                else:
+                    logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=str(error))
+        return models
 
     async def set_log_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         set_log_level(ctx, params.level)
@@ -167,22 +180,6 @@ class Handlers:
             raise MCPError(types.INTERNAL_ERROR, "Resource could not be read", {"uri": uri}) from None
 
 
-def _valid(kind: type[ModelT], definitions: Iterable[Definition]) -> list[ModelT]:
-    """The definitions as the protocol's objects. A wrong definition is logged and left out."""
-    models = []
-    for one in definitions:
-        try:
-            models.append(kind.model_validate(one, by_name=False))
-        except ValidationError as error:
-            if kind is types.Prompt:
-                logger.error("prompt_definition_invalid", prompt=one.get("name"), error=str(error))
-            elif kind is types.Resource:
-                logger.error("resource_definition_invalid", uri=one.get("uri"), error=str(error))
-            else:
-                logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=str(error))
-    return models
-
-
 def _named(name: str, definitions: Iterable[Definition]) -> Definition | None:
     # The first definition of a name counts, as in the list.
     return next((one for one in definitions if one.get("name") == name), None)
@@ -216,8 +213,7 @@ def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
     logger.error("tool_failed", tool=name, **_raised(error))
     if type(error) is ValueError:
         # MCPAgent's authors report problems by ValueError itself. Its subclasses come from libraries, and their
-        # messages are not
-        # meant for clients.
+        # messages are not meant for clients.
         return error_result(f"Tool {name} failed: {error}")
     return error_result(f"Tool {name} failed")
 
@@ -268,16 +264,13 @@ def resource_result(uri: str, mime_type: str | None, value: Any) -> types.ReadRe
     """Convert a resource. Raises pydantic's ValidationError for wrong ``contents``."""
     if isinstance(value, dict) and isinstance(value.get("contents"), list):
         return types.ReadResourceResult.model_validate(value, by_name=False)
-    contents: dict[str, Any] = {"uri": uri}
     if isinstance(value, (bytes, bytearray, memoryview)):
-        contents["blob"] = base64.b64encode(value).decode("ascii")
-        contents["mimeType"] = mime_type or "application/octet-stream"
+        default, contents = "application/octet-stream", {"blob": base64.b64encode(value).decode("ascii")}
     elif isinstance(value, str):
-        contents["text"] = value
-        contents["mimeType"] = mime_type or "text/plain"
+        default, contents = "text/plain", {"text": value}
     else:
-        contents["text"] = to_json(value)
-        contents["mimeType"] = mime_type or "application/json"
+        default, contents = "application/json", {"text": to_json(value)}
+    contents |= {"uri": uri, "mimeType": mime_type or default}
     return types.ReadResourceResult.model_validate({"contents": [contents]}, by_name=False)
 
 

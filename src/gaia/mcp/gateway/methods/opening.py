@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 
 from gaia import __version__
+from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.messages import EMPTY_RESULT, LOG_LEVELS, META, RequestRefused, member
+from gaia.mcp.gateway.messages import EMPTY_RESULT, META, RequestRefused, member
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from gaia.mcp.aio.calls import run
 from gaia.mcp.aio.threads import stop_soon
+from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.config.server_config import Instances
@@ -18,7 +19,7 @@ from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.instances.handles import Handles, owner_of_session
 from gaia.mcp.gateway.instances.instances import InstancePool
-from gaia.mcp.gateway.messages import LOG_LEVELS, severity
+from gaia.mcp.gateway.messages import severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.cached_list import CachedList
