@@ -80,18 +80,10 @@ class Actions:
         """The routes. The servers of a gateway belong to its operators, so they cannot be restarted or stopped here."""
         endpoints = {
             "try": _endpoint(ToolRequest, self.call_tool),
-            "resources": self._question(
-                PageRequest,
-                lambda client, _: {
-                    "resources": client.list_resources(),
-                    "templates": client.list_resource_templates(),
-                },
-            ),
+            "resources": self._question(PageRequest, _resources),
             "resource": self._question(ResourceRequest, lambda client, asked: client.read_resource(asked.uri)),
             "prompts": self._question(PageRequest, lambda client, _: {"prompts": client.list_prompts()}),
-            "prompt": self._question(
-                PromptRequest, lambda client, asked: client.get_prompt(asked.prompt, asked.arguments)
-            ),
+            "prompt": self._question(PromptRequest, lambda client, it: client.get_prompt(it.prompt, it.arguments)),
         }
         if not of_gateway:
             for name, change in (("restart", self._manager.restart), ("stop", self._manager.stop_server)):
@@ -212,6 +204,10 @@ def _endpoint(kind: type[AskedT], handle: Callable[[Request, AskedT], Awaitable[
         return await handle(request, asked)
 
     return endpoint
+
+
+def _resources(client: MCPClient, _: PageRequest) -> dict[str, Any]:
+    return {"resources": client.list_resources(), "templates": client.list_resource_templates()}
 
 
 def _not_connected(asked: PageRequest) -> Response:

@@ -52,7 +52,14 @@ class DashboardApp:
         self._timeline = servers.Timeline(buffer)
         self._unsubscribe: Callable[[], None] | None = None
         self._threads = WorkerThreads(_MAX_THREADS, _MAX_WAITING)
-        self.stream = UpdateStream(buffer, self._snapshot, self._rows, self._spans.running, self._gateway_document)
+        sources = {
+            "gateway": lambda: None if gateway is None else gateway.document(),
+            "servers": self._rows,
+            "running": self._spans.running,
+            "calls": self._spans.calls,
+            "events": self._timeline.events,
+        }
+        self.stream = UpdateStream(buffer, sources)
         page = [Route(path, _file(name)) for path, name in _PAGE.items()]
         api = [
             Route("/api/state", self._state),
@@ -95,20 +102,8 @@ class DashboardApp:
     def _rows(self) -> list[dict[str, Any]]:
         return servers.statuses(self._manager) if self._gateway is None else self._gateway.rows()
 
-    def _gateway_document(self) -> dict[str, Any] | None:
-        return None if self._gateway is None else self._gateway.document()
-
-    def _snapshot(self) -> dict[str, Any]:
-        return {
-            "gateway": self._gateway_document(),
-            "servers": self._rows(),
-            "running": self._spans.running(),
-            "calls": self._spans.calls(),
-            "events": self._timeline.events(),
-        }
-
     async def _state(self, _request: Request) -> Response:
-        return responses.document(self._snapshot())
+        return responses.document(self.stream.snapshot())
 
     async def _events(self, _request: Request) -> Response:
         if self.stream.readers >= _MAX_READERS:

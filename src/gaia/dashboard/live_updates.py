@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from gaia.dashboard import responses
 from gaia.runtime.locks import reentrant_lock
@@ -19,11 +19,8 @@ _KEEP_ALIVE_SECONDS = 15.0
 """Seconds of silence after which a comment keeps the connection open."""
 
 
-class Update(NamedTuple):
-    kind: str
-    """``"event"``, ``"call"`` or ``"progress"``."""
-    data: dict[str, Any]
-    """JSON values."""
+Update = tuple[str, dict[str, Any]]
+"""The kind (``"event"``, ``"call"`` or ``"progress"``), and JSON values."""
 
 
 class UpdateBuffer:
@@ -47,7 +44,7 @@ class UpdateBuffer:
 
     def write(self, kind: str, data: dict[str, Any]) -> None:
         with self._lock:
-            self._updates.append(Update(kind, data))
+            self._updates.append((kind, data))
             self._written += 1
 
     def read(self, position: int) -> tuple[list[Update], int] | None:
@@ -62,17 +59,10 @@ class UpdateBuffer:
 class UpdateStream:
     """The event streams of all open pages. Belongs to the event loop; reads what other threads write."""
 
-    def __init__(
-        self,
-        buffer: UpdateBuffer,
-        snapshot: Callable[[], dict[str, Any]],
-        servers: Callable[[], list[dict[str, Any]]],
-        running: Callable[[], list[dict[str, Any]]],
-        gateway: Callable[[], dict[str, Any] | None] = lambda: None,
-    ) -> None:
+    def __init__(self, buffer: UpdateBuffer, sources: Mapping[str, Callable[[], Any]]) -> None:
+        """`sources` make the parts of a snapshot. Changes of its ``servers``, ``gateway`` and ``running`` are sent."""
         self._buffer = buffer
-        self._snapshot = snapshot
-        self._current: dict[str, Callable[[], Any]] = {"servers": servers, "gateway": gateway, "running": running}
+        self._sources = sources
         self._closing = False
         self.readers = 0
 
@@ -80,46 +70,44 @@ class UpdateStream:
         """End all streams soon. May be called from any thread."""
         self._closing = True
 
+    def snapshot(self) -> dict[str, Any]:
+        return {kind: source() for kind, source in self._sources.items()}
+
     async def events(self) -> AsyncIterator[bytes]:
         """The stream of one page. A page that fell behind the buffer gets a new ``snapshot``."""
         self.readers += 1
         try:
-            async for chunk in self._events():
-                yield chunk
+            loop = asyncio.get_running_loop()
+            # The position is read before the snapshot is made, so no update is missed. An update in between is sent
+            # twice; the page recognises it by its id.
+            position, last = self._buffer.position, self.snapshot()
+            yield responses.event("snapshot", last)
+            compared = sent = loop.time()
+            while not self._closing:
+                await asyncio.sleep(POLL_SECONDS)
+                found = self._buffer.read(position)
+                if found is None:
+                    position, last = self._buffer.position, self.snapshot()
+                    yield responses.event("snapshot", last)
+                    continue
+                updates, position = found
+                chunks = [responses.event(kind, data) for kind, data in updates]
+                now = loop.time()
+                if now - compared >= _STATUS_SECONDS or updates:
+                    compared = now
+                    chunks += self._changed(last, "servers")
+                    chunks += self._changed(last, "gateway")
+                chunks += self._changed(last, "running")
+                if not chunks and now - sent >= _KEEP_ALIVE_SECONDS:
+                    chunks = [b": keep-alive\n\n"]
+                if chunks:
+                    sent = now
+                    yield b"".join(chunks)
         finally:
             self.readers -= 1
 
-    async def _events(self) -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
-        # The position is read before the snapshot is made, so no update is missed. An update in between is sent twice;
-        # the page recognises it by its id.
-        position, last = self._buffer.position, self._snapshot()
-        yield responses.event("snapshot", last)
-        compared = sent = loop.time()
-        while not self._closing:
-            await asyncio.sleep(POLL_SECONDS)
-            found = self._buffer.read(position)
-            if found is None:
-                position, last = self._buffer.position, self._snapshot()
-                yield responses.event("snapshot", last)
-                continue
-            updates, position = found
-            chunks = [responses.event(update.kind, update.data) for update in updates]
-            now = loop.time()
-            if now - compared >= _STATUS_SECONDS or updates:
-                compared = now
-                chunks += self._changed(last, "servers")
-                chunks += self._changed(last, "gateway")
-            chunks += self._changed(last, "running")
-            if chunks:
-                sent = now
-                yield b"".join(chunks)
-            elif now - sent >= _KEEP_ALIVE_SECONDS:
-                sent = now
-                yield b": keep-alive\n\n"
-
     def _changed(self, last: dict[str, Any], kind: str) -> list[bytes]:
-        value = self._current[kind]()
+        value = self._sources[kind]()
         if last.get(kind) == value:
             return []
         last[kind] = value

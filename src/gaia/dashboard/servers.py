@@ -60,9 +60,7 @@ class Timeline:
     def begin(self, manager: MCPClientManager) -> None:
         """Record the servers' present states as the first events."""
         for status in manager.status():
-            began = time.time() - (status.uptime or 0.0)
-            state = {"old": None, "new": status.state.value, "generation": status.generation, "reason": None}
-            self._add({"at": began, "server": status.name, "kind": "state", **state})
+            self.add_state(status.name, None, status.state.value, status.generation, age=status.uptime or 0.0)
 
     def __call__(self, event: Event) -> None:
         """The listener that the manager calls."""
@@ -81,11 +79,13 @@ class Timeline:
         with self._lock:
             return list(self._events)
 
-    def add_state(self, server: str, old: str | None, new: str, generation: int, reason: str | None) -> None:
-        """Add a change of state that came from no manager."""
+    def add_state(
+        self, server: str, old: str | None, new: str, generation: int, reason: str | None = None, *, age: float = 0.0
+    ) -> None:
+        """Add a change of state, which happened `age` seconds ago and came from no manager."""
         why = None if reason is None else _cut(reason, _MAX_TEXT)
         state = {"old": old, "new": new, "generation": generation, "reason": why}
-        self._add({"at": time.time(), "server": server, "kind": "state", **state})
+        self._add({"at": time.time() - age, "server": server, "kind": "state", **state})
 
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:
@@ -112,16 +112,13 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     rows = []
     for name in dict.fromkeys((*configured, *known)):
         if name in known:
-            rows.append(_row(known[name]))
+            row = _row(known[name])
         elif name in problems:
-            problem = without_name(problems[name], name)
-            rows.append({"name": name, "state": "failed", "last_error": problem, "ready_since": None})
+            row = {"name": name, "state": "failed", "last_error": without_name(problems[name], name)}
         else:
-            off = bool(configured[name].get("disabled"))
-            rows.append(
-                {"name": name, "state": "disabled" if off else "not started", "ready_since": None, "retry_at": None}
-            )
-        rows[-1] |= {"cli_options": _cli_options(manager.config, name), "unusable": name in problems}
+            row = {"name": name, "state": "disabled" if configured[name].get("disabled") else "not started"}
+        common = {"cli_options": _cli_options(manager.config, name), "unusable": name in problems}
+        rows.append({"ready_since": None, "retry_at": None, **row, **common})
     return rows
 
 
@@ -256,12 +253,9 @@ class GatewayWatch:
                     self._problem = str(error)
 
     def _look(self, on_state: OnState) -> None:
-        status = self._fetch()
+        now = self._fetch()
         with self._lock:
-            before, self._status, self._problem = self._status, status, None
-        self._compare(before, status, on_state)
-
-    def _compare(self, before: GatewayStatus, now: GatewayStatus, on_state: OnState) -> None:
+            before, self._status, self._problem = self._status, now, None
         known = {server.name: server.state.value for server in before.servers}
         for server in now.servers:
             old = known.pop(server.name, None)

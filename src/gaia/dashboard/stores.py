@@ -109,11 +109,10 @@ class SpanStore(SpanProcessor):
         call = next((span for span in own if span["span_id"] == span_id), None)
         if call is None:
             return []
-        others = {link for span in own for link in span["links"]} | {
-            span["trace_id"] for span in kept if _follows(span, call)
-        }
-        related = [span for span in kept if span["trace_id"] in others - {trace_id}]
-        return [*sorted(own, key=_by_start), *sorted(related, key=_by_start)]
+        traces = {link for span in own for link in span["links"]} | {trace_id}
+        traces |= {span["trace_id"] for span in kept if _follows(span, call)}
+        related = [span for span in kept if span["trace_id"] in traces]
+        return sorted(related, key=lambda span: (span["trace_id"] != trace_id, span["started"], span["span_id"]))
 
     def _remember(self, record: dict[str, Any]) -> None:
         spans = self._traces.setdefault(record["trace_id"], deque())
@@ -163,10 +162,6 @@ def _follows(span: dict[str, Any], call: dict[str, Any]) -> bool:
         and span["attributes"].get(names.SERVER_NAME) == call["attributes"].get(names.SERVER_NAME)
         and bool(call["started"] <= span["started"] <= ended)
     )
-
-
-def _by_start(span: dict[str, Any]) -> tuple[float, str]:
-    return span["started"], span["span_id"]
 
 
 def _is_call(span: ReadableSpan) -> bool:
@@ -276,7 +271,7 @@ class LogStore(logging.Handler):
         def belongs(record: dict[str, Any]) -> bool:
             if record["trace_id"] is not None:
                 return record["trace_id"] in traces
-            in_time = began <= record["at"] and (ended is None or record["at"] <= ended)
+            in_time = began <= record["at"] <= (float("inf") if ended is None else ended)
             return server is not None and record["server"] == server and in_time
 
         return [record for record in records if belongs(record)][-_MAX_SHOWN:]
@@ -291,10 +286,8 @@ def _kept(record: logging.LogRecord) -> dict[str, Any]:
         "at": record.created,
         "level": record.levelname.lower(),
         "logger": record.name,
+        **named,
         "event": _text(named["event"]),
-        "server": named["server"],
-        "trace_id": named["trace_id"],
-        "span_id": named["span_id"],
         "fields": {str(name): _text(value) for name, value in fields.items() if value is not None},
     }
 

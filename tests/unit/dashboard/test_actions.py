@@ -181,7 +181,7 @@ class TestProgress:
 
         # One at a time of the clock, however long this took.
         assert len(updates) < 1000
-        assert updates[0].data == {"call": self.PARENT, "progress": 0, "total": None, "message": "m" * 300}
+        assert updates[0][1] == {"call": self.PARENT, "progress": 0, "total": None, "message": "m" * 300}
 
 
 def state_of(served: Served, name: str) -> Any:

@@ -20,7 +20,8 @@ def make(buffer: UpdateBuffer, *running: list[dict[str, Any]]) -> UpdateStream:
     """A stream of one server; `running` is what it finds under way at one look after the other, then nothing."""
     servers = [{"name": "it"}]
     looks = iter(running)
-    return UpdateStream(buffer, lambda: {"servers": servers, "running": []}, lambda: servers, lambda: next(looks, []))
+    sources = {"gateway": lambda: None, "servers": lambda: servers, "running": lambda: next(looks, [])}
+    return UpdateStream(buffer, sources)
 
 
 async def following(chunks: AsyncIterator[bytes]) -> list[tuple[str, Any]]:
@@ -34,7 +35,7 @@ def test_changes_follow_the_snapshot() -> None:
     buffer = UpdateBuffer()
 
     async def look() -> None:
-        chunks = make(buffer, [], [{"tool": "sleep"}], [{"tool": "sleep"}], []).events()
+        chunks = make(buffer, [], [], [{"tool": "sleep"}], [{"tool": "sleep"}], []).events()
         assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
         buffer.write("call", {"tool": "echo\nline"})
         assert await following(chunks) == [("call", {"tool": "echo\nline"})]
