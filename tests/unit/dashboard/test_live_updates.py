@@ -94,7 +94,7 @@ def test_a_reader_gets_what_was_written_since() -> None:
 
     assert found is not None
     entries, position = found
-    assert [(entry.kind, entry.data["n"]) for entry in entries] == [("call", 2), ("event", 3)]
+    assert [(kind, data["n"]) for kind, data in entries] == [("call", 2), ("event", 3)]
     assert buffer.read(position) == ([], 3)
 
 

@@ -86,7 +86,7 @@ class TestTimeline:
         timeline(GaveUp("it", "too often", None))
         updates, _ = buffer.read(0) or ([], 0)
 
-        assert [update.data for update in updates] == timeline.events()
+        assert [update[1] for update in updates] == timeline.events()
         (event,) = timeline.events()
         assert (event["id"], event["server"], event["kind"], event["reason"]) == (1, "it", "gave_up", "too often")
 
