@@ -15,7 +15,7 @@ from gaia.http.request import HttpSettings, encode_head
 from gaia.http.response_parser import ResponseParser
 from gaia.http.streams import Stream, TlsStream
 from gaia.http.url import Proxy, Url
-from gaia.http.waits import Deadline, Lookup, Ready, time_of
+from gaia.http.waits import Deadline, Job, Ready, time_of
 
 _UNKNOWN_ISSUER = (18, 19, 20, 21)
 """OpenSSL's codes for a certificate that is signed by itself, or by what is not among the trusted ones."""
@@ -66,15 +66,21 @@ async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple
 
 async def _look_up(url: Url, deadline: Deadline) -> list[Any]:
     try:
-        return [
-            *socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST),
-        ]
+        return [*socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)]
     except (OSError, UnicodeError):
         # It is no address, but a name.
-        found = await Lookup(url.host, url.port, deadline)
+        found = await Job(lambda: _addresses(url), deadline=deadline, key=(url.host, url.port))
     if isinstance(found, (OSError, UnicodeError)):
         raise ConnectFailed(f"cannot look up {url.host}: {_reason(found)}") from found
     return list(found)
+
+
+def _addresses(url: Url) -> list[Any] | OSError | UnicodeError:
+    try:
+        return [*socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError) as error:
+        # Returned, because several exchanges may wait for it.
+        return error
 
 
 async def _connect_tcp(place: str, found: list[Any], limit: Limit) -> socket.socket:

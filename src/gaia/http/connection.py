@@ -28,10 +28,10 @@ _JUST_NOW_SECONDS = 1e-3
 
 
 class HttpConnection:
-    """For one exchange at a time; `interrupt` and `after_fork` are for any thread, and for signal handlers."""
+    """For one exchange at a time; `interrupt`, and in a forked child `close`, are for any thread and signal handler."""
 
     _socket: socket.socket | None = None
-    """What is to be shut down. Here, because `__del__` also ends one whose constructor did not come to its end."""
+    """What `interrupt` shuts down. A class attribute, because `__del__` may come before the end of `__init__`."""
 
     def __init__(self, settings: HttpSettings) -> None:
         """Nothing is connected before the first request."""
@@ -108,20 +108,23 @@ class HttpConnection:
         self._looked_at = 0.0
         if on_sending is not None:
             on_sending()
+        parser = self._parser
         try:
             first = head + body[:_MAX_JOINED_BYTES]
             self._idle_since = None
             sent = self._send_now(first)
             if sent < len(first) or len(body) > _MAX_JOINED_BYTES:
                 await self._send(memoryview(first)[sent:], memoryview(body)[_MAX_JOINED_BYTES:])
-            parser = self._parser
             parser.begin(bodyless=method == "HEAD")
             while not parser.has_head:
                 if self.waits_here:
-                    self._receive_here()
+                    self._take(self._open().receive_here(deadline))
                 else:
                     await self._receive()
             response = Response(parser, self._settings, self._receive, self._done)
+        except OSError as error:
+            self.close()
+            raise self._failure(error) from error
         except BaseException:
             self.close()
             raise
@@ -145,7 +148,10 @@ class HttpConnection:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection, if there is one. The next request makes another one."""
+        """Close the connection, if there is one. The next request makes another one.
+
+        In a forked child it closes the child's copy; the connection stays the parent's.
+        """
         self._stream = self._idle_since = None
         with self._lock:
             if self._socket is not None:
@@ -158,10 +164,6 @@ class HttpConnection:
         # reference by now, so no lock is needed, which a finalizer may not take.
         if self._socket is not None:
             self._socket.close()
-
-    def after_fork(self) -> None:
-        """In a forked child: close our copy of the connection, which stays the parent's."""
-        self.close()
 
     # Inside.
 
@@ -195,30 +197,28 @@ class HttpConnection:
 
     def _send_now(self, data: bytes) -> int:
         """How much of it was sent without waiting."""
-        assert self._stream is not None, "there is a connection"
         try:
-            return self._stream.send_now(data, self._deadline)
-        except OSError as error:
-            self._sending_failed(error)
+            return self._open().send_now(data, self._deadline)
+        except (BrokenPipeError, ConnectionResetError):
+            self._sending_failed()
             return len(data)
 
     async def _send(self, *several: memoryview) -> None:
         try:
             for data in several:
                 await self._open().send(data, self._deadline)
-        except OSError as error:
-            self._sending_failed(error)
+        except (BrokenPipeError, ConnectionResetError):
+            self._sending_failed()
+
+    def _sending_failed(self) -> None:
+        # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
+        if self._cut:
+            raise Interrupted from None
 
     async def _receive(self) -> None:
         """Wait for data, and have it parsed."""
         try:
             self._take(await self._open().receive(self._deadline))
-        except OSError as error:
-            raise self._failure(error) from error
-
-    def _receive_here(self) -> None:
-        try:
-            self._take(self._open().receive_here(self._deadline))
         except OSError as error:
             raise self._failure(error) from error
 
@@ -231,13 +231,6 @@ class HttpConnection:
         if not data and self._cut:
             raise Interrupted
         self._parser.feed(data)
-
-    def _sending_failed(self, error: OSError) -> None:
-        if not isinstance(error, (BrokenPipeError, ConnectionResetError)):
-            raise self._failure(error) from error
-        # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
-        if self._cut:
-            raise Interrupted from None
 
     def _failure(self, error: OSError) -> Exception:
         if not is_own(error):

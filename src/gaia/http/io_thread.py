@@ -1,6 +1,6 @@
 """`IoThread`: one thread per process for all exchanges over HTTP that no caller's thread makes.
 
-It is there while somebody holds it: each channel to a server does. Exchanges are coroutines that await the objects of
+It runs while it has users: each channel to a server is one. Exchanges are coroutines that await the objects of
 `gaia.http.waits`. Whatever else may block, such as looking up a name, runs on a few helper threads.
 """
 
@@ -28,7 +28,6 @@ from gaia.http.waits import (
     Deadline,
     Exchange,
     Job,
-    Lookup,
     Ready,
     Sleep,
     Wait,
@@ -80,30 +79,22 @@ class Signal:
 
     def __init__(self, io: IoThread) -> None:
         self._io = io
-        self._latch = Latch()
+        self.latch = Latch()
         self._waits: list[tuple[Task, Wait]] = []
         """Belongs to the I/O thread."""
 
-    @property
-    def is_set(self) -> bool:
-        return self._latch.is_open
-
     def set(self) -> None:
-        self._latch.open()
+        self.latch.open()
         self._io.post(self._wake)
 
     def within(self, seconds: float) -> Wait:
         """Awaited, it gives whether the signal was set within so many seconds."""
         return _SignalWait(self, time.monotonic() + seconds)
 
-    def wait(self, seconds: float) -> bool:
-        """The same for a thread."""
-        return self._latch.wait(seconds)
-
     def add(self, task: Task, wait: Wait) -> None:
         """On the I/O thread: `task` waits for it."""
         self._waits.append((task, wait))
-        if self.is_set:
+        if self.latch.is_open:
             self._wake()
 
     def _wake(self) -> None:
@@ -122,19 +113,18 @@ class _SignalWait(Wait):
 
     def here(self) -> bool:
         at = time_of(self.deadline)
-        return self.signal.wait(0.0 if at is None else at - time.monotonic())
+        return self.signal.latch.wait(0.0 if at is None else at - time.monotonic())
 
 
 class IoThread:
-    """`post` and `spawn` are for any thread, the last part for its users; the rest belongs to the I/O thread."""
+    """`post` is for any thread; all else but its life belongs to the I/O thread."""
 
     def __init__(self) -> None:
-        """The thread is not started yet."""
-        self._users: dict[object, Callable[[], object]] = {}
-        """Those that hold it, and what is told to each if the thread fails. Owned by `_lock` of this module."""
+        self.users: dict[object, Callable[[], object]] = {}
+        """Each with what is called if the thread fails. `_lock` of this module owns this and `is_over`."""
+        self.is_over = False
         self._inbox: deque[Callable[[], object]] = deque()
         self._asleep = False
-        self._is_over = False
         self._selector = selectors.DefaultSelector()
         self._wakes, self._waker = socket.socketpair()
         self._wakes.setblocking(False)
@@ -145,12 +135,10 @@ class IoThread:
         """When to look at a task's deadline; the numbers are the entry's own and that of the wait."""
         self._count = itertools.count()
         self._tasks: set[Task] = set()
-        self._lookups: dict[tuple[str, int], list[tuple[Task, Lookup]]] = {}
-        """Those that wait for the addresses of the same host, which are looked up once."""
+        self._jobs: dict[object, list[tuple[Task, Job]]] = {}
+        """Those that wait for the same job, by its key."""
         self._pool = DaemonPool(f"{_NAME}-helper", _MAX_HELPERS, is_engine=True)
-        self._thread = EngineThread(self._run, _NAME, self._failed)
-
-    # For any thread.
+        self.thread = EngineThread(self._run, _NAME, self._failed)
 
     def post(self, action: Callable[[], object]) -> None:
         """Have the thread call `action`, after all that was posted before. Never waits."""
@@ -161,17 +149,9 @@ class IoThread:
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
 
-    def spawn(self, exchange: Exchange[object], on_end: Callable[[Task], object]) -> Task:
-        """Drive `exchange`, which should not raise. `on_end` is called on the I/O thread."""
-        task = Task(self, exchange, on_end)
-        self.post(partial(self.begin, task))
-        return task
-
     # On the thread.
 
     def call_later(self, seconds: float, action: Callable[[], object]) -> None:
-        """On the I/O thread: call `action` after so many seconds."""
-
         async def later() -> None:
             await Sleep(time.monotonic() + seconds)
             action()
@@ -199,7 +179,7 @@ class IoThread:
             task.is_interrupted = True
 
     def begin(self, task: Task, first: Wait | None = None) -> None:
-        """Drive a task, which waits for `first` if a caller's thread has driven its exchange before."""
+        """Drive a task. It waits for `first` if a caller's thread has driven its exchange before."""
         self._tasks.add(task)
         if first is None:
             self._ready.append((task, None, None))
@@ -229,10 +209,8 @@ class IoThread:
                 self._selector.register(wait.socket, _EVENTS[wait.events], task)
             elif isinstance(wait, _SignalWait):
                 wait.signal.add(task, wait)
-            elif isinstance(wait, Lookup):
-                self._look_up(task, wait)
             elif isinstance(wait, Job):
-                (wait.pool or self._pool).submit(partial(self._do, task, wait))
+                self._begin_job(task, wait)
             elif wait.deadline is None:
                 self.resume(task)
         except (KeyError, OSError, RuntimeError, ValueError) as error:
@@ -241,33 +219,30 @@ class IoThread:
         if task.wait is wait:
             self._watch(task, wait.deadline)
 
-    def _do(self, task: Task, job: Job) -> None:
-        """On a helper thread."""
-        value, failure = None, None
-        try:
-            value = job.function()
-        except BaseException as error:  # noqa: BLE001 - the exchange's to handle
-            failure = error
-        self.post(partial(self._done, [(task, job)], value, failure))
-
-    def _done(self, waiting: list[tuple[Task, Job]], value: object, failure: BaseException | None) -> None:
-        for task, job in waiting:
-            if task.wait is job:
-                self.resume(task, value, failure)
-
-    def _look_up(self, task: Task, lookup: Lookup) -> None:
-        waiting = self._lookups.setdefault(lookup.key, [])
-        waiting.append((task, lookup))
+    def _begin_job(self, task: Task, job: Job) -> None:
+        key = id(job) if job.key is None else job.key
+        waiting = self._jobs.setdefault(key, [])
+        waiting.append((task, job))
         if len(waiting) > 1:
             return
 
-        def finish(found: object) -> None:
-            self._done([*self._lookups.pop(lookup.key, ())], found, None)
+        def do() -> None:
+            value, failure = None, None
+            try:
+                value = job.function()
+            except BaseException as error:  # noqa: BLE001 - the exchange's to handle
+                failure = error
+            self.post(lambda: done(value, failure))
+
+        def done(value: object, failure: BaseException | None) -> None:
+            for waits, one in self._jobs.pop(key):
+                if waits.wait is one:
+                    self.resume(waits, value, failure)
 
         try:
-            self._pool.submit(lambda: self.post(partial(finish, lookup.function())))
+            (job.pool or self._pool).submit(do)
         except RuntimeError:
-            del self._lookups[lookup.key]
+            del self._jobs[key]
             raise
 
     def _watch(self, task: Task, deadline: Deadline) -> None:
@@ -295,12 +270,12 @@ class IoThread:
                 self.resume(task, False)
 
     def _run(self) -> None:
-        while not self._is_over or self._tasks:
+        while not self.is_over or self._tasks:
             self._select()
             while self._inbox:
                 self._inbox.popleft()()
             self._end_late()
-            if self._is_over:
+            if self.is_over:
                 for task in self._tasks:
                     self.resume(task, error=Interrupted())
             # What becomes ready meanwhile comes next time.
@@ -317,7 +292,7 @@ class IoThread:
         elif self._timers:
             timeout = min(max(0.0, self._timers[0][0] - time.monotonic()), MAX_SECONDS)
         self._asleep = True
-        if self._inbox or self._is_over:
+        if self._inbox or self.is_over:
             timeout = 0.0
         events = self._selector.select(timeout)
         self._asleep = False
@@ -330,25 +305,13 @@ class IoThread:
 
     # Its life.
 
-    def hold(self, user: object, on_failure: Callable[[], object]) -> None:
-        """The caller has the module's lock. Raises RuntimeError if the system starts no thread."""
-        if self._thread.ident is None:
-            self._thread.start()
-        self._users[user] = on_failure
-
-    def release(self, user: object) -> bool:
-        """The caller has the module's lock. Whether nobody holds it any more."""
-        self._users.pop(user, None)
-        self._is_over = self._is_over or not self._users
-        return self._is_over
-
     def join(self, seconds: float) -> bool:
         """After the last release: False if one of its threads is still there after `seconds`."""
         self.post(lambda: None)
         until = time.monotonic() + seconds
-        if threading.current_thread() is not self._thread:
-            self._thread.join(seconds)
-        return self._pool.close(max(0.0, until - time.monotonic())) and not self._thread.is_alive()
+        if threading.current_thread() is not self.thread:
+            self.thread.join(seconds)
+        return self._pool.close(max(0.0, until - time.monotonic())) and not self.thread.is_alive()
 
     def close(self) -> None:
         """Close the descriptors: at its end, and in a forked child, which has copies of them."""
@@ -358,9 +321,9 @@ class IoThread:
 
     def _failed(self) -> None:
         with _lock:
-            self._is_over = True
+            self.is_over = True
             _current.discard(self)
-            users = list(self._users.values())
+            users = list(self.users.values())
         self.close()
         for tell in users:
             tell()
@@ -378,19 +341,23 @@ def hold_io_thread(user: object, on_failure: Callable[[], object]) -> IoThread:
     """
     with _lock:
         found = next(iter(_current), None) or IoThread()
-        try:
-            found.hold(user, on_failure)
-        except RuntimeError:
-            found.close()
-            raise
+        if found.thread.ident is None:
+            try:
+                found.thread.start()
+            except RuntimeError:
+                found.close()
+                raise
+        found.users[user] = on_failure
         _current.add(found)
         return found
 
 
 def release_io_thread(user: object, io: IoThread, seconds: float = _JOIN_SECONDS) -> bool:
-    """`user` needs it no more. The last one waits for its end; False if it is still there after `seconds`."""
+    """`user` needs it no more. The last user waits for its end; False if it is still there after `seconds`."""
     with _lock:
-        if not io.release(user):
+        io.users.pop(user, None)
+        io.is_over = io.is_over or not io.users
+        if not io.is_over:
             return True
         _current.discard(io)
     return io.join(seconds)

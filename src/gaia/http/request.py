@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import ssl
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPResponse
@@ -90,8 +89,6 @@ class HttpSettings:
     that is sent in that moment is lost."""
     max_bytes: int = 16 * 1024 * 1024
     """Of the decompressed body of a success. A longer one raises `TooLong`; that of a failure is cut at 64 KiB."""
-    max_stream_bytes: float = math.inf
-    """The same for a stream of events, whose events have limits of their own."""
 
 
 def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -112,10 +109,6 @@ def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     return "".join(lines).encode("ascii")
 
 
-def merged(*several: Mapping[str, str] | Iterable[tuple[str, str]]) -> dict[str, str]:
+def merged(*several: Mapping[str, str]) -> dict[str, str]:
     """All headers; of those with the same name, in whatever case, the last one."""
-    by_name: dict[str, tuple[str, str]] = {}
-    for headers in several:
-        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
-            by_name[name.lower()] = (name, value)
-    return dict(by_name.values())
+    return dict({name.lower(): (name, value) for headers in several for name, value in headers.items()}.values())

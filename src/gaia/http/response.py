@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 
@@ -14,28 +15,6 @@ from gaia.http.waits import Turn
 _EVENTS = b"text/event-stream"
 
 
-class Headers:
-    """The headers of a response. Immutable."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: dict[bytes, bytes]) -> None:
-        """`values` by lower-case name."""
-        self._values = values
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """The value of a header, whatever the case of its name; several values are joined by commas."""
-        value = self._values.get(name.lower().encode("latin-1", "replace"))
-        return default if value is None else value.decode("latin-1")
-
-    def items(self) -> Iterator[tuple[str, str]]:
-        """Lower-case names and values; several of Set-Cookie are lines of one."""
-        return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._values.items())
-
-    def __contains__(self, name: str) -> bool:
-        return self.get(name) is not None
-
-
 class Response:
     """A context, which has to be left before the connection is used again. For one exchange.
 
@@ -46,7 +25,6 @@ class Response:
         "_body",
         "_content",
         "_done",
-        "_is_told",
         "_parser",
         "_pieces",
         "_receive",
@@ -67,15 +45,13 @@ class Response:
         Raises `ProtocolBroken` for an encoding that was not asked for.
         """
         self.status = parser.status
-        headers = parser.headers
-        self.headers = Headers(headers)
+        self.headers = headers = parser.headers
+        """As in `ResponseParser`; see `header`."""
         self._parser: ResponseParser | None = parser
         self._receive = receive
         self._done = done
         self._content: bytes | None = None
         """The whole body, once it was read at once."""
-        self._is_told = False
-        """Whether that was given in one piece, too."""
         self._settings = settings
         encoding = headers.get(b"content-encoding")
         self._body = None if encoding is None else self._limited(headers, encoding)
@@ -91,6 +67,11 @@ class Response:
     def is_complete(self) -> bool:
         """Whether all of the body has come, read or not. Never waits."""
         return self._parser is None or self._parser.complete
+
+    def header(self, name: bytes) -> str | None:
+        """The value of the header with this lower-case name. Several values are joined by commas."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
 
     async def read(self) -> bytes:
         """The whole body. Raises `TooLong`, `Interrupted` and the other `HttpClientError`s."""
@@ -113,12 +94,9 @@ class Response:
         return self._content
 
     async def chunk(self) -> bytes:
-        """The next piece of the body, as it comes; nothing at its end. Raises as `read`.
-
-        After `read`, the whole body is the first piece.
-        """
+        """The next piece of the body, as it comes; nothing at its end. Raises as `read`, after which it gives all."""
         if self._content is not None:
-            content, self._is_told = b"" if self._is_told else self._content, True
+            content, self._content = self._content, b""
             return content
         while True:
             parser = self._open()
@@ -157,7 +135,8 @@ class Response:
 
     def _limited(self, headers: dict[bytes, bytes], encoding: bytes) -> LimitedBody:
         is_stream = headers.get(b"content-type", b"")[:17].lower() == _EVENTS
-        limit = self._settings.max_stream_bytes if is_stream else self._settings.max_bytes
+        # Each event of a stream has a limit of its own.
+        limit = math.inf if is_stream else self._settings.max_bytes
         return LimitedBody(limit, status=self.status, encoding=encoding.decode("latin-1"))
 
     def _open(self) -> ResponseParser:

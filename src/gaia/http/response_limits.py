@@ -30,8 +30,6 @@ class ResponseLimits:
 
     max_bytes: int
     """Of the decompressed body of a success. A longer one raises `ResponseTooLong` where it is read."""
-    max_stream_bytes: float
-    """The same for a stream of events; infinite where each event has a limit of its own."""
     seconds: float = math.inf
     """For the whole body, from the headers on: `httpx2.ReadTimeout`. Looked at whenever something comes; the client's
     timeout is for silence. A client that is interrupted in another way needs none."""
@@ -52,10 +50,8 @@ class ResponseLimits:
         # The charset is the server's choice, too, and Python knows some that decompress (bz2) or take quadratic time.
         # Events and JSON are UTF-8; a byte order mark is no part of them.
         response.encoding = "utf-8-sig"
-        is_stream = response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/event-stream"
-        limit = self.max_stream_bytes if is_stream else self.max_bytes
         try:
-            body = LimitedBody(limit, status=response.status_code, encoding=encoding)
+            body = LimitedBody(self.max_bytes, status=response.status_code, encoding=encoding)
         except ProtocolBroken as error:
             raise httpx2.DecodingError(str(error)) from None
         return body, time.monotonic() + self.seconds

@@ -1,6 +1,6 @@
 """What an exchange over HTTP waits for, and how one thread waits for it.
 
-An exchange is a coroutine. It knows neither threads nor selectors: it awaits the objects below, and the thread that
+An exchange is a coroutine that knows neither threads nor selectors: it awaits the objects below, and the thread that
 drives it decides how to wait. `run` waits in the calling thread. `run_here` does so too, and stops where only the I/O
 thread may go on. `gaia.http.io_thread` drives many exchanges at once.
 """
@@ -120,54 +120,40 @@ class IoThreadOnly(Wait):
 class Job(Wait):
     """Until a function that may block has returned on a thread of `pool`. Gives what it returns; raises what it raises.
 
-    Raises `TimedOut` if the deadline passes first; the function runs on.
+    Without a pool, the I/O thread's helpers run it. Jobs with the same key at the same time are done once. Raises
+    `TimedOut` if the deadline passes first; the function runs on.
     """
 
-    __slots__ = ("function", "pool")
+    __slots__ = ("function", "key", "pool")
 
-    def __init__(self, function: Callable[[], object], pool: DaemonPool | None, deadline: Deadline = None) -> None:
-        """Without a pool, on one of the I/O thread's own."""
+    def __init__(
+        self,
+        function: Callable[[], object],
+        pool: DaemonPool | None = None,
+        deadline: Deadline = None,
+        key: object = None,
+    ) -> None:
         super().__init__(deadline)
         self.function = function
         self.pool = pool
+        self.key = key
 
     def here(self) -> object:
         return self.function()
 
 
-class Lookup(Job):
-    """Until the addresses of a host are known: what `socket.getaddrinfo` returns, or the error that it raises."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, host: str, port: int, deadline: Deadline) -> None:
-        super().__init__(self._look_up, None, deadline)
-        self.key = (host, port)
-
-    def _look_up(self) -> list[Any] | OSError | UnicodeError:
-        try:
-            return [*socket.getaddrinfo(*self.key, type=socket.SOCK_STREAM)]
-        except (OSError, UnicodeError) as error:
-            return error
-
-
 def run(exchange: Exchange[T]) -> T:
     """Drive an exchange to its end, waiting in this thread for whatever it awaits."""
-    step: Callable[[Any], Wait] = exchange.send
-    value: object = None
-    while True:
-        try:
-            wait = step(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        try:
-            step, value = exchange.send, wait.here()
-        except BaseException as error:  # noqa: BLE001 - the exchange's to handle
-            step, value = exchange.throw, error
+    results: list[T] = []
+
+    async def keep() -> None:
+        results.append(await exchange)
+
+    run_here(keep(), waits_for_all=True)
+    return results[0]
 
 
-def run_here(exchange: Exchange[object]) -> Wait | None:
+def run_here(exchange: Exchange[object], *, waits_for_all: bool = False) -> Wait | None:
     """Drive an exchange in the thread of a caller that waits for its answer.
 
     None at its end; otherwise the I/O thread has to go on with the `Wait` that is returned.
@@ -179,7 +165,7 @@ def run_here(exchange: Exchange[object]) -> Wait | None:
             wait = step(value)
         except StopIteration:
             return None
-        if not wait.in_callers_thread:
+        if not (wait.in_callers_thread or waits_for_all):
             return wait
         try:
             step, value = exchange.send, wait.here()

@@ -160,7 +160,9 @@ def on_io(io: IoThread, exchange: Coroutine[Any, Any, Any]) -> tuple[Task, "Futu
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             outcome.set_exception(error)
 
-    return io.spawn(note(), lambda _: None), outcome
+    task = Task(io, note(), lambda _: None)
+    io.post(lambda: io.begin(task))
+    return task, outcome
 
 
 @pytest.fixture(params=[False, True], ids=["awaits", "waits_here"])

@@ -75,7 +75,7 @@ class TestExchange:
         server = scripted(answering(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: b\r\n\r\n" + ok()))
         seen: list[int] = []
         with connected().request("POST", server.url, HEADERS, b"{}", on_status=seen.append) as response:
-            assert (response.status, response.headers.get("a"), response.read()) == (200, None, b"hello")
+            assert (response.status, response.header(b"a"), response.read()) == (200, None, b"hello")
         assert seen == [200]
 
     def test_a_server_that_refuses_before_it_has_read_all_is_heard(
@@ -96,7 +96,7 @@ class TestExchange:
         server = scripted(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"), answering(ok()))
         connection = connected()
         with connection.request("HEAD", server.url, {}) as response:
-            assert (response.headers.get("content-length"), response.read()) == ("5", b"")
+            assert (response.header(b"content-length"), response.read()) == ("5", b"")
         assert post(connection, server.url) == b"hello"
 
     def test_a_stream_comes_as_it_is_written(self, scripted: Scripted, connected: Connected) -> None:
@@ -451,7 +451,7 @@ def test_there_is_no_socket_before_the_first_request_and_after_the_last(connecte
     connection = connected()
     connection.interrupt()
     connection.close()
-    connection.after_fork()
+    connection.close()
     assert not connection.is_connected
 
 
@@ -488,7 +488,7 @@ def test_a_forked_child_leaves_the_connection_to_its_parent(
     post(connection, server.url)
 
     def leave() -> bool:
-        connection.after_fork()
+        connection.close()
         return not connection.is_connected
 
     assert child(leave)

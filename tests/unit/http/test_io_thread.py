@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from gaia.http import io_thread
+from gaia.http.connecting import _look_up
 from gaia.http.connection import HttpConnection
-from gaia.http.errors import Interrupted, TimedOut
+from gaia.http.errors import ConnectFailed, Interrupted, TimedOut
 from gaia.http.io_thread import IoThread, Signal, hold_io_thread, release_io_thread
 from gaia.http.request import HttpSettings
 from gaia.http.streams import Stream
 from gaia.http.url import Url
-from gaia.http.waits import IoThreadOnly, Job, Lookup, Ready, Sleep, Turn, run, run_here
+from gaia.http.waits import IoThreadOnly, Job, Ready, Sleep, Turn, run, run_here
 from tests.unit.http.conftest import PATIENCE, RawServer, Scripted, answering, ok, on_io
 from tests.waiting import wait_until
 
@@ -85,7 +86,8 @@ class TestExchanges:
             raise LookupError("a mistake of ours")
 
         ended = threading.Event()
-        io.spawn(broken(), lambda _: ended.set())
+        task = io_thread.Task(io, broken(), lambda _: ended.set())
+        io.post(lambda: io.begin(task))
         assert ended.wait(PATIENCE)
         assert wait_until(lambda: "a mistake of ours" in caplog.text)
         assert on_io(io, get_nothing())[1].result(PATIENCE) is None
@@ -154,12 +156,9 @@ class TestWaits:
         assert drive(work())[0] == 5
 
     def test_names_are_looked_up(self, drive: Callable[[Any], Any]) -> None:
-        async def look_up() -> tuple[object, object]:
-            return await Lookup("localhost", 1, None), await Lookup("no.such.host.invalid", 1, None)
-
-        found, failure = drive(look_up())
-        assert found
-        assert isinstance(failure, OSError)
+        assert drive(_look_up(Url.parse("http://localhost:1"), None))
+        with pytest.raises(ConnectFailed, match="cannot look up"):
+            drive(_look_up(Url.parse("http://no.such.host.invalid"), None))
 
     def test_a_signal_is_waited_for_until_its_time_is_over(self, drive: Callable[[Any], Any], io: IoThread) -> None:
         signal = Signal(io)
@@ -185,7 +184,7 @@ class TestBlockingWork:
         monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
         async def wait() -> object:
-            return await Lookup("host", 1, None)
+            return await Job(lambda: socket.getaddrinfo("host", 1), key="host")
 
         outcomes = [on_io(io, wait())[1] for _ in range(5)]
         assert asked.get(timeout=PATIENCE) == ("host", 1)

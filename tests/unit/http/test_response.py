@@ -10,7 +10,7 @@ import pytest
 from gaia.http.body import MAX_ERROR_BYTES
 from gaia.http.errors import HttpClientError, ProtocolBroken, TooLong
 from gaia.http.request import HttpSettings
-from gaia.http.response import Headers, Response
+from gaia.http.response import Response
 from gaia.http.response_parser import ResponseParser
 from tests.unit.http.conftest import BlockingResponse
 
@@ -41,15 +41,6 @@ class Given:
 
         parser.feed(b"HTTP/1.1 %d X\r\n%b\r\n" % (status, headers))
         self.response = BlockingResponse(Response(parser, HttpSettings(max_bytes=max_bytes), receive, done))
-
-
-def test_headers_are_found_whatever_their_case() -> None:
-    headers = Headers({b"content-type": b"text/plain", b"x": b"\xe4"})
-    assert (headers.get("Content-Type"), headers.get("X"), headers.get("Y")) == ("text/plain", "ä", None)
-    assert headers.get("ü", "default") == "default"
-    assert "CONTENT-TYPE" in headers
-    assert "Y" not in headers
-    assert dict(headers.items()) == {"content-type": "text/plain", "x": "ä"}
 
 
 class TestRead:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
-import math
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 
@@ -18,7 +17,7 @@ from gaia.http.response_limits import ResponseLimits, ResponseTooLong
 from tests.memory import measured_memory
 
 MIB = 1024 * 1024
-LIMITS = ResponseLimits(MIB, max_stream_bytes=math.inf)
+LIMITS = ResponseLimits(MIB)
 STREAM = {"Content-Type": "text/event-stream"}
 GZIP = {"Content-Encoding": "gzip"}
 
@@ -80,11 +79,6 @@ class TestSize:
             body = Body(itertools.repeat(b"a" * 1000))
             assert len(get(body, status=status).content) == MAX_ERROR_BYTES
             assert body.closed
-
-    def test_a_stream_of_events_has_a_limit_of_its_own(self) -> None:
-        assert len(get(Body([b"a" * MIB] * 2), **STREAM).content) == 2 * MIB
-        with pytest.raises(ResponseTooLong):
-            get(Body([b"a" * 11]), ResponseLimits(MIB, max_stream_bytes=10), **STREAM)
 
     def test_an_asynchronous_client_has_the_same_limits(self) -> None:
         body = Body(itertools.repeat(b"a" * 1024))
@@ -153,6 +147,6 @@ class TestTime:
         monkeypatch.setattr(response_limits, "time", type("Time", (), {"monotonic": lambda: float(next(clock))}))
         body = Body(itertools.repeat(b"a"))
         with pytest.raises(httpx2.ReadTimeout):
-            get(body, ResponseLimits(MIB, MIB, seconds=100))
+            get(body, ResponseLimits(MIB, seconds=100))
         assert 98 < body.read < 103
         assert body.closed

@@ -119,7 +119,7 @@ class OpenAIChat:
         if any(base.__module__.startswith("httpx2") for base in self._openai.DefaultHttpxClient.__mro__):
             from gaia.http.response_limits import ACCEPT_ENCODING, ResponseLimits
 
-            limits = ResponseLimits(_MAX_RESPONSE_BYTES, _MAX_RESPONSE_BYTES, _MAX_RESPONSE_SECONDS)
+            limits = ResponseLimits(_MAX_RESPONSE_BYTES, _MAX_RESPONSE_SECONDS)
             hooks["response"] = [limits.apply]
             options["headers"] = ACCEPT_ENCODING
         return options

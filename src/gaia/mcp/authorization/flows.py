@@ -36,7 +36,7 @@ _MAX_RESPONSE_BYTES = 1024 * 1024
 _MAX_PHRASE = 100
 """Characters of a status line's reason phrase, which is the server's text."""
 
-_LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES, max_stream_bytes=_MAX_RESPONSE_BYTES)
+_LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES)
 
 
 async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:

@@ -6,13 +6,13 @@ between may block, so it runs on threads of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gaia.http.connection import HttpConnection
 from gaia.http.response import Response
 from gaia.http.url import Url
-from gaia.http.waits import Deadline, Job, run
+from gaia.http.waits import Job, run
 from gaia.mcp.transports.base import RequestAuthorization
 from gaia.mcp.transports.http.error_responses import wants_login
 from gaia.runtime.threads import DaemonPool
@@ -25,12 +25,17 @@ _FRAMING = frozenset({"content-encoding", "content-length", "host", "transfer-en
 """Headers about the framing of a message: neither library may repeat those of the other one."""
 
 
-class _Hooks(NamedTuple):
-    """See `HttpConnection.request`."""
+class _Request(NamedTuple):
+    """The arguments of `HttpConnection.request`."""
 
-    deadline: Deadline
-    on_sending: Callable[[], None] | None = None
-    on_status: Callable[[int], None] | None = None
+    method: str
+    url: Url
+    headers: Mapping[str, str]
+    body: bytes
+
+
+_Steps = Generator[tuple[_Request, bool], Response, None]
+"""Yields each request to send, and whether it is the message or the authorization's own; gets its response."""
 
 
 class AuthorizedRequests:
@@ -50,89 +55,87 @@ class AuthorizedRequests:
         url: Url,
         headers: Mapping[str, str],
         body: bytes = b"",
-        *,
-        deadline: Deadline = None,
-        on_sending: Callable[[], None] | None = None,
-        on_status: Callable[[int], None] | None = None,
+        **hooks: Any,
     ) -> Response:
         """Raises the errors of `HttpConnection.request` and of the authorization.
 
         Requests that the authorization makes to other places use the same connection.
         """
-        ours = self._ours
+        ours, response = self._ours, None
         if ours is None:
-            hooks = _Hooks(deadline, on_sending, on_status)
-            return await self._with_httpx(connection, method, url, headers, body, hooks)
-        is_ready, login = ours.ready_login()
-        flow = None if is_ready else _Flow(ours.login_flow(headers.get(_REVISION)), self._threads)
-        try:
-            if flow is not None:
-                login = await flow.send(None)
-            while True:
+            steps = _steps_of_httpx(self._authorization, _Request(method, url, headers, body))
+        else:
+            is_ready, login = ours.ready_login()
+            if is_ready:
                 sent = headers if login is None else {**headers, "Authorization": login}
-                response = await connection.request(
-                    method, url, sent, body, deadline=deadline, on_sending=on_sending, on_status=on_status
-                )
+                response = await connection.request(method, url, sent, body, **hooks)
                 if not wants_login(response):
                     return response
-                try:
-                    said: tuple[int, str | None] = (response.status, response.headers.get("WWW-Authenticate"))
-                    if flow is None:
-                        flow = _Flow(ours.login_flow(headers.get(_REVISION)), self._threads)
-                        first = await flow.send(None)
-                        # If the flow begins with the login that was just refused, go on to its next one.
-                        login = await flow.send(said) if first == login else first
-                    else:
-                        login = await flow.send(said)
-                except EOFError:
-                    return response
-                except BaseException:
-                    response.close()
-                    raise
-                await _finish(response)
-        finally:
-            if flow is not None:
-                flow.close()
-
-    async def _with_httpx(
-        self,
-        connection: HttpConnection,
-        method: str,
-        url: Url,
-        headers: Mapping[str, str],
-        body: bytes,
-        hooks: _Hooks,
-    ) -> Response:
-        import httpx2
-
-        auth = self._authorization
-        assert isinstance(auth, httpx2.Auth), "what is not ours"
-        original = httpx2.Request(method, str(url), headers=dict(headers), content=body or None)
-        flow = _Flow(auth.sync_auth_flow(original), self._threads)
+            steps = _steps_of_ours(ours, _Request(method, url, headers, body), login, response)
+        flow, told = _Flow(steps, self._threads), None
         try:
-            outgoing = await flow.send(None)
             while True:
-                # Other requests are the authorization's own.
-                is_message = outgoing.method == original.method and outgoing.url == original.url
-                response = await connection.request(
-                    outgoing.method,
-                    Url.parse(str(outgoing.url)),
-                    {name: value for name, value in outgoing.headers.items() if name not in _FRAMING},
-                    outgoing.read(),
-                    **(hooks if is_message else _Hooks(hooks.deadline))._asdict(),
-                    # Only the server itself may get the configured headers, which may be secret.
-                    with_shared=is_message,
-                )
                 try:
-                    outgoing = await flow.send(_as_httpx(response, outgoing))
-                    await _finish(response)
+                    request, is_message = await flow.send(told)
                 except EOFError:
+                    assert response is not None, "each authorization sends the message"
                     return response
                 except BaseException:
-                    response.close()
+                    if response is not None:
+                        response.close()
                     raise
+                if response is not None:
+                    # Only after its end can the connection be used again.
+                    await response.read()
+                    response.close()
+                its_hooks = hooks if is_message else {"deadline": hooks.get("deadline")}
+                # Only the server itself may get the configured headers, which may be secret.
+                response = told = await connection.request(*request, **its_hooks, with_shared=is_message)
+                if ours is not None and not wants_login(response):
+                    return response
         finally:
             flow.close()
+
+
+def _steps_of_ours(
+    authorization: RequestAuthorization, message: _Request, refused_login: str | None, refused: Response | None
+) -> _Steps:
+    """`refused` is the response to the message with `refused_login`, if it was sent before."""
+    flow = authorization.login_flow(message.headers.get(_REVISION))
+    try:
+        login = next(flow)
+        while True:
+            # If the flow begins with the login that was just refused, go on to its next one.
+            if refused is None or login != refused_login:
+                headers = message.headers if login is None else {**message.headers, "Authorization": login}
+                refused = yield message._replace(headers=headers), True
+            login = flow.send((refused.status, refused.header(b"www-authenticate")))
+            refused = None
+    except StopIteration:
+        return
+    finally:
+        flow.close()
+
+
+def _steps_of_httpx(auth: object, message: _Request) -> _Steps:
+    import httpx2
+
+    assert isinstance(auth, httpx2.Auth), "what is not ours"
+    original = httpx2.Request(
+        message.method, str(message.url), headers=dict(message.headers), content=message.body or None
+    )
+    flow = auth.sync_auth_flow(original)
+    try:
+        outgoing = next(flow)
+        while True:
+            headers = {name: value for name, value in outgoing.headers.items() if name not in _FRAMING}
+            request = _Request(outgoing.method, Url.parse(str(outgoing.url)), headers, outgoing.read())
+            response = yield request, (outgoing.method, outgoing.url) == (original.method, original.url)
+            outgoing = flow.send(_as_httpx(response, outgoing))
+    except StopIteration:
+        return
+    finally:
+        flow.close()
 
 
 class _Flow:
@@ -170,12 +173,6 @@ class _Flow:
             self._threads.submit(steps.close, keep=True)
 
 
-async def _finish(response: Response) -> None:
-    """Read the rest: only then can the connection be used again."""
-    await response.read()
-    response.close()
-
-
 def _as_httpx(response: Response, request: httpx2.Request) -> httpx2.Response:
     import httpx2
 
@@ -186,7 +183,9 @@ def _as_httpx(response: Response, request: httpx2.Request) -> httpx2.Response:
 
     headers = [
         (name, one)
-        for name, value in response.headers.items()
+        for name, value in (
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.items()
+        )
         if name not in _FRAMING
         for one in (value.split("\n") if name == "set-cookie" else [value])
     ]

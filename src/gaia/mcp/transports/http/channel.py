@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -70,19 +71,19 @@ class HttpChannel:
         Raises RuntimeError if there is no I/O thread, and the system starts none.
         """
         self.is_forked = False
-        self._session = session
+        self.session = session
         self.redact = session.redact
         self._make_connection = new_connection
         self._listener = listener
         self._max_pending = max_pending
-        self._io = io = hold_io_thread(self, self._io_failed)
-        self._idle = idle = IdleConnections(self._new_connection, io, idle_seconds)
-        self._calls = ConnectionLimit(max_connections, idle, io)
+        self.io = io = hold_io_thread(self, self._io_failed)
+        self._idle = idle = IdleConnections(self.new_connection, io, idle_seconds)
+        self.calls = ConnectionLimit(max_connections, idle, io)
         self._urgent = ConnectionLimit(_MAX_URGENT, idle, io)
         self._standing = ConnectionLimit(_MAX_STANDING, idle, io)
         self._connections: WeakObjects[HttpConnection] = WeakObjects()
 
-        self._lock = reentrant_lock()
+        self.lock: AbstractContextManager[object] = reentrant_lock()
         """Owns everything below, and what posts share with the threads that interrupt them."""
         self._posts: dict[Post, None] = {}
         """Those under way or waiting, in the order of their beginning."""
@@ -95,25 +96,25 @@ class HttpChannel:
         self._server_stream: ServerStream | None = None
         self._old_stream: OldServerStream | None = None
         if old:
-            self._old_stream = self._new_old_stream()
+            self._old_stream = OldServerStream(self)
             session.endpoint = self._old_stream.endpoint
         self._ending: Ending | None = None
         self._draining: Ending | None = None
         """How the channel is going to end; set when nothing is sent any more."""
         self._drained = Signal(io)
         """Set when no call is under way any more, after that."""
-        self._closed = False
+        self.is_closed = False
         open_channels.add(self)
 
     @property
     def session_id(self) -> str | None:
-        return self._session.id
+        return self.session.id
 
     def is_alive(self) -> bool:
-        return not self.is_forked and not self._closed and self._ending is None
+        return not self.is_forked and not self.is_closed and self._ending is None
 
     def send(self, item: Outgoing) -> bool:
-        with self._lock:
+        with self.lock:
             # Requests have room first: a notification often says that one is not needed any more.
             if len(self._posts) + len(self._held or ()) >= self._max_pending * (1 if item.id is not None else 2):
                 return False
@@ -131,17 +132,17 @@ class HttpChannel:
 
     def cancel(self, notice: Frame) -> None:
         identifier = (notice.params or {}).get("requestId")
-        with self._lock:
+        with self.lock:
             posts = [post for post in self._posts if post.id == identifier]
         # Closing the stream is the whole message in 2026-07-28 ("Streamable HTTP": "Cancellation"). Before, it means
         # nothing to the server.
-        if not is_stateless(self._session.negotiated):
+        if not is_stateless(self.session.negotiated):
             self.send(notice)
         for post in posts:
             post.interrupt()
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        before, self._session.negotiated = self._session.negotiated, negotiated
+        before, self.session.negotiated = self.session.negotiated, negotiated
         if is_stateless(before) and not is_stateless(negotiated):
             # What the server was asked in an era that it does not speak is of no interest any more.
             self._interrupt_all()
@@ -160,41 +161,41 @@ class HttpChannel:
         if self.is_forked:
             return Ending()
         began = time.monotonic()
-        with self._lock:
-            self._closed = True
+        with self.lock:
+            self.is_closed = True
             self._held = None
             streams = [stream for stream in (self._server_stream, self._old_stream) if stream is not None]
         self._drained.set()
-        for limit in (self._calls, self._urgent, self._standing):
+        for limit in (self.calls, self._urgent, self._standing):
             limit.close()
         for stream in streams:
             stream.close()
         self._interrupt_all()
-        if self._ending is None and self._session.id is not None and grace > 0:
+        if self._ending is None and self.session.id is not None and grace > 0:
             self._delete_session(min(grace, _DELETE_SECONDS))
-        with self._lock:
+        with self.lock:
             tasks = list(self._tasks)
             if not tasks:
                 self._all_ended.open()
         for task in tasks:
             task.interrupt()
         in_time = self._all_ended.wait(_JOIN_SECONDS)
-        self._calls.join(_BORROWED_SECONDS)
+        self.calls.join(_BORROWED_SECONDS)
         self._idle.close()
-        if self._session.login_threads is not None:
-            in_time = self._session.login_threads.close(_JOIN_SECONDS) and in_time
-        if not release_io_thread(self, self._io) or not in_time:
+        if self.session.login_threads is not None:
+            in_time = self.session.login_threads.close(_JOIN_SECONDS) and in_time
+        if not release_io_thread(self, self.io) or not in_time:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
-            logger.warning("http_threads_late", server=self._session.name, seconds=round(time.monotonic() - began, 3))
+            logger.warning("http_threads_late", server=self.session.name, seconds=round(time.monotonic() - began, 3))
         open_channels.discard(self)
         return self._ending or Ending(cause="was left")
 
     def after_fork(self) -> None:
         self.is_forked = True
         for connection in self._connections.present():
-            connection.after_fork()
+            connection.close()
 
-    # What exchanges report; see `HttpSink`.
+    # See `Exchanges`.
 
     def message_received(
         self,
@@ -203,12 +204,12 @@ class HttpChannel:
         params: Mapping[str, Any] | None = None,
         call_id: int | None = None,
     ) -> None:
-        if is_stateless(self._session.negotiated):
-            data = self._session.request_headers.learn(method, params, data)
+        if is_stateless(self.session.negotiated):
+            data = self.session.request_headers.learn(method, params, data)
         self._listener.message_received(data, call_id)
 
     def answered(self) -> None:
-        with self._lock:
+        with self.lock:
             lingering = [post for post in self._posts if post.answered]
         for post in lingering[:-_MAX_LINGERING]:
             post.interrupt()
@@ -217,11 +218,11 @@ class HttpChannel:
         self._listener.request_failed(call_id, error)
 
     def unreachable(self, error: Exception, post: object | None = None) -> bool:
-        with self._lock:
+        with self.lock:
             answering = any(other.sent and other.is_awaited for other in self._posts if other is not post)
-            if answering and self._draining is None and not self._closed:
+            if answering and self._draining is None and not self.is_closed:
                 return False
-        self._drain(Ending(cause=f"cannot be reached: {self._session.reason(error)}"))
+        self._drain(Ending(cause=f"cannot be reached: {self.session.reason(error)}"))
         return True
 
     def session_forgotten(self) -> None:
@@ -236,91 +237,88 @@ class HttpChannel:
         return True
 
     def ended(self, ending: Ending) -> None:
-        with self._lock:
-            if self._closed or self._ending is not None:
+        with self.lock:
+            if self.is_closed or self._ending is not None:
                 return
             self._ending = ending
         self._listener.channel_ended()
 
     async def fall_back(self, item: Outgoing) -> bool:
-        stream = self._new_old_stream()
-        with self._lock:
-            if self._closed or self._old_stream is not None:
+        stream = OldServerStream(self)
+        with self.lock:
+            if self.is_closed or self._old_stream is not None:
                 return False
             self._old_stream = stream
         try:
             await stream.endpoint()
         except HttpClientError as error:
-            logger.debug("no_old_server", server=self._session.name, error=self._session.reason(error))
+            logger.debug("no_old_server", server=self.session.name, error=self.session.reason(error))
             stream.abandon()
-            with self._lock:
+            with self.lock:
                 self._old_stream = None
             return False
-        self._session.endpoint = stream.endpoint
+        self.session.endpoint = stream.endpoint
         self._submit(item)
         return True
 
     # Inside.
 
-    def _new_connection(self) -> HttpConnection:
+    def new_connection(self) -> HttpConnection:
         connection = self._make_connection()
         self._connections.add(connection)
         return connection
 
-    def _new_old_stream(self) -> OldServerStream:
-        return OldServerStream(self._session, self, self._new_connection(), self._io, self._spawn)
-
     def _io_failed(self) -> None:
         self.ended(Ending(cause="cannot be reached: the I/O thread has failed"))
 
-    def _spawn(self, exchange: Exchange[object]) -> Task:
-        """Have the I/O thread drive an exchange of the channel's own."""
-        task = Task(self._io, exchange, self._task_ended)
-        self._add_task(task)
-        self._io.post(partial(self._io.begin, task))
+    def spawn(self, exchange: Exchange[object]) -> Task:
+        task = self._new_task(exchange, self._task_ended)
+        self.io.post(partial(self.io.begin, task))
         return task
 
-    def _add_task(self, task: Task) -> None:
-        with self._lock:
+    def _new_task(self, exchange: Exchange[object], on_end: Callable[[Task], object]) -> Task:
+        task = Task(self.io, exchange, on_end)
+        with self.lock:
             self._tasks.add(task)
+        return task
 
     def _task_ended(self, task: Task) -> None:
-        with self._lock:
+        with self.lock:
             self._tasks.discard(task)
-            if self._closed and not self._tasks:
+            if self.is_closed and not self._tasks:
                 self._all_ended.open()
 
     def _submit(self, item: Outgoing) -> None:
-        post = Post(self._session, self, item, self._lock)
+        post = Post(self, item)
         if item.id is None or item.method in _URGENT_METHODS:
             limit = self._urgent
         else:
-            limit = self._standing if item.method in _STANDING_METHODS else self._calls
+            limit = self._standing if item.method in _STANDING_METHODS else self.calls
         try:
-            with self._lock:
-                if self._closed:
+            with self.lock:
+                if self.is_closed:
                     return
                 # First: from now on `close` interrupts it, so nothing sends it once the call was handed back.
                 self._posts[post] = None
-            if limit is not self._calls or not self._leave(item, post):
-                limit.enter(post, partial(self._begin, post, limit))
+            if limit is not self.calls or not self._leave(item, post):
+                limit.enter(post, partial(self.begin, post, limit))
         except BaseException:
             # A signal handler has raised it, and what is sent here is given up.
             post.interrupt()
-            self._forget(post)
+            self.forget(post)
             raise
 
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
-        return self._session.endpoint is None and item.run_in_caller(CallersExchange(self, post))
+        return self.session.endpoint is None and item.run_in_caller(CallersExchange(self, post))
 
-    def _begin(self, post: Post, limit: ConnectionLimit) -> None:
+    def begin(self, post: Post, limit: ConnectionLimit) -> None:
         """On the I/O thread."""
         connection = self._idle.take()
-        self._go_on(post, limit, connection, post.exchange(connection))
+        self.drive(post, limit, connection, post.exchange(connection))
 
-    def _go_on(
+    def drive(
         self,
         post: Post,
         limit: ConnectionLimit,
@@ -333,34 +331,32 @@ class HttpChannel:
         def on_end(task: Task) -> None:
             if not limit.leave(post, connection):
                 connection.close()
-            self._forget(post)
-            if post.method == "notifications/initialized" and not self._closed:
-                self._spawn(self._initialized())
+            self.forget(post)
+            if post.method == "notifications/initialized" and not self.is_closed:
+                self.spawn(self._initialized())
             self._task_ended(task)
 
         post.in_callers_thread = connection.waits_here = False
-        task = Task(self._io, exchange, on_end)
-        self._add_task(task)
+        task = self._new_task(exchange, on_end)
         post.attach(task)
-        self._io.begin(task, first)
+        self.io.begin(task, first)
 
-    def _forget(self, post: Post) -> None:
-        with self._lock:
+    def forget(self, post: Post) -> None:
+        with self.lock:
             self._posts.pop(post, None)
             self._check_drained()
 
     async def _initialized(self) -> None:
-        with self._lock:
+        with self.lock:
             stream = self._server_stream
-            begins = not self._closed and self._old_stream is None and stream is None
+            begins = not self.is_closed and self._old_stream is None and stream is None
             if begins:
-                stream = ServerStream(self._session, self, self._new_connection(), self._io)
-                self._server_stream = stream
+                stream = self._server_stream = ServerStream(self)
         if stream is not None:
             if begins:
-                self._spawn(stream.listen())
+                self.spawn(stream.listen())
             await stream.wait_until_answered()
-        with self._lock:
+        with self.lock:
             held, self._held = self._held, None
             if self._draining is not None:
                 # The next channel gets what has not been sent, see `send`.
@@ -374,13 +370,13 @@ class HttpChannel:
         What is under way is either answered, or most likely refused, too: then it was not lost, and can go to the next
         channel. A login that is needed matters more than any other reason.
         """
-        with self._lock:
+        with self.lock:
             first = self._draining is None
             if first or ending.unauthorized:
                 self._draining = ending
             self._check_drained()
         if first:
-            self._spawn(self._end_when_drained())
+            self.spawn(self._end_when_drained())
 
     def _check_drained(self) -> None:
         """The caller has the lock."""
@@ -393,7 +389,7 @@ class HttpChannel:
             self.ended(self._draining)
 
     def _interrupt_all(self) -> None:
-        with self._lock:
+        with self.lock:
             posts = list(self._posts)
         for post in posts:
             post.interrupt()
@@ -403,7 +399,7 @@ class HttpChannel:
 
         The answer does not matter.
         """
-        session, deadline, told = self._session, time.monotonic() + seconds, Latch()
+        session, deadline, told = self.session, time.monotonic() + seconds, Latch()
 
         async def delete() -> None:
             connection = self._idle.take()
@@ -417,7 +413,7 @@ class HttpChannel:
                 connection.close()
                 told.open()
 
-        self._spawn(delete())
+        self.spawn(delete())
         told.wait(seconds)
 
 
@@ -446,7 +442,7 @@ class CallersExchange:
             # The caller may hold locks that the application's log handlers need.
             mark_engine_thread()
             if self._is_over():
-                self._channel._forget(self._post)
+                self._channel.forget(self._post)
         finally:
             mark_engine_thread(self._was_engine)
 
@@ -460,43 +456,43 @@ class CallersExchange:
         mark_engine_thread(self._was_engine)
         self._post.interrupt()
         if self._driver.setdefault(None, "caller") == "caller":
-            self._channel._calls.leave(self._post, None)
-            self._channel._forget(self._post)
+            self._channel.calls.leave(self._post, None)
+            self._channel.forget(self._post)
 
     def _is_over(self) -> bool:
         """Send the call and receive the answer. False if the I/O thread does that, or what is left of it."""
         post, channel = self._post, self._channel
-        connection = channel._calls.borrow(post)
+        connection = channel.calls.borrow(post)
         if connection is None:
-            channel._calls.enter(post, self._begin)
+            channel.calls.enter(post, self._begin)
             return False
         exchange = post.exchange(connection)
         try:
             post.in_callers_thread = connection.waits_here = True
             first = run_here(exchange)
-            if first is not None and channel._closed:
+            if first is not None and channel.is_closed:
                 # There may be no I/O thread any more.
                 exchange.close()
             elif first is not None:
                 self._is_left = True
-                channel._io.post(partial(self._go_on, connection, exchange, first))
+                channel.io.post(partial(self._go_on, connection, exchange, first))
                 return False
         except BaseException:
             # It was raised by a signal handler, at any line: the post may still interrupt its connection.
-            if not self._is_left and channel._calls.leave(post, None):
+            if not self._is_left and channel.calls.leave(post, None):
                 connection.close()
             raise
-        channel._calls.leave(post, connection)
+        channel.calls.leave(post, connection)
         return True
 
     def _begin(self) -> None:
         """On the I/O thread: make the exchange."""
         if self._driver.setdefault(None, "io") == "io":
-            self._channel._begin(self._post, self._channel._calls)
+            self._channel.begin(self._post, self._channel.calls)
         else:
-            self._channel._calls.leave(self._post, None)
+            self._channel.calls.leave(self._post, None)
 
     def _go_on(self, connection: HttpConnection, exchange: Exchange[None], first: Wait) -> None:
         """On the I/O thread."""
         if self._driver.setdefault(None, "io") == "io":
-            self._channel._go_on(self._post, self._channel._calls, connection, exchange, first)
+            self._channel.drive(self._post, self._channel.calls, connection, exchange, first)

@@ -50,9 +50,8 @@ def is_forgotten(response: Response, session_id: str | None, error: ErrorRespons
 def wants_login(response: Response) -> bool:
     """Whether another login may lead to another response."""
     status = response.status
-    return status == HTTPStatus.UNAUTHORIZED or (
-        status == HTTPStatus.FORBIDDEN and "www-authenticate" in response.headers
-    )
+    # Numbers, because each call looks, and to read a member of `HTTPStatus` takes as long as a call of a function.
+    return status == 401 or (status == 403 and b"www-authenticate" in response.headers)
 
 
 def with_id(error: ErrorResponse, identifier: int) -> bytes:
@@ -66,7 +65,7 @@ def refusal(response: Response, url: Url, body: bytes, server: str, redact: Call
     said = f"the server answered {_words(status)}{excerpt(body, redact)}"
     if wants_login(response):
         return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
-    if "location" in response.headers and 300 <= status < 400:
+    if b"location" in response.headers and 300 <= status < 400:
         place = _place(response, url)
         said += f"; it redirects to {place}, which is not followed: give that as the url if you trust it"
     return HttpError(said, status=status)
@@ -92,7 +91,7 @@ def _words(status: int) -> str:
 
 def redirect_target(response: Response, url: Url) -> Url | None:
     """The target of a redirect from `url`; None if there is none, or it is invalid."""
-    location = response.headers.get("location")
+    location = response.header(b"location")
     try:
         return url.join(location) if location else None
     except ValueError:

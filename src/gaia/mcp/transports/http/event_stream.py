@@ -104,7 +104,7 @@ class EventStream:
 
 def content_type(response: Response) -> str:
     """The content type of a response, in lower case and without parameters; empty if it has none."""
-    return (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
+    return (response.header(b"content-type") or "").partition(";")[0].strip().lower()
 
 
 class _Fields:

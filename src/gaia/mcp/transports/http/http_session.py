@@ -1,15 +1,17 @@
-"""What is known of one server over HTTP, and what its exchanges report. No threads and no I/O here."""
+"""What is known of one server over HTTP, and what its requests and streams use of their channel."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from gaia.http.connection import HttpConnection
+from gaia.http.io_thread import IoThread, Task
 from gaia.http.response import Response
 from gaia.http.url import Url
-from gaia.http.waits import Deadline
+from gaia.http.waits import Exchange
 from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.request_headers import RequestHeaders
@@ -24,24 +26,6 @@ _MAX_SESSION_ID = 4096
 _POST_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
-class SendRequest(Protocol):
-    """`HttpConnection.request`, or the same with an authorization, which may wait and send the request twice."""
-
-    def __call__(
-        self,
-        connection: HttpConnection,
-        /,
-        method: str,
-        url: Url,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        *,
-        deadline: Deadline = None,
-        on_sending: Callable[[], None] | None = None,
-        on_status: Callable[[int], None] | None = None,
-    ) -> Awaitable[Response]: ...
-
-
 @dataclasses.dataclass(eq=False)
 class HttpSession:
     """The state that all requests to one server share. Any thread reads it; each attribute is replaced as a whole."""
@@ -54,13 +38,13 @@ class HttpSession:
     """Masks the server's secrets."""
     max_message_bytes: int
     request_headers: RequestHeaders
-    send: SendRequest = HttpConnection.request
-    """Makes a request with the authorization, if there is one."""
+    send: Callable[..., Awaitable[Response]] = HttpConnection.request
+    """Called like that method, with the connection. With an authorization it may wait, and send the request twice."""
     login_threads: DaemonPool | None = None
-    """Run what the authorization does."""
+    """Run the authorization's code."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
-    """What the server calls the session, if it has one."""
+    """The server's id for the session, if it has one."""
     endpoint: Callable[[], Awaitable[Url]] | None = None
     """Waits for the URL to which a server of 2024-11-05 wants messages sent; raises `HttpClientError` if none comes.
 
@@ -70,10 +54,10 @@ class HttpSession:
     _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
         default=(None, None, {}), init=False, repr=False
     )
-    """Those that each POST has with a protocol and an id of the session: the last ones that were asked for."""
+    """The headers of the last POST, for its protocol and its id of the session."""
 
     def begin(self, identifier: str | None) -> None:
-        """Note what the server calls the session. Raises `InvalidResponse` for what is no id ("Session Management")."""
+        """Note the id of the session. Raises `InvalidResponse` if it cannot be sent back ("Session Management")."""
         if identifier is not None:
             visible = identifier.isascii() and identifier.isprintable() and " " not in identifier
             if not visible or not 0 < len(identifier) <= _MAX_SESSION_ID:
@@ -93,28 +77,32 @@ class HttpSession:
         identifier = None if stateless or item.method == "initialize" else self.id
         known, known_id, headers = self._post_headers
         if known is not negotiated or known_id != identifier:
-            headers = dict(_POST_HEADERS)
-            if negotiated.revision is not None:
-                headers[_REVISION] = negotiated.revision
-            if identifier is not None:
-                headers[SESSION_ID] = identifier
+            headers = _given({**_POST_HEADERS, _REVISION: negotiated.revision, SESSION_ID: identifier})
             self._post_headers = (negotiated, identifier, headers)
         return headers | self.request_headers.of(item.method, item.params) if stateless else headers
 
     def stream_headers(self, last_event_id: str | None) -> dict[str, str]:
         """The headers of a GET that asks for a stream, after the event with this id."""
-        headers = {"Accept": "text/event-stream"}
-        if self.negotiated.revision is not None:
-            headers[_REVISION] = self.negotiated.revision
-        if self.id is not None:
-            headers[SESSION_ID] = self.id
-        if last_event_id is not None:
-            headers["Last-Event-ID"] = last_event_id
-        return headers
+        known = {_REVISION: self.negotiated.revision, SESSION_ID: self.id, "Last-Event-ID": last_event_id}
+        return _given({"Accept": "text/event-stream", **known})
 
 
-class HttpSink(Protocol):
-    """What requests and streams report to their channel, on the I/O thread or on that of a caller."""
+def _given(headers: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if value is not None}
+
+
+class Exchanges(Protocol):
+    """What requests and streams use of their channel, on the I/O thread or on that of a caller."""
+
+    session: HttpSession
+    lock: AbstractContextManager[object]
+    """For a few lines at a time."""
+    io: IoThread
+
+    def new_connection(self) -> HttpConnection: ...
+
+    def spawn(self, exchange: Exchange[object]) -> Task:
+        """Have the I/O thread drive an exchange."""
 
     def message_received(
         self,
@@ -123,10 +111,7 @@ class HttpSink(Protocol):
         params: Mapping[str, Any] | None = None,
         call_id: int | None = None,
     ) -> None:
-        """The server sent a message, in answer to a request of `method` with `params` if that is not None.
-
-        `call_id` is the id of that request.
-        """
+        """The server sent a message, in answer to the request `call_id` of `method` if these are given."""
 
     def answered(self) -> None:
         """A request has its answer, and only reads on to the end of the stream on which that came."""
@@ -137,8 +122,7 @@ class HttpSink(Protocol):
     def unreachable(self, error: Exception, post: object | None = None) -> bool:
         """No connection to the server can be had, for `post` if that is not None.
 
-        Whether the channel ends for it; False if the server is answering other requests, so that it should be tried
-        again.
+        Whether the channel ends for it. It does not while the server answers other requests: then try again.
         """
 
     def session_forgotten(self) -> None:

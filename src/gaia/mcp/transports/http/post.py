@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -25,7 +24,7 @@ from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.rpc.channel import Frame, Outgoing
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents, content_type
-from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, is_stateless
+from gaia.mcp.transports.http.http_session import SESSION_ID, Exchanges, is_stateless
 from gaia.runtime.log import exception_text, get_logger
 
 logger = get_logger(__name__)
@@ -54,6 +53,9 @@ _LINGER_SECONDS = 0.5
 _MAX_UNUSED_BYTES = 64 * 1024
 """Of a body that means nothing."""
 
+_OK = 200
+"""To read a member of `HTTPStatus` takes as long as a call of a function, and each call would do it."""
+
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 
@@ -70,61 +72,36 @@ class Post:
     `interrupt` is for any thread.
     """
 
-    __slots__ = (
-        "_connection",
-        "_corrected",
-        "_deadline",
-        "_frame",
-        "_interrupted",
-        "_item",
-        "_lock",
-        "_negotiated",
-        "_refused",
-        "_session",
-        "_session_id",
-        "_sink",
-        "_task",
-        "answered",
-        "delivering",
-        "id",
-        "in_callers_thread",
-        "method",
-        "sent",
-    )
+    sent = False
+    """Whether the server may have read it, or some of it. Other threads may look."""
+    answered = False
+    """All that is still to come is the end of the stream."""
+    delivering = False
+    """A message is being handed over: the end of the request that it may be is known here."""
+    in_callers_thread = False
+    """Whether the thread of a caller drives the exchange."""
+    _session_id: str | None = None
+    """What the message was sent with."""
+    _refused = False
+    """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
+    _corrected = False
+    """The server said that headers and body do not agree: they are made anew once."""
+    _deadline: float | None = None
+    """A reading of `time.monotonic`, instead of the deadline of the message."""
+    # The lock of the channel owns these three: a connection is interrupted only while it carries this message.
+    _connection: HttpConnection | None = None
+    _task: Task | None = None
+    _interrupted = False
 
-    def __init__(
-        self, session: HttpSession, sink: HttpSink, item: Outgoing, lock: AbstractContextManager[object]
-    ) -> None:
-        """`lock` is for a few lines at a time; posts of one channel may share one."""
-        self._session = session
-        self._sink = sink
+    def __init__(self, channel: Exchanges, item: Outgoing) -> None:
+        self._channel = channel
+        self._session = channel.session
         self._item = item
         # A call that is repeated has another id and frame by then.
         self.id = item.id
         self.method = item.method
         self._frame = item.frame
-        self._negotiated: NegotiatedProtocol = session.negotiated
-        self._session_id: str | None = None
-        """What the message was sent with."""
-        self.sent = False
-        """Whether the server may have read it, or some of it. Other threads may look."""
-        self._refused = False
-        """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
-        self._corrected = False
-        """The server said that headers and body do not agree: they are made anew once."""
-        self._deadline: float | None = None
-        """A reading of `time.monotonic`, instead of the deadline of the message."""
-        self.in_callers_thread = False
-        """Whether the thread of a caller drives the exchange."""
-        self.answered = False
-        """All that is still to come is the end of the stream."""
-        self.delivering = False
-        """A message is being handed over: the end of the request that it may be is known here."""
-        self._lock = lock
-        """Owns the three below: a connection is interrupted only while it carries this message."""
-        self._connection: HttpConnection | None = None
-        self._task: Task | None = None
-        self._interrupted = False
+        self._negotiated: NegotiatedProtocol = channel.session.negotiated
 
     @property
     def is_awaited(self) -> bool:
@@ -133,7 +110,7 @@ class Post:
 
     def interrupt(self) -> None:
         """Give up the message: it is not sent if it was not yet, and its answer is not read."""
-        with self._lock:
+        with self._channel.lock:
             self._interrupted = True
             if self._task is not None:
                 self._task.interrupt()
@@ -142,7 +119,7 @@ class Post:
 
     def attach(self, task: Task) -> None:
         """The I/O thread drives the exchange from now on."""
-        with self._lock:
+        with self._channel.lock:
             self._task = task
             if self._interrupted:
                 task.interrupt()
@@ -151,7 +128,7 @@ class Post:
         if self.id is None:
             self._deadline = time.monotonic() + _UNAWAITED_SECONDS
         try:
-            with self._lock:
+            with self._channel.lock:
                 self._check()
                 self._connection = connection
             try:
@@ -164,7 +141,7 @@ class Post:
             # An authorization that says why it cannot give one.
             self._take_back()
             # A subscription that is refused does not end the channel, because calls may be under way.
-            if not (self.is_awaited and self._sink.login_required(error)):
+            if not (self.is_awaited and self._channel.login_required(error)):
                 self._fail(error)
         except TimedOut as error:
             self._timed_out(error)
@@ -177,7 +154,7 @@ class Post:
             logger.error("http_request_failed", server=self._session.name, error=text)
             self._fail(HttpError(f"the request failed: {text}"))
         finally:
-            with self._lock:
+            with self._channel.lock:
                 self._connection = None
 
     def _require_own(self, error: Exception) -> None:
@@ -205,7 +182,7 @@ class Post:
             self._require_own(error)
             if isinstance(error, TimedOut) or self.sent or self._is_done():
                 raise error
-            if self._sink.unreachable(error, self):
+            if self._channel.unreachable(error, self):
                 return
             logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
             await self._pause(pause)
@@ -290,7 +267,7 @@ class Post:
         raise InvalidResponse(f"{step.method} was not answered")
 
     def _begin(self) -> None:
-        with self._lock:
+        with self._channel.lock:
             # Not even asked once it is interrupted: a closed channel promises that.
             if self._interrupted or not (self.sent or self._item.begin_write()):
                 raise Interrupted
@@ -302,11 +279,9 @@ class Post:
         self._refused = 300 <= status < 500
 
     def _take_back(self) -> None:
-        """The message counts as not sent, if the server has refused all that was sent of it.
-
-        Not after an interruption: the message belongs to another channel then, and may be on its way there.
-        """
-        with self._lock:
+        """The message counts as not sent, if the server has refused all that was sent of it."""
+        # Not after an interruption: the message belongs to another channel then, and may be on its way there.
+        with self._channel.lock:
             if self.sent and self._refused and not self._interrupted:
                 self._item.undo_write()
 
@@ -321,7 +296,7 @@ class Post:
 
     def _receive_now(self, response: Response) -> bool:
         """Hand over the usual answer to a call: JSON that has come whole. A coroutine for each call takes too long."""
-        if response.status != HTTPStatus.OK or self.method != "tools/call" or self._session.endpoint is not None:
+        if response.status != _OK or self.method != "tools/call" or self._session.endpoint is not None:
             return False
         body = response.read_now() if content_type(response) == "application/json" else None
         if body is not None:
@@ -332,7 +307,7 @@ class Post:
         if not response.is_success:
             return await self._receive_refusal(response, url)
         if self.method == "initialize":
-            self._session.begin(response.headers.get(SESSION_ID))
+            self._session.begin(response.header(b"mcp-session-id"))
         kind = content_type(response)
         if self.id is None or self._session.endpoint is not None:
             if kind != "text/event-stream":
@@ -383,7 +358,7 @@ class Post:
                         if not response.is_complete:
                             await IoThreadOnly()
                             self._deadline = time.monotonic() + _LINGER_SECONDS
-                            self._sink.answered()
+                            self._channel.answered()
         except InvalidEvents as error:
             self._fail(InvalidResponse(f"a message on the stream cannot be read: {self._session.reason(error)}"))
         except TimedOut:
@@ -406,7 +381,7 @@ class Post:
                     connection, "GET", self._session.url, headers, deadline=self._limit, on_sending=self._check
                 ) as response:
                     if error_responses.is_forgotten(response, self._session_id):
-                        self._sink.session_forgotten()
+                        self._channel.session_forgotten()
                         break
                     if not response.is_success or content_type(response) != "text/event-stream":
                         raise ProtocolBroken(f"resuming was answered with {response.status}")
@@ -416,7 +391,7 @@ class Post:
                 raise
             except HttpClientError as error:
                 failed += 1
-                if isinstance(error, ConnectFailed) and self._sink.unreachable(error, self):
+                if isinstance(error, ConnectFailed) and self._channel.unreachable(error, self):
                     return
                 if failed >= _MAX_RECONNECTIONS:
                     self._broken(error)
@@ -427,7 +402,7 @@ class Post:
     def _hand_over(self, data: bytes) -> None:
         self.delivering = True
         try:
-            self._sink.message_received(data, self.method, self._item.params, self._item.id)
+            self._channel.message_received(data, self.method, self._item.params, self._item.id)
         finally:
             self.delivering = False
 
@@ -441,9 +416,9 @@ class Post:
         if error_responses.is_forgotten(response, self._session_id, unread):
             # It did not look at the message: that goes to the next session.
             self._take_back()
-            self._sink.session_forgotten()
+            self._channel.session_forgotten()
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
-            if not await self._sink.fall_back(self._item):
+            if not await self._channel.fall_back(self._item):
                 self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
         elif error is not None and self.id is not None:
             if not self._corrected and error_responses.code_of(error) == HEADER_MISMATCH:
@@ -475,13 +450,13 @@ class Post:
         reason = self._session.reason(error)
         if self.sent:
             self._fail(AnswerLost(f"the connection broke before the answer: {reason}"))
-        elif not (isinstance(error, OSError) and self._sink.unreachable(error)):
+        elif not (isinstance(error, OSError) and self._channel.unreachable(error)):
             self._fail(HttpError(f"the request cannot be sent: {reason}"))
 
     def _fail(self, error: MCPError) -> None:
         error.message = self._session.redact(error.message)
         if self.id is not None:
-            self._sink.request_failed(self.id, error)
+            self._channel.request_failed(self.id, error)
         elif not self._interrupted:
             logger.warning("http_message_lost", server=self._session.name, method=self.method, error=error.message)
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 
-from gaia.http.connection import HttpConnection
 from gaia.http.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken
-from gaia.http.io_thread import IoThread, Signal, Task
+from gaia.http.io_thread import Signal, Task
 from gaia.http.response import Response
 from gaia.http.url import Url
-from gaia.http.waits import Exchange, Sleep, Turn
+from gaia.http.waits import Sleep, Turn
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream
-from gaia.mcp.transports.http.http_session import HttpSession, HttpSink
+from gaia.mcp.transports.http.http_session import Exchanges
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
@@ -34,10 +32,10 @@ _CLOSED = "closed its stream"
 class _Stream:
     """A GET with a connection of its own."""
 
-    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
-        self._session = session
-        self._sink = sink
-        self._connection = connection
+    def __init__(self, channel: Exchanges) -> None:
+        self._channel = channel
+        self._session = channel.session
+        self._connection = channel.new_connection()
         self._closing = False
 
     def close(self) -> None:
@@ -60,11 +58,11 @@ class ServerStream(_Stream):
     The stream is kept open for as long as the server offers it.
     """
 
-    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection, io: IoThread) -> None:
-        super().__init__(session, sink, connection)
-        self._session_id = session.id
+    def __init__(self, channel: Exchanges) -> None:
+        super().__init__(channel)
+        self._session_id = channel.session.id
         self._opened = False
-        self._answered = Signal(io)
+        self._answered = Signal(channel.io)
         """Set when the server has answered the first GET, or it is known that it does not."""
 
     async def wait_until_answered(self) -> None:
@@ -97,7 +95,7 @@ class ServerStream(_Stream):
                             if data is None:
                                 await Turn()
                             else:
-                                self._sink.message_received(data)
+                                self._channel.message_received(data)
         except Interrupted:
             return False
         except NeedsAuthorization as error:
@@ -105,7 +103,7 @@ class ServerStream(_Stream):
             logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
             return False
         except ConnectFailed as error:
-            return not self._closing and not self._sink.unreachable(error)
+            return not self._closing and not self._channel.unreachable(error)
         except (MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
         finally:
@@ -118,7 +116,7 @@ class ServerStream(_Stream):
             return True
         # A server without GET may answer the very first request with 404.
         if self._opened and error_responses.is_forgotten(response, self._session_id):
-            self._sink.session_forgotten()
+            self._channel.session_forgotten()
         else:
             logger.debug("server_stream_not_offered", server=self._session.name, status=response.status)
         return False
@@ -130,19 +128,11 @@ class OldServerStream(_Stream):
     The end of the stream is the end of the channel, unless the URL never came.
     """
 
-    def __init__(
-        self,
-        session: HttpSession,
-        sink: HttpSink,
-        connection: HttpConnection,
-        io: IoThread,
-        spawn: Callable[[Exchange[None]], Task],
-    ) -> None:
-        """`spawn` has the I/O thread run an exchange; this happens when the URL is first asked for."""
-        super().__init__(session, sink, connection)
-        self._spawn = spawn
+    def __init__(self, channel: Exchanges) -> None:
+        super().__init__(channel)
         self._task: Task | None = None
-        self._known = Signal(io)
+        """Listens, from when the URL is first asked for."""
+        self._known = Signal(channel.io)
         """Set when the URL is known, or is known to be missing."""
         self._endpoint: Url | None = None
         self._failure: HttpClientError | None = None
@@ -150,7 +140,7 @@ class OldServerStream(_Stream):
     async def endpoint(self) -> Url:
         """Wait for the URL to which messages are sent. Raises `HttpClientError`."""
         if self._task is None:
-            self._task = self._spawn(self.listen())
+            self._task = self._channel.spawn(self.listen())
         if not await self._known.within(_ENDPOINT_SECONDS):
             raise ConnectFailed("it does not say where to send messages")
         if self._endpoint is None:
@@ -170,7 +160,7 @@ class OldServerStream(_Stream):
             pass
         except MCPError as error:
             self._failure = HttpClientError(error.message)
-            self._sink.login_required(error)
+            self._channel.login_required(error)
         except HttpClientError as error:
             self._failure = error
         except (OSError, ValueError) as error:
@@ -180,7 +170,7 @@ class OldServerStream(_Stream):
             self._known.set()
             if self._endpoint is not None and not self._closing:
                 reason = "" if self._failure is None else f": {self._session.reason(self._failure)}"
-                self._sink.ended(Ending(cause=f"{_CLOSED}{reason}"))
+                self._channel.ended(Ending(cause=f"{_CLOSED}{reason}"))
 
     async def _listen(self) -> None:
         stream = EventStream(self._session.max_message_bytes)
@@ -198,7 +188,7 @@ class OldServerStream(_Stream):
                         self._endpoint = self._join(event[1].decode())
                         self._known.set()
                     elif event[0] == b"message" and event[1]:
-                        self._sink.message_received(event[1])
+                        self._channel.message_received(event[1])
 
     def _join(self, reference: str) -> Url:
         url = self._session.url.join(reference)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
+from gaia.http.request import HttpSettings, encode_head
+from gaia.http.streams import tls_context
+from gaia.http.url import Proxies, Url, basic_authorization, credentials_of
 from gaia.mcp.errors import ConfigError, StartFailed
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.protocol.framing import DEFAULT_MAX_LINE_BYTES
@@ -26,14 +28,9 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from gaia.http.request import HttpSettings
     from gaia.mcp.transports.http.channel import HttpChannel
 
 logger = get_logger(__name__)
-
-_PORTS = {"http": 80, "https": 443}
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 _MAX_LOGIN_THREADS = 4
 _LOGIN_IDLE_SECONDS = 1.0
@@ -100,22 +97,28 @@ class HttpTransport(StandaloneTransport):
         self._expand = expand or (lambda: (self.url, self.headers, ()))
         self._tls: ssl.SSLContext | None = None
         if expand is None:
-            _checked_url(url)
+            Url.parse(url)
             _checked_headers(self.headers or {})
 
     def __repr__(self) -> str:
         # Headers, paths and queries may hold secrets.
-        return f"HttpTransport({_origin(self.url)!r}, connected={self.is_connected()})"
+        try:
+            url = Url.parse(self.url)
+        except ValueError:
+            origin = "?"
+        else:
+            origin = f"{url.scheme}://{url.authority}"
+        return f"HttpTransport({origin!r}, connected={self.is_connected()})"
 
     @property
     def network(self) -> dict[str, str | int]:
         known: dict[str, str | int] = {**super().network, "network.protocol.name": "http"}
         try:
-            parts = _checked_url(self._expand()[0])
+            url = Url.parse(self._expand()[0])
         except ValueError:
             # `open` says what is wrong with it.
             return known
-        return known | {"server.address": str(parts.hostname), "server.port": parts.port or _PORTS[parts.scheme]}
+        return known | {"server.address": url.host, "server.port": url.port}
 
     @property
     def _label(self) -> str:
@@ -124,7 +127,7 @@ class HttpTransport(StandaloneTransport):
     def open(self, listener: ChannelListener, name: str) -> HttpChannel:
         try:
             from gaia.http.connection import HttpConnection
-            from gaia.http.url import Url
+            from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
             from gaia.mcp.transports.http.channel import HttpChannel
             from gaia.mcp.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
@@ -132,7 +135,6 @@ class HttpTransport(StandaloneTransport):
             raise ConfigError(f"a server over HTTP, such as {name!r}, needs {lack}") from error
         url, headers, secrets = self._expand()
         try:
-            _checked_url(url)
             checked = _checked_headers(headers or {})
             # The user and the password go into a header of their own; no message and no log line shows them then.
             target = Url.parse(url)
@@ -155,8 +157,6 @@ class HttpTransport(StandaloneTransport):
             request_headers=RequestHeaders(partial(_log_excluded, name)),
         )
         if auth is not None:
-            from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
-
             session.login_threads = DaemonPool(
                 f"mcp-{name}-http-login", _MAX_LOGIN_THREADS, idle_seconds=_LOGIN_IDLE_SECONDS, is_engine=True
             )
@@ -197,10 +197,6 @@ class HttpTransport(StandaloneTransport):
 
     def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
         """What the connections share. Raises ValueError and OSError for what the environment says."""
-        from gaia.http.request import HttpSettings
-        from gaia.http.streams import tls_context
-        from gaia.http.url import Proxies, basic_authorization, credentials_of
-
         credentials = credentials_of(url)
         if credentials is not None and self._auth is None:
             headers = {**headers, "Authorization": basic_authorization(*credentials)}
@@ -227,35 +223,8 @@ def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:
     logger.warning("tool_excluded", server=server, tool=tool[:_MAX_SHOWN], reason=str(reason))
 
 
-def _checked_url(url: str) -> SplitResult:
-    """Raises ValueError, which does not show the URL."""
-    try:
-        parts = urlsplit(url.strip())
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"url: {error}") from error
-    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
-        raise ValueError("url: must begin with http:// or https:// and name a host")
-    return parts
-
-
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that count, without white space around their values. Raises ValueError, which shows no value."""
-    checked = {}
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"headers: {name!r} is not the name of a header")
-        if not _HEADER_VALUE.fullmatch(value.strip()):
-            raise ValueError(f"headers.{name}: the value has characters that cannot be sent (line breaks, accents, …)")
-        if name.lower() not in _OURS:
-            checked[name] = value.strip()
+    checked = {name: value.strip() for name, value in headers.items() if name.lower() not in _OURS}
+    encode_head("GET", "/", checked)
     return checked
-
-
-def _origin(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        port = "" if parts.port is None else f":{parts.port}"
-    except ValueError:
-        return "?"
-    return f"{parts.scheme}://{parts.hostname or ''}{port}"

@@ -45,7 +45,7 @@ def channel_of(client: MCPClient) -> HttpChannel:
 def holds_nothing(client: MCPClient) -> bool:
     """Whether no call and no connection counts as under way."""
     channel = channel_of(client)
-    return not channel._calls._users and not any(
+    return not channel.calls._users and not any(
         post.id is not None and post.method == "tools/call" for post in channel._posts
     )
 
@@ -316,9 +316,9 @@ class TestAnotherChannel:
         assert wait_until(lambda: len(channel._idle._idle) > 0)
         leave, close, borrow, give_back = (
             channel._leave,
-            channel._calls.close,
-            channel._calls.borrow,
-            channel._calls.leave,
+            channel.calls.close,
+            channel.calls.borrow,
+            channel.calls.leave,
         )
         borrowed, may_answer = threading.Event(), threading.Event()
         reached: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -326,7 +326,7 @@ class TestAnotherChannel:
         def leave_and_lose(*arguments: Any) -> bool:
             left = leave(*arguments)
             channel.session_forgotten()
-            assert wait_until(lambda: channel._closed)
+            assert wait_until(lambda: channel.is_closed)
             return left
 
         def close_later() -> None:
@@ -352,8 +352,8 @@ class TestAnotherChannel:
             server.respond(exchange, exchange.answer(TEXT))
 
         for name, replacement in {"borrow": borrow_and_wait, "leave": give_back_and_go}.items():
-            monkeypatch.setattr(channel._calls, name, replacement)
-        monkeypatch.setattr(channel._calls, "close", close_later)
+            monkeypatch.setattr(channel.calls, name, replacement)
+        monkeypatch.setattr(channel.calls, "close", close_later)
         monkeypatch.setattr(channel, "_leave", leave_and_lose)
         before = len(server.of("tools/call"))
         server.on["tools/call"] = answer

@@ -25,7 +25,7 @@ from gaia.mcp.protocol.request_headers import RequestHeaders, encode_value
 from gaia.mcp.rpc.channel import Outgoing
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
-from gaia.mcp.transports.http.http_session import HttpSession, HttpSink
+from gaia.mcp.transports.http.http_session import Exchanges, HttpSession
 from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
 from gaia.runtime.locks import reentrant_lock
@@ -399,9 +399,9 @@ class TestHeaders:
         assert len(server.of("tools/call")) == 1
 
 
-def a_post(item: Any, sink: Any = None) -> Post:
+def a_post(item: Any) -> Post:
     session = HttpSession("web", Url.parse("http://host/"), str, 1000, RequestHeaders(lambda *_: None))
-    return Post(session, sink or Mock(spec=HttpSink), item, reentrant_lock())
+    return Post(Mock(spec=Exchanges, session=session, lock=reentrant_lock()), item)
 
 
 def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
@@ -449,11 +449,11 @@ class TestWhatWasSentTwice:
         """By then it may be on its way over the next channel."""
         server = serve()
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
-        item, sink, gate = Mock(spec=Outgoing), Mock(spec=HttpSink), Gate(after_refusal=True)
+        item, gate = Mock(spec=Outgoing), Gate(after_refusal=True)
         item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
         item.frame = b'{"method": "tools/call"}'
         gate.closed.set()
-        post = a_post(item, sink)
+        post = a_post(item)
         post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(gate, logins)
         connection = HttpConnection(HttpSettings())
         thread = threading.Thread(target=run, args=(post.exchange(connection),))
@@ -517,10 +517,10 @@ class TestWhatWasSentTwice:
                 yield request
 
         server = serve()
-        item, sink = Mock(spec=Outgoing), Mock(spec=HttpSink)
+        item = Mock(spec=Outgoing)
         item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
         item.frame = b'{"id": 1, "method": "tools/call", "params": {}}'
-        post = a_post(item, sink)
+        post = a_post(item)
         post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(Eager(), logins)
         connection = HttpConnection(HttpSettings())
         run(post.exchange(connection))

@@ -207,9 +207,9 @@ class TestTheFirstRequests:
         initialized, submit, end = HttpChannel._initialized, HttpChannel._submit, HttpChannel._end_when_drained
 
         async def lose(stream: ServerStream) -> None:
-            while not stream._sink._held:  # type: ignore[attr-defined]
+            while not stream._channel._held:  # type: ignore[attr-defined]
                 await Turn()
-            stream._sink.session_forgotten()
+            stream._channel.session_forgotten()
 
         async def begin(channel: HttpChannel) -> None:
             await initialized(channel)

@@ -164,7 +164,7 @@ class TestConfiguration:
         [
             ({"url": "ftp://example.com"}, "url: must begin with http:// or https:// and name a host"),
             ({"url": "https://"}, "url: must begin with http:// or https:// and name a host"),
-            ({"url": "https://example.com:port/"}, "url: Port could not be cast"),
+            ({"url": "https://example.com:port/"}, "url: the port is not a number"),
             ({"url": "http://127.0.0.1:9", "headers": {"a b": "c"}}, "headers: 'a b' is not the name of a header"),
             ({"url": "http://127.0.0.1:9", "headers": {"a": "secret\r\nb: c"}}, "headers.a: the value has characters"),
             ({"url": "http://\u2488.com/"}, "url: the host is not a name"),
