@@ -10,22 +10,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.transports.fork_server import MARK_VARIABLE, signals_blocked
-from gaia.mcp.transports.process import KILL, ServerProcess, end_strays, ending_of, lineage, signal_each
+from gaia.mcp.transports.fork_server import EXIT_SECONDS, can_start_helpers, end_helper, start_helper
+from gaia.mcp.transports.process import KILL, ServerProcess, end_strays, ending_of, signal_each
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
-from gaia.runtime.threads import EngineThread
-
-if TYPE_CHECKING:
-    import psutil
 
 logger = get_logger(__name__)
 
@@ -35,48 +27,29 @@ _REAP_SECONDS = 5.0
 class DirectProcess(ServerProcess):
     """A running server that this process has started itself."""
 
-    def __init__(
-        self,
-        argv: list[str],
-        environment: Mapping[str, str],
-        cwd: str | None,
-        name: str,
-        on_exit: Callable[[], None],
-    ) -> None:
-        """Start it. `on_exit` is called once, from an internal thread. Raises StartFailed, and then leaves nothing."""
-        super().__init__(on_exit)
-        self._mark = uuid.uuid4().hex
-        try:
-            self.popen = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**environment, MARK_VARIABLE: lineage(self._mark)},
-                cwd=cwd,
-                bufsize=0,
-                start_new_session=True,
-                creationflags=_CREATION_FLAGS,
-            )
-        except (OSError, ValueError, TypeError) as error:
-            raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
+    def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:
+        self.popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=cwd,
+            bufsize=0,
+            start_new_session=True,
+            creationflags=_CREATION_FLAGS,
+        )
         assert self.popen.stdin is not None, "it is a pipe"
         assert self.popen.stdout is not None, "it is a pipe"
         assert self.popen.stderr is not None, "it is a pipe"
         self.stdin, self.stdout, self.stderr = self.popen.stdin, self.popen.stdout, self.popen.stderr
-        try:
-            host_guard.protect(self.pid, self._mark)
-            self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
-            self._watcher.start()
-        except BaseException as error:
-            self._signal_group(KILL)
-            self.popen.wait()
-            for pipe in (self.stdin, self.stdout, self.stderr):
-                pipe.close()
-            host_guard.release(self.pid)
-            if isinstance(error, RuntimeError):
-                raise StartFailed(f"no thread for the server: {error}") from error
-            raise
+        self._is_started = True
+        host_guard.protect(self.pid, self._mark)
+
+    def _give_up(self) -> None:
+        self._signal_group(KILL)
+        self.popen.wait()
+        host_guard.release(self.pid)
 
     def _watch(self) -> None:
         ending = Ending()
@@ -92,7 +65,10 @@ class DirectProcess(ServerProcess):
 
     def _signal_group(self, number: int) -> None:
         if os.name == "nt":
-            signal_each(self._descendants(), number)
+            import psutil
+
+            with contextlib.suppress(psutil.Error):
+                signal_each(psutil.Process(self.pid).children(recursive=True), number)
             self.popen.kill()
         else:
             with contextlib.suppress(OSError):
@@ -113,20 +89,11 @@ class DirectProcess(ServerProcess):
         self._watcher.join(_REAP_SECONDS)
         host_guard.release(self.pid)
 
-    def _descendants(self) -> list[psutil.Process]:
-        import psutil
-
-        try:
-            return list(psutil.Process(self.pid).children(recursive=True))
-        except psutil.Error:
-            return []
-
 
 _CREATION_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 
 
 _SCRIPT = Path(__file__).with_name("guard_process.py")
-_EXIT_SECONDS = 5.0
 
 
 class HostGuard:
@@ -189,22 +156,11 @@ class HostGuard:
             return False
 
     def _start(self) -> None:
-        # In a frozen application sys.executable is the application, which would not run the script.
-        if not sys.executable or getattr(sys, "frozen", False):
+        if not can_start_helpers():
             logger.debug("guard_unavailable")
             return
         try:
-            with signals_blocked():
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid())],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    bufsize=0,
-                    start_new_session=True,
-                    # If this host is itself a supervised server, its guard must outlive it and not count as its stray.
-                    env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
-                )
+            self._process = start_helper(["-I", "-S", str(_SCRIPT)], stdin=subprocess.PIPE)
         except OSError as error:
             logger.warning("guard_start_failed", error=str(error))
             return
@@ -213,15 +169,9 @@ class HostGuard:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.stdin is not None:
+        if process is not None and process.stdin is not None:
             process.stdin.close()
-        try:
-            process.wait(_EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            end_helper(process, EXIT_SECONDS)
 
 
 host_guard = HostGuard()

@@ -30,7 +30,7 @@ _UNSUPPORTED = 3
 """See `fork_server_process.UNSUPPORTED`."""
 
 _SEND_SECONDS = 5.0
-_EXIT_SECONDS = 5.0
+EXIT_SECONDS = 5.0
 _LOST_SECONDS = 1.0
 """How long to wait for the exit status of a process that has ended, or is about to. Any other is killed then."""
 
@@ -49,7 +49,7 @@ class ForkServerProcess:
         self.socket, other = socket.socketpair()
         with other:
             try:
-                self.popen = _popen(other)
+                self.popen = start_helper(_ARGUMENTS, stdin=other.fileno())
             except BaseException:
                 self.socket.close()
                 raise
@@ -58,11 +58,7 @@ class ForkServerProcess:
     def stop(self) -> None:
         """Block until it has ended. It ends by itself when it has no servers; otherwise it is killed."""
         self.socket.close()
-        try:
-            self.popen.wait(_LOST_SECONDS if self.servers else _EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
+        end_helper(self.popen, _LOST_SECONDS if self.servers else EXIT_SECONDS)
 
 
 class ForkServer:
@@ -75,7 +71,6 @@ class ForkServer:
         self._processes: set[ForkServerProcess] = set()
         """The current process, and earlier ones that still have servers."""
         self._holders: set[object] = set()
-        """The owners that have called `hold` and not yet `let_go`."""
         self._is_supported = sys.platform == "linux"
 
     @property
@@ -107,8 +102,7 @@ class ForkServer:
 
     def _ready(self) -> ForkServerProcess | None:
         """The process for the next server, started if necessary; None if no fork server can run here."""
-        # In a frozen application sys.executable is the application, which would not run the script.
-        if not self._is_supported or not sys.executable or getattr(sys, "frozen", False):
+        if not self._is_supported or not can_start_helpers():
             return None
         try:
             inherited = _inherited()
@@ -130,10 +124,7 @@ class ForkServer:
                 self._retire(process)
 
     def hold(self, holder: object) -> None:
-        """Keep the process even while it has no servers, until `let_go(holder)`.
-
-        To start another fork server takes longer than to start many servers.
-        """
+        """Keep the process even without servers, until `let_go(holder)`: starting it takes longer than many servers."""
         with self._lock:
             self._holders.add(holder)
 
@@ -177,9 +168,38 @@ class ForkServer:
         self._processes, self._holders, self._current = set(), set(), None
 
 
+def can_start_helpers() -> bool:
+    # In a frozen application sys.executable is the application, which would not run the script.
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def start_helper(arguments: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+    """Start a program that ends servers when this process is gone. Its last argument is our id. Raises OSError."""
+    with _signals_blocked():
+        return subprocess.Popen(
+            [sys.executable, *arguments, str(os.getpid())],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+            # If this host is itself a supervised server, the helper must outlive it and not count as its stray.
+            env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
+        )
+
+
+def end_helper(popen: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for the end of a helper whose input is closed; kill it after so many seconds."""
+    try:
+        popen.wait(seconds)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+
+
 @contextlib.contextmanager
-def signals_blocked() -> Iterator[None]:
-    """Block signals: the guard inherits the mask, so none can end it before it ignores them."""
+def _signals_blocked() -> Iterator[None]:
+    """Block signals: a helper inherits the mask, so none can end it before it ignores them."""
     if sys.platform == "win32":
         yield
         return
@@ -188,19 +208,6 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _popen(stdin: socket.socket) -> subprocess.Popen[bytes]:
-    with signals_blocked():
-        return subprocess.Popen(
-            [sys.executable, *_ARGUMENTS, str(os.getpid())],
-            stdin=stdin.fileno(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            # If this host is itself a supervised server, its fork server must outlive it and not count as its stray.
-            env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
-        )
 
 
 def _inherited() -> bytes:

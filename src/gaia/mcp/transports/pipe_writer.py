@@ -115,16 +115,7 @@ class PipeWriter:
         if not self._write_inline:
             self._wake.put(None)
         elif not self._turn.locked():
-            try:
-                # Not `acquire(False)`: an interrupt right after it would leave the lock locked for ever.
-                with self._turn:
-                    self._writing_in = threading.get_ident()
-                    self._flush()
-                    self._writing_in = None
-            finally:
-                # The writer thread does the rest, and items that others appended while they saw the turn taken.
-                if outbox or self._rest is not None or self._broken:
-                    self._wake.put(None)
+            self._flush(threading.get_ident())
         return True
 
     def _joins_turn(self, loop: LoopWork) -> bool:
@@ -144,15 +135,10 @@ class PipeWriter:
     def _end_turn(self) -> None:
         """Write the outbox, unless another thread is writing, which does it then."""
         self._turn_of = None
-        try:
-            if self._outbox and not self._turn.locked():
-                with self._turn:
-                    self._writing_in = threading.get_ident()
-                    self._flush()
-                    self._writing_in = None
-        finally:
-            if self._outbox or self._rest is not None or self._broken:
-                self._wake.put(None)
+        if self._outbox and not self._turn.locked():
+            self._flush(threading.get_ident())
+        elif self._outbox:
+            self._wake.put(None)
 
     def close(self) -> bool:
         """Close the pipe; unwritten items are never written. False if the writer thread has not ended in time."""
@@ -172,7 +158,10 @@ class PipeWriter:
         try:
             while not self._closed:
                 self._wake.get()
-                self._write_all()
+                while not self._flush(None):
+                    self._wait_until_writable()
+                if self._outbox:
+                    self._wake.put(None)
                 if self._broken and not reported and not self._closed:
                     reported = True
                     self._on_broken()
@@ -181,17 +170,10 @@ class PipeWriter:
                 self._broken = True
                 self._outbox.clear()
                 self._rest = None
-                self._close_pipe()
-
-    def _write_all(self) -> None:
-        while not self._closed:
-            with self._turn:
-                is_done = self._flush()
-            if is_done:
-                break
-            self._wait_until_writable()
-        if self._outbox:
-            self._wake.put(None)
+                try:
+                    self._pipe.close()
+                except OSError as error:
+                    logger.debug("stdin_close_failed", error=str(error))
 
     def _wait_until_writable(self) -> None:
         poller = select.poll()
@@ -199,44 +181,55 @@ class PipeWriter:
         while not self._closed and not poller.poll(_POLL_MILLISECONDS):
             pass
 
-    def _flush(self) -> bool:
-        """Write until the outbox is empty (True) or the pipe is full (False). The caller has the turn."""
-        outbox = self._outbox
+    def _flush(self, thread: int | None) -> bool:
+        """Take the turn, and write until the outbox is empty (True) or the pipe is full (False).
+
+        `thread` is a caller's, which has found the turn free, or None for the writer thread.
+        """
+        outbox, is_full = self._outbox, False
         try:
-            while not self._broken and (self._rest is not None or outbox):
-                data: bytes | memoryview
-                batch: list[tuple[Outgoing, int]]
-                if self._rest is not None:
-                    batch, data = [], self._rest
-                elif len(outbox) > 1:
-                    batch, data = self._next_batch()
-                else:
-                    # A single call needs no joining.
-                    item = outbox.popleft()
-                    if not item.begin_write():
-                        continue
-                    data = item.frame
-                    batch = [(item, len(data))]
+            # Not `acquire(False)`: an interrupt right after it would leave the lock locked for ever.
+            with self._turn:
                 try:
-                    sent = os.write(self._descriptor, data)
-                except BlockingIOError:
-                    sent = 0
-                except OSError:
-                    sent, self._broken = 0, True
-                if sent == len(data):
-                    self._rest = None
-                    continue
-                self._keep_unsent(batch, data, sent)
-                if not (self._broken or self._enlarge_once()):
-                    return False
-        except BaseException:
-            # An interrupt came between a write and its bookkeeping: it is unknown how much was written, so nothing
-            # may ever follow it.
-            self._broken = True
-            raise
-        if self._broken:
-            outbox.clear()
-        return True
+                    self._writing_in = thread
+                    while not (self._broken or is_full) and (self._rest is not None or outbox):
+                        data: bytes | memoryview
+                        batch: list[tuple[Outgoing, int]]
+                        if self._rest is not None:
+                            batch, data = [], self._rest
+                        elif len(outbox) > 1:
+                            batch, data = self._next_batch()
+                        else:
+                            # A single call needs no joining.
+                            item = outbox.popleft()
+                            if not item.begin_write():
+                                continue
+                            data = item.frame
+                            batch = [(item, len(data))]
+                        try:
+                            sent = os.write(self._descriptor, data)
+                        except BlockingIOError:
+                            sent = 0
+                        except OSError:
+                            sent, self._broken = 0, True
+                        if sent == len(data):
+                            self._rest = None
+                            continue
+                        self._keep_unsent(batch, data, sent)
+                        is_full = not (self._broken or self._enlarge_once())
+                    if self._broken:
+                        outbox.clear()
+                    self._writing_in = None
+                except BaseException:
+                    # An interrupt came between a write and its bookkeeping: it is unknown how much was written, so
+                    # nothing may ever follow it.
+                    self._broken = True
+                    raise
+        finally:
+            # The writer thread does the rest, and items that others appended while they saw the turn taken.
+            if thread is not None and (outbox or self._rest is not None or self._broken):
+                self._wake.put(None)
+        return not is_full
 
     def _next_batch(self) -> tuple[list[tuple[Outgoing, int]], bytes]:
         """Take items for one write out of the outbox: each item with its size, and the bytes of all."""
@@ -272,12 +265,6 @@ class PipeWriter:
         self._enlarged = True
         enlarge(self._descriptor)
         return True
-
-    def _close_pipe(self) -> None:
-        try:
-            self._pipe.close()
-        except OSError as error:
-            logger.debug("stdin_close_failed", error=str(error))
 
 
 _LARGE_BYTES = 1024 * 1024

@@ -12,15 +12,18 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
+from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports.fork_server import MARK_VARIABLE
 from gaia.runtime.locks import Latch, reentrant_lock
 from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
 
 if TYPE_CHECKING:
     import psutil
@@ -46,12 +49,39 @@ class ServerProcess(ABC):
     stdin: IO[bytes]
     stdout: IO[bytes]
     stderr: IO[bytes]
+    _is_started = False
 
-    def __init__(self, on_exit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        name: str,
+        on_exit: Callable[[], None],
+    ) -> None:
+        """Start the server. `on_exit` is called once, from an internal thread.
+
+        Raises StartFailed, and then leaves nothing behind.
+        """
         self._on_exit = on_exit
         self._exited = Latch()
         self._ending = Ending()
         """The watcher writes it before it opens `_exited`."""
+        self._mark = uuid.uuid4().hex
+        self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
+        try:
+            self._start(argv, {**environment, MARK_VARIABLE: lineage(self._mark)}, cwd)
+            self._watcher.start()
+        except BaseException as error:
+            if self._is_started:
+                self._give_up()
+                for pipe in (self.stdin, self.stdout, self.stderr):
+                    pipe.close()
+            if isinstance(error, RuntimeError):
+                raise StartFailed(f"no thread for the server: {error}") from error
+            if isinstance(error, OSError | ValueError | TypeError):
+                raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
+            raise
 
     @property
     def pid(self) -> int:
@@ -81,6 +111,18 @@ class ServerProcess(ABC):
     def memory(self) -> int:
         """Bytes of main memory of the server and everything it has started."""
         return tree_memory(self.pid)
+
+    @abstractmethod
+    def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:
+        """Start the server, and set `popen`, the pipes and `_is_started`. Raises OSError, ValueError or TypeError."""
+
+    @abstractmethod
+    def _give_up(self) -> None:
+        """There is no watcher: end the server, and release everything except the pipes."""
+
+    @abstractmethod
+    def _watch(self) -> None:
+        """Wait for the end of the server, and call `_has_ended`. On a thread of its own."""
 
     @abstractmethod
     def _signal_group(self, number: int) -> None:
@@ -115,28 +157,21 @@ _FRESH_SECONDS = 2.0
 """One walk over the system's processes takes milliseconds, so its result serves many servers for this long."""
 
 
-class _ProcessTable:
-    """The children of each process. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = reentrant_lock()
-        self._children: dict[int, list[int]] = {}
-        self._as_of = float("-inf")
-
-    def children(self) -> dict[int, list[int]]:
-        """By the parent's process id; at most some seconds old."""
-        import psutil
-
-        with self._lock:
-            if time.monotonic() - self._as_of > _FRESH_SECONDS:
-                found: defaultdict[int, list[int]] = defaultdict(list)
-                for process in psutil.process_iter(["ppid"]):
-                    found[process.info["ppid"]].append(process.pid)
-                self._children, self._as_of = dict(found), time.monotonic()
-            return self._children
+_lock = reentrant_lock()
+_walks: list[tuple[float, dict[int, list[int]]]] = [(float("-inf"), {})]
+"""The time of the last walk, and the children of each process by its id. `_lock` owns it."""
 
 
-_table = _ProcessTable()
+def _children() -> dict[int, list[int]]:
+    import psutil
+
+    with _lock:
+        if time.monotonic() - _walks[0][0] > _FRESH_SECONDS:
+            found: defaultdict[int, list[int]] = defaultdict(list)
+            for process in psutil.process_iter(["ppid"]):
+                found[process.info["ppid"]].append(process.pid)
+            _walks[0] = (time.monotonic(), found)
+        return _walks[0][1]
 
 
 def tree_memory(pid: int, *, with_root: bool = True) -> int:
@@ -146,7 +181,7 @@ def tree_memory(pid: int, *, with_root: bool = True) -> int:
     """
     import psutil
 
-    children = _table.children()
+    children = _children()
     total, pending = 0, [pid] if with_root else [*children.get(pid, ())]
     while pending:
         each = pending.pop()
@@ -188,14 +223,13 @@ def find_strays(group: int | None, mark: str) -> list[psutil.Process]:
         raise OSError("/proc does not show the processes of this PID namespace")
     strays = []
     for process in psutil.process_iter():
-        if process.pid in (group, os.getpid()):
-            continue
-        try:
-            if _belongs(process, group, mark) and _is_alive(process):
-                strays.append(process)
-        except (psutil.Error, OSError):
-            # The process has ended, or belongs to another user: not one of this program's.
-            continue
+        # It has ended, or belongs to another user: not one of this program's.
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in (group, os.getpid()) and (
+                (os.name != "nt" and os.getpgid(process.pid) == group)
+                or mark in process.environ().get(MARK_VARIABLE, "")
+            ):
+                strays += [process] if _is_alive(process) else []
     return strays
 
 
@@ -205,12 +239,6 @@ def signal_each(processes: Iterable[psutil.Process], number: int) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
-
-
-def _belongs(process: psutil.Process, group: int | None, mark: str) -> bool:
-    if os.name != "nt" and os.getpgid(process.pid) == group:
-        return True
-    return mark in process.environ().get(MARK_VARIABLE, "")
 
 
 def _wait_for_end(processes: list[psutil.Process], timeout: float) -> list[psutil.Process]:

@@ -11,17 +11,14 @@ import os
 import signal
 import socket
 import subprocess
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
-from gaia.mcp.transports.fork_server import MARK_VARIABLE, ForkServerProcess, fork_server
-from gaia.mcp.transports.process import KILL, ServerProcess, end_strays, ending_of, lineage, tree_memory
+from gaia.mcp.transports.fork_server import ForkServerProcess, fork_server
+from gaia.mcp.transports.process import KILL, ServerProcess, end_strays, ending_of, tree_memory
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
-from gaia.runtime.threads import EngineThread
 
 logger = get_logger(__name__)
 
@@ -57,6 +54,10 @@ class ReapedPopen(subprocess.Popen[bytes]):
         return self.returncode
 
 
+class NoReapers(Exception):
+    """No fork server can run here."""
+
+
 class _Started(NamedTuple):
     """The objects of a server that a reaper has started."""
 
@@ -73,52 +74,21 @@ class ReapedProcess(ServerProcess):
 
     popen: ReapedPopen
 
-    def __init__(
-        self, argv: Sequence[str], mark: str, started: _Started, name: str, on_exit: Callable[[], None]
-    ) -> None:
-        """See `start`. Raises RuntimeError if no thread can be started."""
-        super().__init__(on_exit)
-        self.popen = ReapedPopen(started.pid, argv, started.pipes)
-        self.stdin, self.stdout, self.stderr = started.pipes
-        self._mark = mark
-        self._started = started
+    def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:
+        """Also raises NoReapers."""
+        self._started = started = _start(_request(argv, environment), cwd)
         self._forked_by: ForkServerProcess | None = started.forked_by
         """None once it was told that the server is gone."""
         self._is_rest_ended = False
         """Whether the reaper has reported the end of the rest. The watcher writes it."""
-        self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
-        self._watcher.start()
+        self.popen = ReapedPopen(started.pid, argv, started.pipes)
+        self.stdin, self.stdout, self.stderr = started.pipes
+        self._is_started = True
 
-    @classmethod
-    def start(
-        cls,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        cwd: str | None,
-        name: str,
-        on_exit: Callable[[], None],
-    ) -> ReapedProcess | None:
-        """Start a server; None if there are no reapers here. `on_exit` is called once, from an internal thread.
-
-        Raises StartFailed, and then leaves nothing behind.
-        """
-        mark = uuid.uuid4().hex
-        try:
-            request = _request(argv, {**environment, MARK_VARIABLE: lineage(mark)})
-            started = _start(request, cwd)
-        except (OSError, ValueError, TypeError) as error:
-            raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
-        if started is None:
-            return None
-        try:
-            return cls(argv, mark, started, name, on_exit)
-        except BaseException as error:
-            for each in (*started.pipes, started.control):
-                each.close()
-            fork_server.release(started.forked_by)
-            if isinstance(error, RuntimeError):
-                raise StartFailed(f"no thread for the server: {error}") from error
-            raise
+    def _give_up(self) -> None:
+        # The reaper ends the server when its socket is closed.
+        self._started.control.close()
+        fork_server.release(self._started.forked_by)
 
     def memory(self) -> int:
         # Including processes that have left the server and are the reaper's children now.
@@ -187,8 +157,8 @@ def _request(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
     return len(content).to_bytes(8, "big") + content
 
 
-def _start(request: bytes, cwd: str | None) -> _Started | None:
-    """None if there are no reapers here."""
+def _start(request: bytes, cwd: str | None) -> _Started:
+    """Raises NoReapers, and OSError."""
     for _ in range(_ATTEMPTS):
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             control, remote = socket.socketpair()
@@ -200,7 +170,7 @@ def _start(request: bytes, cwd: str | None) -> _Started | None:
             theirs.callback(os.close, directory)
             forked_by = fork_server.give([remote.fileno(), *(other for _, other in pipes), directory])
             if forked_by is None:
-                return None
+                raise NoReapers
             theirs.close()
             stdin, stdout, stderr = (pipe for pipe, _ in pipes)
             replies = _replies(control)
@@ -222,7 +192,7 @@ def _start(request: bytes, cwd: str | None) -> _Started | None:
                 fork_server.release(forked_by)
                 raise OSError(b" ".join(values).decode(errors="replace"))
             fork_server.lose(forked_by)
-    return None
+    raise NoReapers
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -> tuple[IO[bytes], int]:

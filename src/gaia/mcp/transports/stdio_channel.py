@@ -24,7 +24,7 @@ from gaia.mcp.transports.direct_process import DirectProcess
 from gaia.mcp.transports.pipe_reader import PipeReader
 from gaia.mcp.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.transports.process import ServerProcess
-from gaia.mcp.transports.reaped_process import ReapedProcess
+from gaia.mcp.transports.reaped_process import NoReapers, ReapedProcess
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
@@ -82,7 +82,11 @@ class StdioChannel:
         self._writer: PipeWriter | None = None
         self.is_forked = False
         how = (argv, environment, cwd, thread_name, self._server_exited)
-        self._process: ServerProcess = ReapedProcess.start(*how) or DirectProcess(*how)
+        self._process: ServerProcess
+        try:
+            self._process = ReapedProcess(*how)
+        except NoReapers:
+            self._process = DirectProcess(*how)
         self.pid, self.popen = self._process.pid, self._process.popen
         open_channels.add(self)
         try:

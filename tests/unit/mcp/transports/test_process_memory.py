@@ -24,7 +24,7 @@ HOLDS = (
 
 @pytest.fixture
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_table", process._ProcessTable())
+    monkeypatch.setattr(process, "_walks", [(float("-inf"), {})])
 
 
 @pytest.fixture
