@@ -44,21 +44,19 @@ _JOIN_SECONDS = 2.0
 _BORROWED_SECONDS = 0.2
 """How long threads of callers are waited for at the end: one of them may be the thread that waits for this."""
 _DELETE_SECONDS = 2.0
-"""For the DELETE that ends a session, at most."""
-
 _DRAIN_SECONDS = 2.0
 """How long calls under way may take to be answered or refused, once it is known that no more are sent."""
 
 
 class HttpChannel:
-    """See `gaia.mcp.rpc.channel.Channel`. Nothing is sent before the first message."""
+    """See `gaia.mcp.rpc.channel.Channel`, and `Exchanges`. Nothing is sent before the first message."""
 
     pid = None
 
     def __init__(
         self,
         session: HttpSession,
-        new_connection: Callable[[], HttpConnection],
+        make_connection: Callable[[], HttpConnection],
         listener: ChannelListener,
         *,
         max_pending: int,
@@ -66,17 +64,19 @@ class HttpChannel:
         idle_seconds: float,
         old: bool,
     ) -> None:
-        """`new_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE.
+        """`make_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE.
 
         Raises RuntimeError if there is no I/O thread, and the system starts none.
         """
         self.is_forked = False
         self.session = session
         self.redact = session.redact
-        self._make_connection = new_connection
+        self._make_connection = make_connection
         self._listener = listener
         self._max_pending = max_pending
-        self.io = io = hold_io_thread(self, self._io_failed)
+        self.io = io = hold_io_thread(
+            self, lambda: self.ended(Ending(cause="cannot be reached: the I/O thread has failed"))
+        )
         self._idle = idle = IdleConnections(self.new_connection, io, idle_seconds)
         self.calls = ConnectionLimit(max_connections, idle, io)
         self._urgent = ConnectionLimit(_MAX_URGENT, idle, io)
@@ -197,6 +197,16 @@ class HttpChannel:
 
     # See `Exchanges`.
 
+    def new_connection(self) -> HttpConnection:
+        connection = self._make_connection()
+        self._connections.add(connection)
+        return connection
+
+    def spawn(self, exchange: Exchange[object]) -> Task:
+        task = self._new_task(exchange, self._task_ended)
+        self.io.post(partial(self.io.begin, task))
+        return task
+
     def message_received(
         self,
         data: bytes,
@@ -261,32 +271,7 @@ class HttpChannel:
         self._submit(item)
         return True
 
-    # Inside.
-
-    def new_connection(self) -> HttpConnection:
-        connection = self._make_connection()
-        self._connections.add(connection)
-        return connection
-
-    def _io_failed(self) -> None:
-        self.ended(Ending(cause="cannot be reached: the I/O thread has failed"))
-
-    def spawn(self, exchange: Exchange[object]) -> Task:
-        task = self._new_task(exchange, self._task_ended)
-        self.io.post(partial(self.io.begin, task))
-        return task
-
-    def _new_task(self, exchange: Exchange[object], on_end: Callable[[Task], object]) -> Task:
-        task = Task(self.io, exchange, on_end)
-        with self.lock:
-            self._tasks.add(task)
-        return task
-
-    def _task_ended(self, task: Task) -> None:
-        with self.lock:
-            self._tasks.discard(task)
-            if self.is_closed and not self._tasks:
-                self._all_ended.open()
+    # Who drives an exchange.
 
     def _submit(self, item: Outgoing) -> None:
         post = Post(self, item)
@@ -311,7 +296,7 @@ class HttpChannel:
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
-        return self.session.endpoint is None and item.run_in_caller(CallersExchange(self, post))
+        return self.session.endpoint is None and item.leave(CallersExchange(self, post))
 
     def begin(self, post: Post, limit: ConnectionLimit) -> None:
         """On the I/O thread."""
@@ -326,7 +311,7 @@ class HttpChannel:
         exchange: Exchange[None],
         first: Wait | None = None,
     ) -> None:
-        """On the I/O thread: drive an exchange, which waits for `first` if a caller's thread has driven it before."""
+        """Drive an exchange, on the I/O thread. It waits for `first` if a caller's thread has driven it before."""
 
         def on_end(task: Task) -> None:
             if not limit.leave(post, connection):
@@ -345,6 +330,20 @@ class HttpChannel:
         with self.lock:
             self._posts.pop(post, None)
             self._check_drained()
+
+    def _new_task(self, exchange: Exchange[object], on_end: Callable[[Task], object]) -> Task:
+        task = Task(self.io, exchange, on_end)
+        with self.lock:
+            self._tasks.add(task)
+        return task
+
+    def _task_ended(self, task: Task) -> None:
+        with self.lock:
+            self._tasks.discard(task)
+            if self.is_closed and not self._tasks:
+                self._all_ended.open()
+
+    # Its beginning and end.
 
     async def _initialized(self) -> None:
         with self.lock:
@@ -424,17 +423,16 @@ class CallersExchange:
     deadline, is left to the I/O thread: to connect, to try again, to wait for the end of a stream.
     """
 
-    __slots__ = ("_channel", "_driver", "_is_left", "_post", "_was_engine")
+    _is_left = False
+    """To the I/O thread, if that was told of it before an exception came."""
+    _was_engine = False
+    """Whether the caller's thread was an engine thread before `run`."""
 
     def __init__(self, channel: HttpChannel, post: Post) -> None:
         self._channel = channel
         self._post = post
-        self._is_left = False
-        """To the I/O thread, if that was told of it before an exception came."""
         self._driver: dict[None, str] = {}
         """Who ends an exchange that the caller's thread has left: the first one that enters itself."""
-        self._was_engine = False
-        """Of the caller's thread, before `run`."""
 
     def run(self) -> None:
         self._was_engine = on_engine_thread()
@@ -461,10 +459,10 @@ class CallersExchange:
 
     def _is_over(self) -> bool:
         """Send the call and receive the answer. False if the I/O thread does that, or what is left of it."""
-        post, channel = self._post, self._channel
-        connection = channel.calls.borrow(post)
+        post, channel, calls = self._post, self._channel, self._channel.calls
+        connection = calls.borrow(post)
         if connection is None:
-            channel.calls.enter(post, self._begin)
+            calls.enter(post, self._begin)
             return False
         exchange = post.exchange(connection)
         try:
@@ -479,10 +477,10 @@ class CallersExchange:
                 return False
         except BaseException:
             # It was raised by a signal handler, at any line: the post may still interrupt its connection.
-            if not self._is_left and channel.calls.leave(post, None):
+            if not self._is_left and calls.leave(post, None):
                 connection.close()
             raise
-        channel.calls.leave(post, connection)
+        calls.leave(post, connection)
         return True
 
     def _begin(self) -> None:
