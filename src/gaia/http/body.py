@@ -20,10 +20,7 @@ class LimitedBody:
     __slots__ = ("_is_cut", "_size", "_unzip", "ended", "limit")
 
     def __init__(self, limit: float, *, status: int, encoding: str) -> None:
-        """`limit` is that of a success, in bytes; `encoding` the header ``Content-Encoding``.
-
-        Raises `ProtocolBroken` for an encoding that was not asked for.
-        """
+        """`limit` is that of a success, in bytes. Raises `ProtocolBroken` for an `encoding` that was not asked for."""
         self._is_cut = not 200 <= status < 300
         """Whether the body ends at the limit, instead of being an error."""
         self.limit = min(limit, MAX_ERROR_BYTES) if self._is_cut else limit
@@ -41,10 +38,7 @@ class LimitedBody:
         return self._unzip is None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What `data` stands for, in small steps: a few hundred bytes of gzip can stand for gigabytes.
-
-        Raises `TooLong` if a success is longer than the limit, and `ProtocolBroken`.
-        """
+        """`data` decompressed, in small steps. Raises `TooLong`, and `ProtocolBroken`."""
         for piece in self._decompressed(data):
             self._size += len(piece)
             excess = self._size - self.limit

@@ -25,10 +25,7 @@ Limit = Callable[[], float]
 
 
 async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple[socket.socket, Stream | TlsStream]:
-    """The socket, and the stream over it. Raises `ConnectFailed` and `TimedOut`.
-
-    The name is looked up until the deadline; all else has `settings.connect_seconds` besides.
-    """
+    """The socket, and the stream over it, within `settings.connect_seconds`. Raises `ConnectFailed` and `TimedOut`."""
     proxy = settings.proxies.for_url(url)
     first = url if proxy is None else proxy.url
     place = first.address if proxy is None else f"the proxy {first.address}"
@@ -111,7 +108,6 @@ async def _connect_tcp(place: str, found: list[Any], limit: Limit) -> socket.soc
 
 
 async def _connect_socket(connecting: socket.socket, address: Any, until: float) -> None:
-    """Raises OSError."""
     connecting.setblocking(False)
     connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A stream that is quiet for hours must notice that the other side is gone.

@@ -21,7 +21,6 @@ _MAX_JOINED_BYTES = 64 * 1024
 """So much of the body is copied behind the head, so that a small request is one packet."""
 
 _WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
-"""Methods whose requests have no length if they have no body."""
 
 _JUST_NOW_SECONDS = 1e-3
 """A request does not look again whether its connection is still open, if `is_connected` has looked so recently."""
@@ -34,7 +33,6 @@ class HttpConnection:
     """What `interrupt` shuts down. A class attribute, because `__del__` may come before the end of `__init__`."""
 
     def __init__(self, settings: HttpSettings) -> None:
-        """Nothing is connected before the first request."""
         self._settings = settings
         self._lock = reentrant_lock()
         """Owns `_socket`, so that only an open one is shut down, and `_cut`."""
@@ -44,7 +42,6 @@ class HttpConnection:
         """Whether the thread that drives it drives nothing else, and waits with `Stream.receive_here`."""
         self._stream: Stream | TlsStream | None = None
         self._origin: tuple[str, str, int] | None = None
-        """What `_stream` leads to."""
         self._idle_since: float | None = None
         """Since when another request may use `_stream`; None while there is a response on it."""
         self._looked_at = 0.0
@@ -53,7 +50,6 @@ class HttpConnection:
         self._deadline: Deadline = None
         self._head_key: tuple[str, Url, Mapping[str, str], bool] | None = None
         self._head = b""
-        """The head for `_head_key`: most requests have that of the one before."""
 
     @property
     def is_connected(self) -> bool:
@@ -136,22 +132,16 @@ class HttpConnection:
         return response
 
     def interrupt(self) -> None:
-        """Make the request under way raise `Interrupted`. Closing the socket would not wake up the thread that waits.
-
-        One that has no connection yet is not seen: its `on_sending` has to raise `Interrupted`.
-        """
+        """Make the request under way raise `Interrupted`. Before it is connected, its `on_sending` has to raise it."""
         with self._lock:
             self._cut = True
             if self._socket is not None:
-                # The other side may have closed it already.
+                # Closing the socket would not wake up the thread that waits. The other side may have closed it already.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection, if there is one. The next request makes another one.
-
-        In a forked child it closes the child's copy; the connection stays the parent's.
-        """
+        """Close the connection, or a forked child's copy of it. The next request makes another one."""
         self._stream = self._idle_since = None
         with self._lock:
             if self._socket is not None:
@@ -216,7 +206,6 @@ class HttpConnection:
             raise Interrupted from None
 
     async def _receive(self) -> None:
-        """Wait for data, and have it parsed."""
         try:
             self._take(await self._open().receive(self._deadline))
         except OSError as error:
@@ -242,7 +231,6 @@ class HttpConnection:
         return HttpClientError(f"the connection broke: {error.strerror or error}")
 
     def _done(self) -> None:
-        """The context of a response was left."""
         parser = self._parser
         if parser.complete and parser.keep_alive and not self._cut:
             self._idle_since = monotonic()

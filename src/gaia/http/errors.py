@@ -4,10 +4,7 @@ from __future__ import annotations
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether it was raised by code of gaia or by what that called, not by a signal handler that ran meanwhile.
-
-    A handler may raise what sockets raise, such as TimeoutError, and what it raises belongs to the application.
-    """
+    """Whether code of gaia has raised it, or what that called, and not a signal handler that ran meanwhile."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

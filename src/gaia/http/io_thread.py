@@ -331,14 +331,10 @@ class IoThread:
 
 _lock = reentrant_lock()
 _current: set[IoThread] = set()
-"""At most one."""
 
 
 def hold_io_thread(user: object, on_failure: Callable[[], object]) -> IoThread:
-    """The I/O thread of this process, which is there until each user has released it.
-
-    `on_failure` is called, on that thread, if it ends before. Raises RuntimeError if the system starts no thread.
-    """
+    """The I/O thread of this process. It calls `on_failure` if it ends early. Raises RuntimeError if there is none."""
     with _lock:
         found = next(iter(_current), None) or IoThread()
         if found.thread.ident is None:

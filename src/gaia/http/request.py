@@ -15,10 +15,8 @@ from urllib.request import Request
 from gaia.http.url import Proxies, Url
 
 _MAX_CHARACTERS = 8192
-"""Each request repeats them, and servers take some 8 KiB of headers."""
 
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
-"""Headers that say where a request ends, which only the client knows."""
 
 _TOKEN = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
 
@@ -92,10 +90,7 @@ class HttpSettings:
 
 
 def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """Request line and headers, each with its line end; the empty line is not there yet.
-
-    Names and values are checked: nothing in them can begin another header. Raises ValueError, which shows no value.
-    """
+    """Request line and headers, without the empty line at the end. Raises ValueError, which shows no value."""
     lines = [f"{method} {target} HTTP/1.1\r\n"]
     for name, value in headers.items():
         if not name or not _TOKEN.issuperset(name):

@@ -40,10 +40,7 @@ class Response:
         receive: Callable[[], Awaitable[None]],
         done: Callable[[], None],
     ) -> None:
-        """`receive` waits for data and feeds it to `parser`; `done` is called when the context is left.
-
-        Raises `ProtocolBroken` for an encoding that was not asked for.
-        """
+        """`receive` feeds data to `parser`. Raises `ProtocolBroken` for an encoding that was not asked for."""
         self.status = parser.status
         self.headers = headers = parser.headers
         """As in `ResponseParser`; see `header`."""
@@ -55,9 +52,8 @@ class Response:
         self._settings = settings
         encoding = headers.get(b"content-encoding")
         self._body = None if encoding is None else self._limited(headers, encoding)
-        """None before it is needed: nearly every answer to a call comes in one plain piece."""
+        """None until it is needed: nearly every answer to a call comes in one plain piece."""
         self._pieces: Iterator[bytes] | None = None
-        """What is left of the data that came last."""
 
     @property
     def is_success(self) -> bool:

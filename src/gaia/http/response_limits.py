@@ -45,7 +45,6 @@ class ResponseLimits:
         response.stream = _AsyncLimited(response.stream, *self._body_of(response))
 
     def _body_of(self, response: httpx2.Response) -> tuple[LimitedBody, float]:
-        """What reads the body, and until when, as a reading of `time.monotonic`."""
         encoding = response.headers.pop("Content-Encoding", "identity")
         # The charset is the server's choice, too, and Python knows some that decompress (bz2) or take quadratic time.
         # Events and JSON are UTF-8; a byte order mark is no part of them.

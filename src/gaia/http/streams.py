@@ -28,7 +28,6 @@ class Stream:
     __slots__ = ("_readable", "_socket", "_writable")
 
     def __init__(self, connected: socket.socket) -> None:
-        """`connected` does not block."""
         self._socket = connected
         self._readable = Ready(connected)
         self._writable: Ready | None = None
@@ -88,7 +87,6 @@ class TlsStream:
     __slots__ = ("_below", "_incoming", "_outgoing", "_tls")
 
     def __init__(self, below: Stream | TlsStream, context: ssl.SSLContext, host: str) -> None:
-        """`host` is the name or the address that the certificate has to have."""
         self._below = below
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -151,10 +149,7 @@ class TlsStream:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Trusts what the system does, or what ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` hold. Takes a tenth of a second.
-
-    Raises OSError if the file cannot be read, also for one without certificates.
-    """
+    """Trusts the system's certificates, or those of ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``. Raises OSError."""
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     paths = ssl.get_default_verify_paths()
     if not file and not folder and not paths.cafile and not (paths.capath and os.listdir(paths.capath)):

@@ -160,7 +160,6 @@ def basic_authorization(user: str, password: str) -> str:
 
 
 def _names(entry: str, url: Url) -> bool:
-    """Whether an entry of ``NO_PROXY`` means `url`."""
     if entry == "*":
         return True
     scheme, found, rest = entry.partition("://")

@@ -154,10 +154,7 @@ def run(exchange: Exchange[T]) -> T:
 
 
 def run_here(exchange: Exchange[object], *, waits_for_all: bool = False) -> Wait | None:
-    """Drive an exchange in the thread of a caller that waits for its answer.
-
-    None at its end; otherwise the I/O thread has to go on with the `Wait` that is returned.
-    """
+    """Drive an exchange on a caller's thread. None at its end, or the `Wait` with which the I/O thread goes on."""
     step: Callable[[Any], Wait] = exchange.send
     value: object = None
     while True:

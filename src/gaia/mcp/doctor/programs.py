@@ -24,7 +24,7 @@ from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.redaction import Redactor, url_credentials
 
 if TYPE_CHECKING:
-    from gaia.mcp.transports.sandbox.profile import Profile
+    from gaia.mcp.transports.sandbox.confinement import Confinement
 
 _VERSION_SECONDS = 10.0
 _SHEBANG_BYTES = 256
@@ -181,7 +181,7 @@ def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) ->
     if tracer is None:
         return ok(_NAME, f"{made}; what the server is denied can be seen if strace is installed")
     try:
-        denials = _observed(name, config, tracer, caged.profile)
+        denials = _observed(name, config, tracer, caged.confinement)
     except OSError as error:
         return warned(_NAME, f"{made}; what the server is denied could not be observed: {error}", None)
     if not denials:
@@ -210,7 +210,7 @@ def _remedy(denials: Iterable[Denial]) -> str:
     return f"If the server needs it, and you trust it so far, add to its sandbox: {keys}"
 
 
-def _observed(name: str, config: Mapping[str, Any], tracer: str, profile: Profile) -> list[Denial]:
+def _observed(name: str, config: Mapping[str, Any], tracer: str, confinement: Confinement) -> list[Denial]:
     """The denials while the server starts and lists its tools. Raises OSError if they cannot be observed."""
     with tempfile.TemporaryDirectory(prefix="gaia-doctor-") as folder:
         output = os.path.join(folder, "calls")
@@ -223,15 +223,15 @@ def _observed(name: str, config: Mapping[str, Any], tracer: str, profile: Profil
         finally:
             client.disconnect()
         with open(output, encoding="utf-8", errors="surrogateescape") as lines:
-            return denials_in(lines, profile)
+            return denials_in(lines, confinement)
 
 
-def denials_in(lines: Iterable[str], profile: Profile) -> list[Denial]:
+def denials_in(lines: Iterable[str], confinement: Confinement) -> list[Denial]:
     """The denials in strace's output, each once, in order."""
     found: dict[Denial, None] = {}
     for match in _calls_of_server(lines):
         if match["error"] is not None:
-            for denial in _denials(match["name"], match["arguments"], match["error"], profile):
+            for denial in _denials(match["name"], match["arguments"], match["error"], confinement):
                 found.setdefault(denial)
     return list(found)
 
@@ -259,33 +259,33 @@ def _calls_of_server(lines: Iterable[str]) -> Iterator[re.Match[str]]:
             launcher = process if _LAUNCHER.match(match["arguments"]) else launcher
 
 
-def _denials(call: str, arguments: str, error: str, profile: Profile) -> Iterator[Denial]:
+def _denials(call: str, arguments: str, error: str, confinement: Confinement) -> Iterator[Denial]:
     if call in _NETWORK:
-        yield from _network_denials(call, arguments, error, profile)
+        yield from _network_denials(call, arguments, error, confinement)
         return
     changes = error == "EROFS" or _CHANGES.search(f"{call} ") is not None or _CHANGES.search(arguments) is not None
     for match in _PATH.finditer(arguments if not call.startswith("exec") else arguments.partition(", [")[0]):
-        path = os.path.normpath(os.path.join(match["directory"] or profile.cwd, _unescaped(match["path"])))
+        path = os.path.normpath(os.path.join(match["directory"] or confinement.cwd, _unescaped(match["path"])))
         if path.startswith(_KERNEL):
             continue
         if changes and error in ("EROFS", "EACCES", "EPERM", "ENOENT"):
             # A sandbox can permit only existing paths: for a new file, that is its directory.
             place = path if os.path.exists(path) else os.path.dirname(path)
-            if os.access(place, os.W_OK) and place not in profile.private and not profile.writes(place):
+            if os.access(place, os.W_OK) and place not in confinement.private and not confinement.writes(place):
                 yield Denial("write", place)
-        elif error in ("ENOENT", "EACCES", "EPERM") and not profile.shows(path) and os.access(path, os.R_OK):
+        elif error in ("ENOENT", "EACCES", "EPERM") and not confinement.shows(path) and os.access(path, os.R_OK):
             yield Denial("read", path)
 
 
-def _network_denials(call: str, arguments: str, error: str, profile: Profile) -> Iterator[Denial]:
+def _network_denials(call: str, arguments: str, error: str, confinement: Confinement) -> Iterator[Denial]:
     if (local := _SOCKET.search(arguments)) is not None:
         path = _unescaped(local["path"])
-        if error in ("ENOENT", "EACCES", "EPERM") and os.path.exists(path) and not profile.shows(path):
+        if error in ("ENOENT", "EACCES", "EPERM") and os.path.exists(path) and not confinement.shows(path):
             yield Denial("write", path)
-    elif not profile.network and (address := _ADDRESS.search(arguments)) is not None:
+    elif not confinement.network and (address := _ADDRESS.search(arguments)) is not None:
         if error in ("ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "EACCES", "EPERM", "EADDRNOTAVAIL"):
             yield Denial("network", address["address"])
-    elif not profile.network and call == "socket" and error == "EACCES" and "AF_INET" in arguments:
+    elif not confinement.network and call == "socket" and error == "EACCES" and "AF_INET" in arguments:
         yield Denial("network", arguments.partition(",")[0])
 
 

@@ -114,10 +114,7 @@ class ChannelTransport(MCPTransport):
     """Seconds for a request, and for a server to get ready."""
 
     def prepare(self, owner: object) -> None:
-        """Prepare for starts, so that the next `open` is fast, until `release(owner)`.
-
-        The owner is a supervisor, for as long as it may start the server.
-        """
+        """Make the next `open` fast, until `release(owner)`. The owner is a supervisor that may start the server."""
 
     def release(self, owner: object) -> None:
         """`owner` starts no more servers. May be called again, and without `prepare`, after an exception."""
@@ -180,9 +177,7 @@ class InProcessServer(Mapping[str, Any]):
 logger = get_logger(__name__)
 
 _CAUSE_SECONDS = 0.5
-"""How long to wait for the exit status of a server whose connection is over; usually it is there at once."""
 _DEFAULT_GRACE = 2.0
-"""Seconds for a server to exit after the end of its input, before SIGTERM."""
 
 
 class StandaloneChannel(Channel, Protocol):
@@ -197,10 +192,7 @@ class StandaloneTransport(ChannelTransport):
     """The four methods of `MCPTransport` for transports that have channels. Several threads may send requests."""
 
     def __init__(self, timeout: float, max_pending: int) -> None:
-        """`timeout` is in seconds; `max_pending` limits the requests in flight.
-
-        Raises ValueError for an invalid `timeout` (`require_seconds`).
-        """
+        """`timeout` is in seconds; `max_pending` limits the requests in flight. Raises ValueError."""
         require_seconds("timeout", timeout)
         self.timeout = timeout
         self._max_pending = max_pending
@@ -220,7 +212,7 @@ class StandaloneTransport(ChannelTransport):
         """The server's name in threads and log lines."""
 
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
-        """Called for each answer, for transports that must know what was negotiated."""
+        """For transports that must know what was negotiated."""
 
     def connect(self) -> bool:
         """Start the server, unless it is running. False if it cannot be started; the log says why.
@@ -309,7 +301,6 @@ def _fail_all(connection: Connection) -> None:
 
 
 def _cause(connection: Connection) -> Ending:
-    """How the server ended, for a connection that is over."""
     ending = None if connection.channel is None else connection.channel.ending(_CAUSE_SECONDS)
     return ending or Ending()
 

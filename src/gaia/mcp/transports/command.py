@@ -44,7 +44,7 @@ def split_command(command: str) -> list[str]:
 
 
 def _json(text: str) -> str:
-    """`text` as in a configuration file, for messages from which people copy it."""
+    """`text` as in a configuration file."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -141,10 +141,7 @@ def is_install_setting(name: str) -> bool:
 
 
 def server_environment(extra: Mapping[str, str] | None, *, inherit_all: bool) -> dict[str, str]:
-    """The environment for a server: the inherited part, overlaid with `extra`.
-
-    If `extra` has a variable that programs read in several spellings, other spellings are not inherited.
-    """
+    """The inherited environment, overlaid with `extra`. Other spellings of variables in `extra` are not inherited."""
     configured = extra or {}
     replaced = {_key(name) for name in configured}
     inherited = {

@@ -146,7 +146,6 @@ class HostGuard:
             logger.warning("guard_not_listening", pid=self._process.pid)
 
     def _write(self, message: str) -> bool:
-        """False if the guard has ended, or has not read for so long that its pipe is full."""
         process, data = self._process, message.encode()
         assert process is not None, "there is a guard to write to"
         assert process.stdin is not None, "it was started with a pipe"

@@ -27,7 +27,6 @@ _CODE = "import sys; sys.path.append(sys.argv[1]); from fork_server_process impo
 
 _ARGUMENTS = ["-I", "-S", "-c", _CODE, str(Path(__file__).parent)]
 _UNSUPPORTED = 3
-"""See `fork_server_process.UNSUPPORTED`."""
 
 _SEND_SECONDS = 5.0
 EXIT_SECONDS = 5.0
@@ -69,7 +68,6 @@ class ForkServer:
         """Owns everything below, and the processes."""
         self._current: ForkServerProcess | None = None
         self._processes: set[ForkServerProcess] = set()
-        """The current process, and earlier ones that still have servers."""
         self._holders: set[object] = set()
         self._is_supported = sys.platform == "linux"
 
@@ -79,10 +77,7 @@ class ForkServer:
         return None if current is None else current.popen.pid
 
     def give(self, descriptors: Sequence[int]) -> ForkServerProcess | None:
-        """Let the process fork a reaper for a server. Call `release` with the result in the end.
-
-        `fork_server_process` describes the `descriptors`, which stay the caller's. None if no fork server can run here.
-        """
+        """Let the process fork a reaper for a server, until `release`. None if no fork server can run here."""
         with self._lock:
             process = self._ready()
             if process is None:
@@ -101,7 +96,6 @@ class ForkServer:
             self._ready()
 
     def _ready(self) -> ForkServerProcess | None:
-        """The process for the next server, started if necessary; None if no fork server can run here."""
         if not self._is_supported or not can_start_helpers():
             return None
         try:
@@ -211,10 +205,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _inherited() -> bytes:
-    """The properties that a server inherits from its parent process: privileges, limits, namespaces, the root.
-
-    If the host has given up privileges since it started its fork server, its servers must not get them.
-    """
+    """What a server inherits. If the host has given up privileges, its later servers must not get them."""
     status = Path("/proc/thread-self/status").read_bytes().splitlines()
     return b"\n".join(
         [

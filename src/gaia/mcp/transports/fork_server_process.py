@@ -36,7 +36,6 @@ UNSUPPORTED = 3
 
 _HOST_CHECK_SECONDS = 1.0
 _TERMINATE_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL for a server whose host was killed."""
 
 _STRAY_SECONDS = 1.0
 """The same for the processes that a server leaves behind when it has ended."""

@@ -44,7 +44,6 @@ _UNREAD_SECONDS = 0.1
 is blocked."""
 
 _SLEEP_SECONDS = 5.0
-"""Between two checks of the thread while no answer is awaited."""
 
 _MIN_AWAY_SECONDS = 1.0
 _MAX_AWAY_SECONDS = 60.0
@@ -94,14 +93,12 @@ class PipeReader:
         self._rest: Iterator[Line] = iter(())
         self._is_over = False
         self._is_paused = False
-        """Whether later turns of the loop take the rest before the loop reads on."""
         self._steps = 0
         """How often a loop has read or taken lines."""
         self._failure: BaseException | None = None
         self._is_shared = False
         """Whether a request came that must not wait for the reading loop."""
         self._wake: TimedQueue[None] = TimedQueue()
-        """Ends a wait of the watching thread."""
         self.sleeps = False
         """Whether the thread must be woken for its next check. The thread sets this and then reads whether answers are
         awaited. A thread that sends a request notes that an answer is awaited and then reads this. At least one of the
@@ -148,7 +145,6 @@ class PipeReader:
             raise self._failure
 
     def _read_here(self) -> None:
-        """Read on this thread, to the end or until a loop takes over."""
         chunk_lines = self._rest
         while True:
             for line in with_pauses(chunk_lines):
@@ -188,10 +184,7 @@ class PipeReader:
         self._take_over(loop)
 
     def _sleep(self) -> None:
-        """Sleep until a request is sent, the loop needs several turns, the reading is over, or some time passed.
-
-        The limit is there because nothing tells the thread that the loop was closed.
-        """
+        """Wait, at most five seconds, for a request: nothing tells the thread that the loop was closed."""
         self.sleeps = True
         if not self._awaits_answers():
             with contextlib.suppress(queue.Empty):

@@ -40,7 +40,6 @@ logger = get_logger(__name__)
 
 _BATCH_BYTES = 256 * 1024
 _POLL_MILLISECONDS = 100
-"""How soon a writer that waits for a full pipe notices that the channel is closing."""
 
 _JOIN_SECONDS = 2.0
 
@@ -61,15 +60,11 @@ class PipeWriter:
         reader: PipeReader,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`on_broken` is called, from any thread, when the server has closed its end.
-
-        `reader` reads the answers. It is told when requests come from another thread or loop than before.
-        """
+        """`on_broken` is called, from any thread, when the server has closed its end. `reader` reads the answers."""
         self._pipe = pipe
         self._reader = reader
         self._now = now
         self._sent_at = 0.0
-        """When a loop last sent something; approximate."""
         self._turn_of: LoopWork | None = None
         """The loop that writes the outbox at the end of its turn."""
         self._descriptor = pipe.fileno()
@@ -81,7 +76,6 @@ class PipeWriter:
         self._writing_in: int | None = None
         """The caller's thread that has the turn; None while the writer thread has it."""
         self._rest: memoryview | None = None
-        """The rest of a frame that was written in part."""
         self._broken = False
         """Nothing will be written any more."""
         self._closed = False
@@ -182,10 +176,7 @@ class PipeWriter:
             pass
 
     def _flush(self, thread: int | None) -> bool:
-        """Take the turn, and write until the outbox is empty (True) or the pipe is full (False).
-
-        `thread` is a caller's, which has found the turn free, or None for the writer thread.
-        """
+        """Take the turn, and write until the outbox is empty (True) or the pipe full. `thread` is a caller's."""
         outbox, is_full = self._outbox, False
         try:
             # Not `acquire(False)`: an interrupt right after it would leave the lock locked for ever.
@@ -232,7 +223,6 @@ class PipeWriter:
         return not is_full
 
     def _next_batch(self) -> tuple[list[tuple[Outgoing, int]], bytes]:
-        """Take items for one write out of the outbox: each item with its size, and the bytes of all."""
         batch: list[tuple[Outgoing, int]] = []
         frames: list[bytes] = []
         size = 0
@@ -259,7 +249,6 @@ class PipeWriter:
         self._outbox.extendleft(reversed(unsent))
 
     def _enlarge_once(self) -> bool:
-        """Make a full pipe larger; False if that was done before."""
         if self._enlarged:
             return False
         self._enlarged = True
@@ -272,10 +261,7 @@ _LARGE_BYTES = 1024 * 1024
 
 
 def enlarge(descriptor: int) -> None:
-    """Make a pipe larger where the system allows it, so that a large message needs fewer switches between processes.
-
-    Only for pipes that have been full: all pipes of a user share one allowance.
-    """
+    """Make a pipe larger for large messages, where the system allows it. All pipes of a user share one allowance."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         # Fails when the allowance is used up; the pipe then keeps its size.
         with contextlib.suppress(OSError):

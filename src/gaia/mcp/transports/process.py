@@ -59,10 +59,7 @@ class ServerProcess(ABC):
         name: str,
         on_exit: Callable[[], None],
     ) -> None:
-        """Start the server. `on_exit` is called once, from an internal thread.
-
-        Raises StartFailed, and then leaves nothing behind.
-        """
+        """Start the server. `on_exit` is called once. Raises StartFailed, and then leaves nothing behind."""
         self._on_exit = on_exit
         self._exited = Latch()
         self._ending = Ending()
@@ -175,10 +172,7 @@ def _children() -> dict[int, list[int]]:
 
 
 def tree_memory(pid: int, *, with_root: bool = True) -> int:
-    """The resident memory in bytes of a process and its descendants, or of the descendants alone.
-
-    Shared pages count for each process. A process that has ended meanwhile counts as 0.
-    """
+    """The resident bytes of a process and its descendants, or of those alone. Shared pages count for each process."""
     import psutil
 
     children = _children()

@@ -75,7 +75,6 @@ class ReapedProcess(ServerProcess):
     popen: ReapedPopen
 
     def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:
-        """Also raises NoReapers."""
         self._started = started = _start(_request(argv, environment), cwd)
         self._forked_by: ForkServerProcess | None = started.forked_by
         """None once it was told that the server is gone."""
@@ -196,7 +195,7 @@ def _start(request: bytes, cwd: str | None) -> _Started:
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -> tuple[IO[bytes], int]:
-    """Open a pipe: the end of this process, and the server's."""
+    """The end of this process, and the server's."""
     reading, writing = os.pipe()
     our_end, their_end = (writing, reading) if mode == "wb" else (reading, writing)
     theirs.callback(os.close, their_end)
@@ -205,7 +204,6 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -
 
 
 def _replies(control: socket.socket) -> Iterator[list[bytes]]:
-    """The words of each line. Ends when the reaper has ended."""
     # Not a file object: to close one in a forked child could wait for a lock that a thread of the parent held.
     pending = b""
     while True:

@@ -77,7 +77,6 @@ class StdioTransport(StandaloneTransport):
 
     @property
     def _process(self) -> subprocess.Popen[bytes] | None:
-        """The server's process, for inspection; None before the first start."""
         return self._channel.popen if isinstance(self._channel, StdioChannel) else None
 
     @property
@@ -133,7 +132,6 @@ class StdioTransport(StandaloneTransport):
     def _caged(
         self, argv: list[str], complete: Mapping[str, str], cwd: str | None, environment: Mapping[str, str] | None
     ) -> Cage | None:
-        """How to start the server in its sandbox; None if it has none. Raises StartFailed."""
         settings = self._sandbox()
         if settings is None:
             return None

@@ -44,7 +44,6 @@ _DRAIN_SECONDS = 0.5
 """How long to wait for the rest of a server's output after its end. It is read at once, unless another process holds
 the pipes open."""
 _LOOK_SECONDS = 0.01
-"""Between two checks whether the rest is read."""
 
 
 class StdioChannel:
@@ -63,10 +62,7 @@ class StdioChannel:
         max_pending: int,
         cage: Cage | None = None,
     ) -> None:
-        """Start the server and the threads; `argv` and `environment` come from its `cage`, if it has one.
-
-        Raises StartFailed, and then leaves nothing behind.
-        """
+        """Start the server and the threads. Raises StartFailed, and then leaves nothing behind."""
         thread_name = f"mcp-{name}"
         self.redact = redact
         self._listener = listener
@@ -158,7 +154,6 @@ class StdioChannel:
         self._process.after_fork()
 
     def _server_exited(self) -> None:
-        """On the thread that waits for the process."""
         self._drain_last_words()
         self._listener.channel_ended()
 
@@ -193,7 +188,7 @@ class StdioChannel:
         return not events.poll(0)
 
     def _drain(self, timeout: float) -> bool:
-        """Wait until all output is read; False if it is still open after `timeout` seconds."""
+        """False if output is still open after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         if self._reader is not None:
             # A loop that is blocked or closed does not read to the end: let the thread check that.
@@ -286,7 +281,6 @@ class StderrTail:
         self._redact = redact
         self._kept_bytes = _SHOWN_BYTES + redact.longest
         self._lock = reentrant_lock()
-        """Owns `_chunks`, `_size` and `_cut`."""
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._cut = False

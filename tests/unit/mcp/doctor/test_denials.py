@@ -19,7 +19,7 @@ from tests.sandboxes import ENGINES, linux, probing, require, without_bubblewrap
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.sandbox.cage import Cage
-from gaia.mcp.transports.sandbox.profile import Profile, profile_of
+from gaia.mcp.transports.sandbox.confinement import Confinement, confinement_of
 
 pytestmark = linux
 
@@ -39,56 +39,60 @@ def home_with_files(home: Path) -> Path:
 
 
 @pytest.fixture
-def profile(home_with_files: Path, tmp_path: Path) -> Profile:
-    return profile_of(Sandbox(), ["/bin/cat"], "/bin", str(tmp_path))
+def confinement(home_with_files: Path, tmp_path: Path) -> Confinement:
+    return confinement_of(Sandbox(), ["/bin/cat"], "/bin", str(tmp_path))
 
 
-def seen(profile: Profile, *lines: str) -> list[Denial]:
-    return denials_in([*STARTED.splitlines(keepends=True), *(f"{line}\n" for line in lines)], profile)
+def seen(confinement: Confinement, *lines: str) -> list[Denial]:
+    return denials_in([*STARTED.splitlines(keepends=True), *(f"{line}\n" for line in lines)], confinement)
 
 
 class TestReading:
-    def test_nothing_before_the_server_counts(self, profile: Profile) -> None:
-        assert seen(profile) == []
+    def test_nothing_before_the_server_counts(self, confinement: Confinement) -> None:
+        assert seen(confinement) == []
 
-    def test_a_file_that_is_hidden_was_denied(self, profile: Profile, home_with_files: Path) -> None:
+    def test_a_file_that_is_hidden_was_denied(self, confinement: Confinement, home_with_files: Path) -> None:
         line = f'11 openat(AT_FDCWD</usr>, "{home_with_files}/file", O_RDONLY|O_CLOEXEC) = -1 ENOENT (No such file)'
-        assert seen(profile, line, line) == [Denial("read", f"{home_with_files}/file")]
+        assert seen(confinement, line, line) == [Denial("read", f"{home_with_files}/file")]
 
-    def test_one_that_is_not_there_outside_either_was_not(self, profile: Profile, home_with_files: Path) -> None:
-        assert seen(profile, f'11 stat("{home_with_files}/none", 0x7f) = -1 ENOENT (No such file)') == []
-        assert seen(profile, '11 open("/proc/1/environ", O_RDONLY) = -1 ENOENT (No such file)') == []
-        assert seen(profile, f'11 open("{home_with_files}/file", O_RDONLY) = 3') == []
+    def test_one_that_is_not_there_outside_either_was_not(
+        self, confinement: Confinement, home_with_files: Path
+    ) -> None:
+        assert seen(confinement, f'11 stat("{home_with_files}/none", 0x7f) = -1 ENOENT (No such file)') == []
+        assert seen(confinement, '11 open("/proc/1/environ", O_RDONLY) = -1 ENOENT (No such file)') == []
+        assert seen(confinement, f'11 open("{home_with_files}/file", O_RDONLY) = 3') == []
 
-    def test_writing_asks_for_what_exists(self, profile: Profile, home_with_files: Path) -> None:
+    def test_writing_asks_for_what_exists(self, confinement: Confinement, home_with_files: Path) -> None:
         (home_with_files / "folder").mkdir()
         new = f'11 openat(7<{home_with_files}/folder>, "new", O_WRONLY|O_CREAT, 0666) = -1 EROFS (Read-only)'
         old = f'11 openat(AT_FDCWD<{home_with_files}>, "file", O_RDWR) = -1 EACCES (Permission denied)'
-        assert seen(profile, new, old) == [
+        assert seen(confinement, new, old) == [
             Denial("write", f"{home_with_files}/folder"),
             Denial("write", f"{home_with_files}/file"),
         ]
 
-    def test_names_are_as_in_c(self, profile: Profile, home_with_files: Path) -> None:
+    def test_names_are_as_in_c(self, confinement: Confinement, home_with_files: Path) -> None:
         line = rf'11 access("{home_with_files}/\303\244 b", R_OK) = -1 EACCES (Permission denied)'
-        assert seen(profile, line) == [Denial("read", f"{home_with_files}/ä b")]
+        assert seen(confinement, line) == [Denial("read", f"{home_with_files}/ä b")]
 
-    def test_calls_that_others_interrupted_are_put_together(self, profile: Profile, home_with_files: Path) -> None:
+    def test_calls_that_others_interrupted_are_put_together(
+        self, confinement: Confinement, home_with_files: Path
+    ) -> None:
         lines = [
             f'11 open("{home_with_files}/file" <unfinished ...>',
             "12 +++ exited with 0 +++",
             "11 <... open resumed>, O_RDONLY) = -1 ENOENT (No such file)",
         ]
-        assert seen(profile, *lines) == [Denial("read", f"{home_with_files}/file")]
+        assert seen(confinement, *lines) == [Denial("read", f"{home_with_files}/file")]
 
-    def test_the_network(self, profile: Profile, home_with_files: Path) -> None:
+    def test_the_network(self, confinement: Confinement, home_with_files: Path) -> None:
         lines = [
             '11 connect(3<socket:[1]>, {sa_family=AF_INET, sin_addr=inet_addr("8.8.8.8")}, 16) = -1 ENETUNREACH (x)',
             "11 socket(AF_INET6, SOCK_STREAM, 0) = -1 EACCES (Permission denied)",
             f'11 connect(3<socket:[1]>, {{sa_family=AF_UNIX, sun_path="{home_with_files}/file"}}, 110) = -1 ENOENT (x)',
             '11 connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/nowhere"}, 110) = -1 ENOENT (x)',
         ]
-        assert seen(profile, *lines) == [
+        assert seen(confinement, *lines) == [
             Denial("network", "8.8.8.8"),
             Denial("network", "AF_INET6"),
             Denial("write", f"{home_with_files}/file"),

@@ -42,7 +42,6 @@ class AuthorizedRequests:
     """Called like `HttpConnection.request`, with the connection. As thread-safe as the authorization is."""
 
     def __init__(self, authorization: RequestAuthorization | httpx2.Auth, threads: DaemonPool) -> None:
-        """`threads` run the authorization's code."""
         self._authorization = authorization
         # Checked once, because an isinstance check of a protocol takes 30 µs.
         self._ours = authorization if isinstance(authorization, RequestAuthorization) else None
@@ -57,10 +56,7 @@ class AuthorizedRequests:
         body: bytes = b"",
         **hooks: Any,
     ) -> Response:
-        """Raises the errors of `HttpConnection.request` and of the authorization.
-
-        Requests that the authorization makes to other places use the same connection.
-        """
+        """Raises as `HttpConnection.request` and the authorization do, whose own requests use the same connection."""
         ours, response = self._ours, None
         if ours is None:
             steps = _steps_of_httpx(self._authorization, _Request(method, url, headers, body))

@@ -39,7 +39,6 @@ _MAX_STANDING = 2
 _URGENT_METHODS = frozenset({"initialize", "ping", "server/discover"})
 _STANDING_METHODS = frozenset({"subscriptions/listen"})
 _MAX_LINGERING = 4
-"""So many answered requests may read on to the end of their streams at the same time."""
 _JOIN_SECONDS = 2.0
 _BORROWED_SECONDS = 0.2
 """How long threads of callers are waited for at the end: one of them may be the thread that waits for this."""
@@ -64,10 +63,7 @@ class HttpChannel:
         idle_seconds: float,
         old: bool,
     ) -> None:
-        """`make_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE.
-
-        Raises RuntimeError if there is no I/O thread, and the system starts none.
-        """
+        """`old`: the server speaks HTTP with SSE. Raises RuntimeError if the system starts no I/O thread."""
         self.is_forked = False
         self.session = session
         self.redact = session.redact
@@ -86,9 +82,8 @@ class HttpChannel:
         self.lock: AbstractContextManager[object] = reentrant_lock()
         """Owns everything below, and what posts share with the threads that interrupt them."""
         self._posts: dict[Post, None] = {}
-        """Those under way or waiting, in the order of their beginning."""
+        """In the order of their beginning."""
         self._tasks: set[Task] = set()
-        """All exchanges of the channel that the I/O thread drives."""
         self._all_ended = Latch()
         """Opened when there are none, after `close` has begun."""
         self._held: list[Outgoing] | None = None
@@ -296,7 +291,7 @@ class HttpChannel:
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
-        return self.session.endpoint is None and item.leave(CallersExchange(self, post))
+        return self.session.endpoint is None and item.run_in_caller(CallersExchange(self, post))
 
     def begin(self, post: Post, limit: ConnectionLimit) -> None:
         """On the I/O thread."""
@@ -366,8 +361,8 @@ class HttpChannel:
     def _drain(self, ending: Ending) -> None:
         """Send nothing from now on, and end the channel as soon as no call is under way any more.
 
-        What is under way is either answered, or most likely refused, too: then it was not lost, and can go to the next
-        channel. A login that is needed matters more than any other reason.
+        Each call under way is answered, or refused too: then it can go to the next channel. A login that is needed is
+        the most important reason.
         """
         with self.lock:
             first = self._draining is None
@@ -394,10 +389,7 @@ class HttpChannel:
             post.interrupt()
 
     def _delete_session(self, seconds: float) -> None:
-        """Tell the server that the session is not needed any more (2025-11-25, "Session Management").
-
-        The answer does not matter.
-        """
+        """Tell the server that the session is over (2025-11-25, "Session Management"). The answer does not matter."""
         session, deadline, told = self.session, time.monotonic() + seconds, Latch()
 
         async def delete() -> None:
@@ -484,13 +476,11 @@ class CallersExchange:
         return True
 
     def _begin(self) -> None:
-        """On the I/O thread: make the exchange."""
         if self._driver.setdefault(None, "io") == "io":
             self._channel.begin(self._post, self._channel.calls)
         else:
             self._channel.calls.leave(self._post, None)
 
     def _go_on(self, connection: HttpConnection, exchange: Exchange[None], first: Wait) -> None:
-        """On the I/O thread."""
         if self._driver.setdefault(None, "io") == "io":
             self._channel.drive(self._post, self._channel.calls, connection, exchange, first)

@@ -18,17 +18,14 @@ class IdleConnections:
     """
 
     def __init__(self, new_connection: Callable[[], HttpConnection], io: IoThread, idle_seconds: float) -> None:
-        """Those that nothing has used for `idle_seconds` are closed by and by."""
         self._new_connection = new_connection
         self._io = io
         self._idle_seconds = idle_seconds
         self._lock = reentrant_lock()
         """Owns what is below, but for taking a connection."""
         self._idle: deque[HttpConnection] = deque()
-        """Those that were used last are at the end."""
         self._closed = False
         self._is_watched = False
-        """Whether the I/O thread is going to look for stale ones."""
 
     def take(self) -> HttpConnection:
         """One for the I/O thread: it may have to connect."""
@@ -99,9 +96,7 @@ class ConnectionLimit:
         self._connections = connections
         self._io = io
         self._lock = reentrant_lock()
-        """Owns everything below."""
         self._users: dict[object, None] = {}
-        """Exchanges that have a connection, or are about to."""
         self._waiting: deque[tuple[object, Callable[[], object]]] = deque()
         self._closed = False
         self._all_left = Latch()
@@ -127,10 +122,7 @@ class ConnectionLimit:
         return connection
 
     def leave(self, user: object, connection: HttpConnection | None) -> bool:
-        """The exchange has ended; without `connection` if that must not be used again.
-
-        False, and harmless, if it has left before, or has never entered.
-        """
+        """The exchange has ended, perhaps with a connection to use again. False, and harmless, if it was not there."""
         with self._lock:
             had_place = user in self._users
             self._users.pop(user, None)
@@ -155,7 +147,6 @@ class ConnectionLimit:
         return self._all_left.wait(seconds)
 
     def _begin_waiting(self) -> None:
-        """On the I/O thread: begin those that have waited longest, as far as there is room."""
         while True:
             with self._lock:
                 if not self._waiting or len(self._users) >= self._limit:

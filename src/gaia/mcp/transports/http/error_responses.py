@@ -35,10 +35,7 @@ def code_of(error: ErrorResponse) -> Any:
 
 
 def is_forgotten(response: Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
-    """Whether the server says that the session does not exist, and has not read the message.
-
-    `error` is the body of the response, if it is an error that answers no request.
-    """
+    """Whether the server says that the session does not exist. `error` answers no request."""
     if session_id is None:
         return False
     if response.status == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
@@ -99,6 +96,5 @@ def redirect_target(response: Response, url: Url) -> Url | None:
 
 
 def _place(response: Response, url: Url) -> str:
-    """The target of a redirect, without parts that may be secret."""
     target = redirect_target(response, url)
     return "nowhere" if target is None else target.without_query()

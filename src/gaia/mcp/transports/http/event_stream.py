@@ -37,10 +37,7 @@ class EventStream:
         """How many requests in a row brought no message."""
 
     def pause(self, max_backoff: float) -> float:
-        """Seconds to wait before asking for the rest.
-
-        The time doubles with each request that brought nothing, up to `max_backoff` or the time that the server wants.
-        """
+        """Seconds to wait before asking for the rest: doubled up to `max_backoff` while requests bring nothing."""
         backoff = min(math.ldexp(self.retry, min(self._fruitless, 32)), max_backoff)
         self._fruitless += 1
         return max(self.retry, backoff)
@@ -62,10 +59,7 @@ class EventStream:
                 yield event[1]
 
     def events(self, chunk: bytes) -> Iterator[tuple[bytes, bytes] | None]:
-        """Name and data of each event that ends in `chunk`, without comments.
-
-        Yields None after each 64 lines, so that other work can run. Raises `InvalidEvents`.
-        """
+        """Name and data of each event that ends in `chunk`, and None after each 64 lines. Raises `InvalidEvents`."""
         fields = self._fields
         for number, line in enumerate(self._lines.feed(chunk), 1):
             if line:
@@ -149,7 +143,6 @@ class _Lines:
         self._after_cr = False
         """Whether the last chunk ended with a CR; an LF that comes next belongs to it."""
         self._start: bytes | None = b""
-        """The first bytes, while they may be a part of a byte order mark; None after that."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         if self._start is not None:

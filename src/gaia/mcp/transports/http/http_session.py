@@ -46,10 +46,7 @@ class HttpSession:
     id: str | None = dataclasses.field(default=None, repr=False)
     """The server's id for the session, if it has one."""
     endpoint: Callable[[], Awaitable[Url]] | None = None
-    """Waits for the URL to which a server of 2024-11-05 wants messages sent; raises `HttpClientError` if none comes.
-
-    Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
-    """
+    """Waits for the URL for messages of a server of 2024-11-05, which answers on its own stream."""
 
     _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
         default=(None, None, {}), init=False, repr=False
@@ -120,10 +117,7 @@ class Exchanges(Protocol):
         """One request came to nothing, and the channel goes on."""
 
     def unreachable(self, error: Exception, post: object | None = None) -> bool:
-        """No connection to the server can be had, for `post` if that is not None.
-
-        Whether the channel ends for it. It does not while the server answers other requests: then try again.
-        """
+        """There is no connection. False if the channel stays, because the server answers other requests: try again."""
 
     def session_forgotten(self) -> None:
         """The server says that there is no such session."""

@@ -31,10 +31,8 @@ logger = get_logger(__name__)
 
 _MAX_REDIRECTS = 3
 _MAX_RECONNECTIONS = 3
-"""So many times in a row a broken stream is asked for without success before its answer counts as lost."""
 
 _MAX_BACKOFF_SECONDS = 5.0
-"""A caller waits for the answer that such a stream is to bring."""
 
 _LISTEN = "subscriptions/listen"
 _OWN_ID = "http"
@@ -45,13 +43,11 @@ _MAX_RECONNECT_SECONDS = 2.0
 """Between attempts to connect to a server that refuses it and is answering other requests: at first, and at most."""
 
 _UNAWAITED_SECONDS = 30.0
-"""For a notification or an answer to the server. A request has the deadline of its caller."""
 
 _LINGER_SECONDS = 0.5
 """How long the end of a stream is waited for after the answer, so that the connection can be used again."""
 
 _MAX_UNUSED_BYTES = 64 * 1024
-"""Of a body that means nothing."""
 
 _OK = 200
 """To read a member of `HTTPStatus` takes as long as a call of a function, and each call would do it."""
@@ -81,7 +77,6 @@ class Post:
     in_callers_thread = False
     """Whether the thread of a caller drives the exchange."""
     _session_id: str | None = None
-    """What the message was sent with."""
     _refused = False
     """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
     _corrected = False
@@ -163,7 +158,6 @@ class Post:
             raise error
 
     def _limit(self) -> float | None:
-        """Until when something may be waited for, as a reading of `time.monotonic`; None for ever."""
         deadline = self._item.deadline if self._deadline is None else self._deadline
         return None if deadline == math.inf else deadline
 
@@ -228,10 +222,7 @@ class Post:
         self._fail(HttpError(f"the server redirects more than {_MAX_REDIRECTS} times"))
 
     async def _correct(self, error: ErrorResponse, connection: HttpConnection) -> None:
-        """Learn which headers the server wants by now, and send the message once more (2026-07-28, "Custom Headers").
-
-        The server has refused the message, so sending it again is safe; its id was answered, so it may be used again.
-        """
+        """Learn which headers the server wants, and send the refused message again (2026-07-28, "Custom Headers")."""
         await IoThreadOnly()
         headers = self._session.request_headers
         before, update = headers.of(self.method, self._item.params), headers.update(self.method)
@@ -246,7 +237,6 @@ class Post:
             self._hand_over_error(error)
 
     async def _ask(self, connection: HttpConnection, step: Send) -> dict[str, Any]:
-        """The result of a request of this transport's own. Raises `InvalidResponse`, and `HttpClientError`."""
         params = self._negotiated.add_meta(step.params or {}, None)
         item = Frame(encode_request(_OWN_ID, step.method, params), step.method, params)
         session = self._session
@@ -341,10 +331,7 @@ class Post:
             self._fail(InvalidResponse("the body of the response is not the answer to the request"))
 
     async def _read(self, stream: EventStream, response: Response) -> None:
-        """Hand over the messages of a stream. Returns at its end, and if it cannot be read or may be continued.
-
-        A stream ends right after the answer. Read to its end, the connection can be used again.
-        """
+        """Hand over the messages of a stream, to its end: only then can the connection be used again."""
         try:
             stream.begin(response)
             while chunk := await response.chunk():
@@ -462,7 +449,6 @@ class Post:
 
 
 def _own_result(data: bytes) -> dict[str, Any] | None:
-    """The result of a request of this transport's own; None if `data` is another message."""
     try:
         message = decode(data)
     except NotAMessage:

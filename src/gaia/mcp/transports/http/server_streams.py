@@ -24,7 +24,6 @@ _MAX_BACKOFF_SECONDS = 60.0
 _ANSWER_SECONDS = 1.0
 """How long requests wait for the stream of a server that sends no response before its first event."""
 _ENDPOINT_SECONDS = 10.0
-"""How long a server may take to send the URL for messages."""
 
 _CLOSED = "closed its stream"
 
@@ -66,10 +65,7 @@ class ServerStream(_Stream):
         """Set when the server has answered the first GET, or it is known that it does not."""
 
     async def wait_until_answered(self) -> None:
-        """Wait, at most a second, until the server knows of the stream or refuses it.
-
-        Before that, a question that the server asks during a tool call has no stream, and most servers drop it.
-        """
+        """Wait until the server knows of the stream, at most a second: most servers drop what they ask before that."""
         await self._answered.within(_ANSWER_SECONDS)
 
     async def listen(self) -> None:
@@ -131,7 +127,6 @@ class OldServerStream(_Stream):
     def __init__(self, channel: Exchanges) -> None:
         super().__init__(channel)
         self._task: Task | None = None
-        """Listens, from when the URL is first asked for."""
         self._known = Signal(channel.io)
         """Set when the URL is known, or is known to be missing."""
         self._endpoint: Url | None = None

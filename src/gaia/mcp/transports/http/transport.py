@@ -35,7 +35,6 @@ logger = get_logger(__name__)
 _MAX_LOGIN_THREADS = 4
 _LOGIN_IDLE_SECONDS = 1.0
 _MAX_SHOWN = 100
-"""Characters of a name that a server gave."""
 
 _OURS = frozenset(
     {"accept", "accept-encoding", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"}
@@ -196,7 +195,7 @@ class HttpTransport(StandaloneTransport):
         return redact
 
     def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
-        """What the connections share. Raises ValueError and OSError for what the environment says."""
+        """Raises ValueError and OSError for what the environment says."""
         credentials = credentials_of(url)
         if credentials is not None and self._auth is None:
             headers = {**headers, "Authorization": basic_authorization(*credentials)}
@@ -224,7 +223,6 @@ def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that count, without white space around their values. Raises ValueError, which shows no value."""
     checked = {name: value.strip() for name, value in headers.items() if name.lower() not in _OURS}
     encode_head("GET", "/", checked)
     return checked

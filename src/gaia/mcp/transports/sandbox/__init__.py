@@ -2,7 +2,7 @@
 
 This module has `Sandbox`, the checked ``"sandbox"`` of a server's entry.
 
-- `profile` computes from it which paths of this machine are hidden, shown and writable; `places` knows the paths.
+- `confinement` computes from it which paths of this machine are hidden, shown and writable; `places` knows the paths.
 - `cage` changes the server's command so that it runs in the sandbox, with the first engine that can enforce everything.
 - The engines are `bubblewrap` (namespaces) and `kernel` (Landlock). Both use the system call filter of `kernel`.
 - `limits` has memory, processes and processor time. `launcher` is the program that runs just before the server.
@@ -23,9 +23,9 @@ _MIN_MEMORY = 16 * 1024**2
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a server may do beyond the default profile, and how much it may use.
+    """What a server may do beyond the default sandbox, and how much it may use.
 
-    In the default profile the file system is read-only and without the homes, ``/tmp`` is private, there is no network,
+    In the default sandbox the file system is read-only and without the homes, ``/tmp`` is private, there is no network,
     and the server sees its own processes only. The constructor raises ValueError for invalid values.
     """
 

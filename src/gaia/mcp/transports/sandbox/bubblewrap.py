@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Container, Iterable, Iterator
 from os.path import isdir, islink
 
+from gaia.mcp.transports.sandbox.confinement import Confinement
 from gaia.mcp.transports.sandbox.places import entries_without
-from gaia.mcp.transports.sandbox.profile import Profile
 
 _PROBE_SECONDS = 10.0
 _NAMESPACES = (
@@ -29,10 +29,7 @@ class Unusable(Exception):
 
 @functools.cache
 def find_bubblewrap() -> tuple[str, bool]:
-    """The path of a bubblewrap that works here, and whether it can forbid further user namespaces (0.8 or newer).
-
-    The test uses all namespaces that a sandbox needs. Raises Unusable; the next call tests again then.
-    """
+    """The path of a bubblewrap that works here, and whether it can forbid user namespaces. Raises Unusable."""
     program = shutil.which("bwrap")
     if program is None:
         raise Unusable("bubblewrap is not installed (Debian, Ubuntu, Fedora and Arch call the package bubblewrap)")
@@ -58,22 +55,22 @@ def _run(argv: list[str]) -> bytes:
     ).stdout
 
 
-def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[str]:
+def wrapped(confinement: Confinement, program: str, disables_namespaces: bool) -> list[str]:
     """The arguments before the command. They end with ``--``.
 
     There is no `--new-session`: the transport has made the session, and finds the sandbox's processes by their group.
     There is no `--die-with-parent`: it would react to the end of the thread that started the server. The guard does it
     for the process.
     """
-    scratch = str(profile.memory or _SCRATCH_BYTES)
+    scratch = str(confinement.memory or _SCRATCH_BYTES)
     arguments = [program, *_NAMESPACES]
     if disables_namespaces:
         arguments.append("--disable-userns")
-    if profile.network:
+    if confinement.network:
         arguments.remove("--unshare-net")
-    partly = sorted({place for file in profile.left_out if isdir(place := os.path.dirname(file))})
+    partly = sorted({place for file in confinement.left_out if isdir(place := os.path.dirname(file))})
     arguments += ["--ro-bind", "/", "/"] if "/" not in partly else []
-    steps = [*_partly_shown(profile, partly), *_hidden(profile, scratch), *_shown(profile, partly)]
+    steps = [*_partly_shown(confinement, partly), *_hidden(confinement, scratch), *_shown(confinement, partly)]
     steps.sort(key=lambda step: (step[0].count("/") - (step[0] == "/"), step[0]))
     for place, step in steps:
         arguments += [*step, place]
@@ -81,35 +78,35 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
     arguments += ["--proc", "/proc", "--ro-bind", _SETTINGS, _SETTINGS, "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", scratch, "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"]
     # Last, because mount points in these directories had to be made first.
-    for place in (*profile.hidden, *profile.masked, *partly):
-        if place not in profile.private and isdir(place):
+    for place in (*confinement.hidden, *confinement.masked, *partly):
+        if place not in confinement.private and isdir(place):
             arguments += ["--remount-ro", place]
-    return [*arguments, "--chdir", profile.cwd, "--"]
+    return [*arguments, "--chdir", confinement.cwd, "--"]
 
 
-def _partly_shown(profile: Profile, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+def _partly_shown(confinement: Confinement, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """The mounts of directories with left-out files, entry by entry; an outer directory first."""
     for directory in directories:
         if directory != "/":
             yield directory, ["--tmpfs"]
-        for path in entries_without(directory, [*profile.left_out, "/proc", "/dev"]):
+        for path in entries_without(directory, [*confinement.left_out, "/proc", "/dev"]):
             # An entry may be gone by now; it is skipped then.
             yield path, ["--symlink", os.readlink(path)] if islink(path) else ["--ro-bind-try", path]
 
 
-def _hidden(profile: Profile, scratch: str) -> Iterator[tuple[str, list[str]]]:
-    for place in profile.hidden:
-        size = ["--perms", "1777", "--size", scratch] if place in profile.private else []
+def _hidden(confinement: Confinement, scratch: str) -> Iterator[tuple[str, list[str]]]:
+    for place in confinement.hidden:
+        size = ["--perms", "1777", "--size", scratch] if place in confinement.private else []
         yield place, [*size, "--tmpfs"]
-    for place in profile.masked:
+    for place in confinement.masked:
         yield place, ["--tmpfs"] if isdir(place) else ["--ro-bind", "/dev/null"]
 
 
-def _shown(profile: Profile, partly: Container[str]) -> Iterator[tuple[str, list[str]]]:
-    for place in profile.read:
+def _shown(confinement: Confinement, partly: Container[str]) -> Iterator[tuple[str, list[str]]]:
+    for place in confinement.read:
         if place not in partly:
             yield place, ["--ro-bind", place]
-    for place in profile.write:
+    for place in confinement.write:
         yield place, ["--bind", place]
-    for link, target in profile.links:
+    for link, target in confinement.links:
         yield link, ["--symlink", target]

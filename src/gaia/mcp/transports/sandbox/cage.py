@@ -12,16 +12,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports.command import is_install_setting
+from gaia.mcp.transports.fork_server import can_start_helpers
 from gaia.mcp.transports.process import ending_of
 from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable, find_bubblewrap, wrapped
+from gaia.mcp.transports.sandbox.confinement import Confinement, confinement_of
 from gaia.mcp.transports.sandbox.kernel import (
     INTERNET,
     LOCAL,
@@ -31,7 +33,6 @@ from gaia.mcp.transports.sandbox.kernel import (
     rules_of,
 )
 from gaia.mcp.transports.sandbox.limits import Limits, limits_of
-from gaia.mcp.transports.sandbox.profile import Profile, profile_of
 from gaia.runtime.redaction import url_credentials
 
 Engine = Literal["bubblewrap", "landlock"]
@@ -40,7 +41,6 @@ _LAUNCHER = Path(__file__).with_name("launcher.py")
 _SHELL = "/bin/sh"
 _SIGNALLED = 128
 _SCOPED = 6
-"""The first version of Landlock that separates abstract sockets."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Cage:
     argv: list[str]
     environment: dict[str, str]
     engine: Engine
-    profile: Profile
+    confinement: Confinement
     limits: Limits
     scratch: str | None = None
     """The server's private directory, if it is a directory of this machine."""
@@ -89,17 +89,17 @@ def cage(
     `argv` begins with an absolute path. `configured` is the part of the environment that the configuration sets; it is
     not changed. Raises StartFailed if a path cannot be used, or no engine of this machine enforces everything.
     """
-    if not sys.executable or getattr(sys, "frozen", False):
+    if not can_start_helpers():
         raise StartFailed('a sandbox needs a Python interpreter, and this application has none; remove "sandbox"')
     python = os.path.realpath(sys.executable)
-    launcher = [python, "-I", "-S", str(_LAUNCHER)]
     search_path = environment.get("PATH", os.defpath)
     reasons = []
     try:
-        profile = profile_of(sandbox, argv, search_path, cwd, own=(python, str(_LAUNCHER)))
+        confinement = confinement_of(sandbox, argv, search_path, cwd, own=(python, str(_LAUNCHER)))
+        server = _Server(confinement, [python, "-I", "-S", str(_LAUNCHER)], argv, environment, configured or {})
         for make in (_in_bubblewrap, _in_landlock):
             try:
-                return make(profile, launcher, list(argv), dict(environment), configured or {})
+                return make(server)
             except Unusable as error:
                 reasons.append(str(error))
     except OSError as error:
@@ -110,98 +110,92 @@ def cage(
     )
 
 
-def _in_bubblewrap(
-    profile: Profile, launcher: list[str], argv: list[str], environment: dict[str, str], configured: Mapping[str, str]
-) -> Cage:
+class _Server(NamedTuple):
+    """The server to start, and its launcher."""
+
+    confinement: Confinement
+    launcher: list[str]
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    configured: Mapping[str, str]
+
+    def command(
+        self, limits: Limits, domain: dict[str, Any] | None, allowed: bytes, prefix: Sequence[str]
+    ) -> list[str]:
+        """What starts the server: in its control groups, after `prefix`, by the launcher."""
+        plan = {
+            "limits": limits.of_process,
+            "landlock": domain,
+            "filter": allowed.hex(),
+            # The interpreter sets this variable for itself.
+            "unset": [] if "LC_CTYPE" in self.environment else ["LC_CTYPE"],
+        }
+        files = [] if limits.groups is None else limits.groups.members
+        # SIGTERM is for the server: bubblewrap would end at once, without leaving the server time. The launcher stops
+        # ignoring the signal.
+        commands = ["trap '' TERM"] if prefix else []
+        commands += [f'echo 0 > "${number}"' for number, _ in enumerate(files, 1)]
+        script = " && ".join([*commands, f"shift {len(files)}", 'exec "$@"'])
+        shell = [_SHELL, "-c", script, "sandbox", *files] if commands else []
+        return [*shell, *prefix, *self.launcher, marshal.dumps(plan).hex(), *self.argv]
+
+    def environment_with(self, scratch: str) -> dict[str, str]:
+        """The environment, with temporary files and caches in the private directory `scratch`."""
+        places = {
+            "TMPDIR": scratch,
+            "XDG_CACHE_HOME": os.path.join(scratch, "cache"),
+            "npm_config_cache": os.path.join(scratch, "npm"),
+            "PIP_CACHE_DIR": os.path.join(scratch, "pip"),
+            "UV_CACHE_DIR": os.path.join(scratch, "uv", "cache"),
+            "UV_TOOL_DIR": os.path.join(scratch, "uv", "tools"),
+            "UV_PYTHON_INSTALL_DIR": os.path.join(scratch, "uv", "python"),
+        }
+        # npm reads its variables in capitals too.
+        named, chosen = ({name.upper() for name in names} for names in (places, self.configured))
+        kept = {
+            name: value
+            for name, value in self.environment.items()
+            if name in self.configured or not (name.upper() in named or self._is_useless(name, value))
+        }
+        return kept | {name: place for name, place in places.items() if name.upper() not in chosen}
+
+    def _is_useless(self, name: str, value: str) -> bool:
+        """Whether a setting has a path that is not shown or, without a network, a proxy or an index with a password."""
+        return is_install_setting(name) and (
+            (os.path.isabs(value) and os.path.exists(value) and not self.confinement.shows(value))
+            or (not self.confinement.network and bool(url_credentials([value])))
+        )
+
+
+def _in_bubblewrap(server: _Server) -> Cage:
+    confinement = server.confinement
     program, disables_namespaces = find_bubblewrap()
-    if not profile.private:
+    if not confinement.private:
         raise Unusable("bubblewrap needs a directory /tmp, in whose place it puts a private one")
     # A network namespace has its own abstract sockets; with the host's network, Landlock separates them.
-    scoped = profile.network and landlock_version() >= _SCOPED
-    families = INTERNET if profile.network and not scoped else (*LOCAL, *INTERNET)
+    scoped = confinement.network and landlock_version() >= _SCOPED
+    families = INTERNET if confinement.network and not scoped else (*LOCAL, *INTERNET)
     allowed = filter_program(platform.machine(), families, alone=False)
     domain = {"files": None, "tcp": True, "signals": False} if scoped else None
-    prefix = wrapped(profile, program, disables_namespaces)
-    limits = limits_of(profile, in_namespaces=True)
-    plan = _plan(limits, domain, allowed, environment)
+    prefix = wrapped(confinement, program, disables_namespaces)
+    limits = limits_of(confinement, in_namespaces=True)
     # Inherited variables may name directories that the sandbox does not have.
-    private = _with_scratch(_useful(environment, profile, configured), profile.private[0], configured)
-    # SIGTERM is for the server: bubblewrap would end at once, without leaving the server time. The launcher stops
-    # ignoring the signal.
-    begin = _shell(limits, "trap '' TERM")
-    return Cage([*begin, *prefix, *launcher, plan, *argv], private, "bubblewrap", profile, limits)
+    private = server.environment_with(confinement.private[0])
+    return Cage(server.command(limits, domain, allowed, prefix), private, "bubblewrap", confinement, limits)
 
 
-def _in_landlock(
-    profile: Profile, launcher: list[str], argv: list[str], environment: dict[str, str], configured: Mapping[str, str]
-) -> Cage:
-    require_landlock(profile)
-    allowed = filter_program(platform.machine(), INTERNET if profile.network else (), alone=True)
+def _in_landlock(server: _Server) -> Cage:
+    confinement = server.confinement
+    require_landlock(confinement)
+    allowed = filter_program(platform.machine(), INTERNET if confinement.network else (), alone=True)
     scratch = os.path.realpath(tempfile.mkdtemp(prefix="gaia-sandbox-"))
     try:
-        files = [[path, right] for path, right in rules_of(profile, scratch)]
-        limits = limits_of(profile, in_namespaces=False)
+        files = [[path, right] for path, right in rules_of(confinement, scratch)]
+        limits = limits_of(confinement, in_namespaces=False)
     except BaseException:
         os.rmdir(scratch)
         raise
-    domain = {"files": files, "tcp": profile.network, "signals": True}
-    plan = _plan(limits, domain, allowed, environment)
+    domain = {"files": files, "tcp": confinement.network, "signals": True}
     # Programs treat an unreadable home as an error, but accept an empty one.
-    private = _with_scratch(_useful(environment, profile, configured) | {"HOME": scratch}, scratch, configured)
-    return Cage([*_shell(limits), *launcher, plan, *argv], private, "landlock", profile, limits, scratch)
-
-
-def _shell(limits: Limits, *commands: str) -> list[str]:
-    """A command that enters the control groups, and then becomes the command that follows it."""
-    files = [] if limits.groups is None else limits.groups.members
-    enter = [f'echo 0 > "${number}"' for number, _ in enumerate(files, 1)]
-    if not (commands or enter):
-        return []
-    script = " && ".join([*commands, *enter, f"shift {len(files)}", 'exec "$@"'])
-    return [_SHELL, "-c", script, "sandbox", *files]
-
-
-def _plan(limits: Limits, domain: dict[str, Any] | None, allowed: bytes, environment: Mapping[str, str]) -> str:
-    plan = {
-        "limits": limits.of_process,
-        "landlock": domain,
-        "filter": allowed.hex(),
-        # The interpreter sets this variable for itself.
-        "unset": [] if "LC_CTYPE" in environment else ["LC_CTYPE"],
-    }
-    return marshal.dumps(plan).hex()
-
-
-def _with_scratch(environment: dict[str, str], scratch: str, configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment, with temporary files and caches in the private directory."""
-    places = {
-        "TMPDIR": scratch,
-        "XDG_CACHE_HOME": os.path.join(scratch, "cache"),
-        "npm_config_cache": os.path.join(scratch, "npm"),
-        "PIP_CACHE_DIR": os.path.join(scratch, "pip"),
-        "UV_CACHE_DIR": os.path.join(scratch, "uv", "cache"),
-        "UV_TOOL_DIR": os.path.join(scratch, "uv", "tools"),
-        "UV_PYTHON_INSTALL_DIR": os.path.join(scratch, "uv", "python"),
-    }
-    # npm reads its variables in capitals too.
-    named = {name.upper() for name in places}
-    others = {name: value for name, value in environment.items() if name in configured or name.upper() not in named}
-    chosen = {name.upper() for name in configured}
-    return {**others, **{name: place for name, place in places.items() if name.upper() not in chosen}}
-
-
-def _useful(environment: Mapping[str, str], profile: Profile, configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment without inherited settings that are useless in the sandbox.
-
-    These are paths that it does not show and, without a network, proxies and package indexes with passwords.
-    """
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in configured
-        or not is_install_setting(name)
-        or not (
-            (os.path.isabs(value) and os.path.exists(value) and not profile.shows(value))
-            or (not profile.network and url_credentials([value]))
-        )
-    }
+    private = server.environment_with(scratch) | {"HOME": scratch}
+    return Cage(server.command(limits, domain, allowed, ()), private, "landlock", confinement, limits, scratch)

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
-from gaia.mcp.transports.sandbox.places import is_below
-from gaia.mcp.transports.sandbox.profile import Profile
+from gaia.mcp.transports.sandbox.confinement import Confinement
+from gaia.mcp.transports.sandbox.places import is_below, is_in
 
 INTERNET = (2, 10, 16)
 """AF_INET, AF_INET6, and AF_NETLINK, which programs use to find their own addresses."""
@@ -154,34 +154,36 @@ def landlock_version() -> int:
     return max(0, int(library.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
 
 
-def require_landlock(profile: Profile) -> None:
-    """Raises Unusable if this kernel's Landlock cannot enforce the profile."""
+def require_landlock(confinement: Confinement) -> None:
+    """Raises Unusable if this kernel's Landlock cannot enforce the confinement."""
     version = landlock_version()
     if version < _NEEDED:
         state = f"version {version}" if version else "none"
         raise Unusable(f"Landlock of version {_NEEDED} is needed (Linux 6.12 or newer), and this kernel has {state}")
-    torn = [secret for secret in profile.masked if any(is_below(secret, place) for place in profile.write)]
+    torn = [secret for secret in confinement.masked if is_in(secret, confinement.write)]
     if torn:
         raise Unusable(f'Landlock cannot keep {torn[0]} from a server that may write around it; name less in "write"')
 
 
-def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
+def rules_of(confinement: Confinement, scratch: str) -> Iterator[tuple[str, str]]:
     """The rules, as pairs of a path and READ, WRITE, USE or LIST. `scratch` is the server's private directory.
 
     Landlock can only permit, and a rule for a directory covers everything in it. So for a directory with hidden places
     there is a rule for each other entry.
     """
-    closed = [*profile.hidden, *profile.masked, *profile.left_out, "/proc", "/dev"]
+    closed = [*confinement.hidden, *confinement.masked, *confinement.left_out, "/proc", "/dev"]
     for path in _without("/", closed):
         yield path, READ
-    for place in profile.read:
-        for path in _without(place, [one for one in (*profile.masked, *profile.left_out) if is_below(one, place)]):
+    for place in confinement.read:
+        for path in _without(
+            place, [one for one in (*confinement.masked, *confinement.left_out) if is_below(one, place)]
+        ):
             yield path, READ
-    for place in (*profile.write, scratch):
+    for place in (*confinement.write, scratch):
         yield place, WRITE
-    for directory in {os.path.dirname(file) for file in profile.left_out}:
+    for directory in {os.path.dirname(file) for file in confinement.left_out}:
         # Only the entries of this directory were permitted. The right to list covers everything below it.
-        if not any(is_below(place, directory) for place in (*profile.hidden, *profile.masked)):
+        if not any(is_below(place, directory) for place in (*confinement.hidden, *confinement.masked)):
             yield directory, LIST
     for name in _DEVICES:
         yield f"/dev/{name}", USE
@@ -190,8 +192,7 @@ def rules_of(profile: Profile, scratch: str) -> Iterator[tuple[str, str]]:
 
 
 def _without(place: str, closed: Sequence[str]) -> Iterator[str]:
-    """The fewest paths that cover `place` without the closed ones."""
-    if any(is_below(place, path) for path in closed):
+    if is_in(place, closed):
         return
     inner = [path for path in closed if is_below(path, place)]
     if not inner:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
-from gaia.mcp.transports.sandbox.profile import Profile
+from gaia.mcp.transports.sandbox.confinement import Confinement
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -19,7 +19,6 @@ _PREFIX = "gaia-mcp-"
 _MEMBERS = "cgroup.procs"
 _EMPTY_SECONDS = 2.0
 _BUBBLEWRAP_PROCESSES = 2
-"""Bubblewrap's own processes: one outside the sandbox, and the first one inside."""
 
 _POLL_SECONDS = 0.01
 
@@ -111,7 +110,6 @@ def _hierarchy(controller: str) -> tuple[Path, list[str]]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the groups of hosts that were killed."""
     for folder in parent.glob(f"{_PREFIX}*"):
         host = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if not os.path.exists(f"/proc/{host}"):
@@ -128,31 +126,28 @@ class Limits:
     """Values by the names of the module `resource`."""
 
 
-def limits_of(profile: Profile, *, in_namespaces: bool) -> Limits:
-    """Raises Unusable, naming the key, if a limit cannot be enforced.
-
-    `in_namespaces` says whether the server gets a user namespace, where the system counts its processes separately.
-    """
+def limits_of(confinement: Confinement, *, in_namespaces: bool) -> Limits:
+    """Raises Unusable for a limit that cannot be enforced. A user namespace counts processes separately."""
     limits = Limits()
-    if profile.cpu_seconds is not None:
-        limits.of_process["RLIMIT_CPU"] = profile.cpu_seconds
+    if confinement.cpu_seconds is not None:
+        limits.of_process["RLIMIT_CPU"] = confinement.cpu_seconds
     wanted = {}
-    if profile.processes is not None:
-        wanted["pids"] = profile.processes + (_BUBBLEWRAP_PROCESSES if in_namespaces else 0)
-    if profile.memory is not None:
-        wanted["memory"] = profile.memory
+    if confinement.processes is not None:
+        wanted["pids"] = confinement.processes + (_BUBBLEWRAP_PROCESSES if in_namespaces else 0)
+    if confinement.memory is not None:
+        wanted["memory"] = confinement.memory
     if not wanted:
         return limits
     try:
         limits.groups = ControlGroups(wanted)
     except OSError as error:
-        if profile.memory is not None:
-            limits.of_process["RLIMIT_DATA"] = profile.memory
-        if profile.processes is not None:
+        if confinement.memory is not None:
+            limits.of_process["RLIMIT_DATA"] = confinement.memory
+        if confinement.processes is not None:
             if not in_namespaces:
                 raise Unusable(f'"processes" needs a control group ({error}) or bubblewrap') from error
             if os.getuid() == 0:
                 raise Unusable(f'"processes" needs a control group ({error}), or a user other than root') from error
             # One of bubblewrap's processes is in the namespace.
-            limits.of_process["RLIMIT_NPROC"] = profile.processes + 1
+            limits.of_process["RLIMIT_NPROC"] = confinement.processes + 1
     return limits

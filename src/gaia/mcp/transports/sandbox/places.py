@@ -58,12 +58,10 @@ _SYSTEM_SECRETS = (
 
 _INTERPRETER = re.compile(r"(python|node|deno|bun|ruby|perl|php|bash|sh)[\d.]*")
 _CODE_FOLLOWS = ("-m", "-c", "-e", "-p", "--eval", "--print")
-"""Options of interpreters that are not followed by a script."""
 
 _PROJECT_FILES = ("package.json", "pyproject.toml", "setup.py")
 _SHEBANG_BYTES = 256
 _LINKS = 40
-"""The number of links that the kernel follows."""
 
 
 def homes() -> list[str]:
@@ -94,11 +92,16 @@ def is_below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
+def is_in(path: str, directories: Iterable[str]) -> bool:
+    """Whether `path` is one of the directories or lies in one."""
+    return any(is_below(path, directory) for directory in directories)
+
+
 def outermost(paths: Iterable[str]) -> list[str]:
     """The paths that do not lie in another one, each once."""
     kept: list[str] = []
     for path in sorted(set(paths)):
-        if not any(is_below(path, other) for other in kept):
+        if not is_in(path, kept):
             kept.append(path)
     return kept
 
@@ -163,7 +166,6 @@ def script_of(argv: Sequence[str], directory: str) -> str | None:
 
 
 def _installation(program: str) -> str:
-    """The directory to which a program's file belongs, or the file alone."""
     if "/node_modules/" in program:
         return program[: program.index("/node_modules/") + len("/node_modules")]
     directory = os.path.dirname(program)
@@ -265,7 +267,7 @@ def entries_without(directory: str, hidden: Iterable[str]) -> list[str]:
 def _beside(file: str, opened: list[str]) -> Iterator[str]:
     directory, name = os.path.split(file)
     of_file = re.compile(rf"\.?{re.escape(name.lstrip('.'))}([^A-Za-z0-9].*)?", re.DOTALL)
-    is_opened = any(is_below(directory, one) for one in opened)
+    is_opened = is_in(directory, opened)
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -305,5 +307,4 @@ def _places_of(path: str, mounts: list[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    """A path from the kernel's table, in which some characters are written as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda number: chr(int(number[1], 8)), text)

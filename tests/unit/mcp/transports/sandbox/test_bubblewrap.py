@@ -14,15 +14,15 @@ from tests.sandboxes import linux
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import bubblewrap
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable, find_bubblewrap, wrapped
-from gaia.mcp.transports.sandbox.profile import Profile
+from gaia.mcp.transports.sandbox.confinement import Confinement
 
 pytestmark = linux
 
 
-def profile(**values: Any) -> Profile:
+def confinement(**values: Any) -> Confinement:
     nothing: dict[str, Any] = dict.fromkeys(("read", "write", "masked", "links", "hidden", "private", "left_out"), ())
     numbers: dict[str, Any] = dict.fromkeys(("memory", "processes", "cpu_seconds"))
-    return Profile(**{**nothing, **numbers, "cwd": "/usr", "network": False, **values})
+    return Confinement(**{**nothing, **numbers, "cwd": "/usr", "network": False, **values})
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def follows(argv: list[str], *words: str) -> bool:
 
 
 def test_places_are_made_before_what_lies_in_them() -> None:
-    found = profile(hidden=("/srv",), read=("/srv/u/a",), write=("/srv/u/a/data",), masked=("/srv/u/a/.ssh",))
+    found = confinement(hidden=("/srv",), read=("/srv/u/a",), write=("/srv/u/a/data",), masked=("/srv/u/a/.ssh",))
     argv = wrapped(found, "/usr/bin/bwrap", True)
     order = [argv.index(place) for place in ("/srv", "/srv/u/a", "/srv/u/a/data")]
     assert order == sorted(order)
@@ -48,14 +48,16 @@ def test_places_are_made_before_what_lies_in_them() -> None:
 
 
 def test_what_is_private_has_a_size_and_can_be_written_to() -> None:
-    argv = wrapped(profile(hidden=("/tmp",), private=("/tmp",), memory=2**25), "bwrap", False)
+    argv = wrapped(confinement(hidden=("/tmp",), private=("/tmp",), memory=2**25), "bwrap", False)
     assert follows(argv, "--perms", "1777", "--size", str(2**25), "--tmpfs", "/tmp")
     assert not follows(argv, "--remount-ro", "/tmp")
     assert "--disable-userns" not in argv
 
 
 def test_secrets_that_are_files_are_empty() -> None:
-    assert follows(wrapped(profile(masked=("/etc/passwd",)), "bwrap", True), "--ro-bind", "/dev/null", "/etc/passwd")
+    assert follows(
+        wrapped(confinement(masked=("/etc/passwd",)), "bwrap", True), "--ro-bind", "/dev/null", "/etc/passwd"
+    )
 
 
 def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_pat
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("a")
     own = (f"{base}/own", f"{base}/inner/own")
-    argv = wrapped(profile(read=(base, f"{base}/inner"), write=(f"{base}/a",), left_out=own), "bwrap", True)
+    argv = wrapped(confinement(read=(base, f"{base}/inner"), write=(f"{base}/a",), left_out=own), "bwrap", True)
     assert f"{base}/own" not in argv
     assert follows(argv, "--symlink", "a", f"{base}/link")
     assert not follows(argv, "--ro-bind", base, base)
@@ -76,7 +78,7 @@ def test_a_directory_with_a_file_of_this_program_is_shown_entry_by_entry(tmp_pat
 
 
 def test_the_root_itself_can_be_shown_entry_by_entry() -> None:
-    argv = wrapped(profile(left_out=("/none.json", "/none/a.json")), "bwrap", True)
+    argv = wrapped(confinement(left_out=("/none.json", "/none/a.json")), "bwrap", True)
     assert not follows(argv, "--ro-bind", "/", "/")
     assert follows(argv, "--ro-bind-try", "/usr", "/usr") or follows(argv, "--ro-bind-try", "/etc", "/etc")
     assert not follows(argv, "--ro-bind-try", "/proc", "/proc")
@@ -85,12 +87,12 @@ def test_the_root_itself_can_be_shown_entry_by_entry() -> None:
 
 
 def test_links_are_made_as_they_are() -> None:
-    assert follows(wrapped(profile(links=(("/run/a", "../b"),)), "bwrap", True), "--symlink", "../b", "/run/a")
+    assert follows(wrapped(confinement(links=(("/run/a", "../b"),)), "bwrap", True), "--symlink", "../b", "/run/a")
 
 
 @pytest.mark.parametrize("network", [True, False])
 def test_the_network_is_the_hosts_or_none(network: bool) -> None:
-    argv = wrapped(profile(network=network), "bwrap", True)
+    argv = wrapped(confinement(network=network), "bwrap", True)
     assert ("--unshare-net" in argv) is not network
     assert {"--unshare-user", "--unshare-pid", "--unshare-ipc"} <= set(argv)
 

@@ -18,7 +18,7 @@ from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.sandbox import Sandbox
 from tests.sandboxes import linux, require, without_bubblewrap
 from tests.unit.mcp.transports.conftest import Listener
-from tests.unit.mcp.transports.sandbox.test_bubblewrap import profile
+from tests.unit.mcp.transports.sandbox.test_bubblewrap import confinement
 
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import cage as cage_module
@@ -84,17 +84,17 @@ def test_landlock_is_the_other(landlock: None) -> None:
 def test_the_end_of_a_server_is_read_from_the_status_of_what_waited_for_it(
     engine: Engine, status: int, ending: Ending
 ) -> None:
-    found = Cage([], {}, engine, profile(), Limits())
+    found = Cage([], {}, engine, confinement(), Limits())
     assert found.ending_of_server(Ending(exit_code=status)) == ending
     assert found.ending_of_server(Ending(signal="SIGTERM")) == Ending(signal="SIGTERM")
 
 
 def test_an_end_names_the_limits_that_were_reached() -> None:
     groups: Any = SimpleNamespace(used_up=lambda: ("memory",))
-    found = Cage([], {}, "landlock", profile(), Limits(groups))
+    found = Cage([], {}, "landlock", confinement(), Limits(groups))
     assert "had used up what its sandbox allows: memory" in str(found.ending_of_server(Ending(signal="SIGKILL")))
     assert found.ending_of_server(Ending(exit_code=0)) == Ending(exit_code=0)
-    without = Cage([], {}, "bubblewrap", profile(), Limits())
+    without = Cage([], {}, "bubblewrap", confinement(), Limits())
     assert without.ending_of_server(Ending(exit_code=128 + 24)).used_up == ("cpuSeconds",)
 
 
@@ -124,7 +124,9 @@ def test_inherited_settings_that_lead_nowhere_are_left_out(
 ) -> None:
     """`uvx` and others fail on a certificate or an index that they are told of and cannot read."""
     request.getfixturevalue(engine)
-    monkeypatch.setattr(cage_module, "profile_of", lambda *_, **__: profile(hidden=(str(tmp_path),), private=("/tmp",)))
+    monkeypatch.setattr(
+        cage_module, "confinement_of", lambda *_, **__: confinement(hidden=(str(tmp_path),), private=("/tmp",))
+    )
     hidden = tmp_path / "ca.pem"
     hidden.touch()
     settings = {
@@ -185,7 +187,7 @@ def test_a_directory_that_has_gone_is_an_error_of_the_start(bubblewrap: None, mo
 
 
 def test_a_machine_without_tmp_is_said(bubblewrap: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gaia.mcp.transports.sandbox.profile.PRIVATE", ())
+    monkeypatch.setattr("gaia.mcp.transports.sandbox.confinement.PRIVATE", ())
     monkeypatch.setattr("gaia.mcp.transports.sandbox.kernel.landlock_version", lambda: 0)
     with pytest.raises(StartFailed, match="bubblewrap needs a directory /tmp"):
         made()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandboxes import linux
-from tests.unit.mcp.transports.sandbox.test_bubblewrap import profile
+from tests.unit.mcp.transports.sandbox.test_bubblewrap import confinement
 
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import kernel
@@ -30,7 +30,7 @@ def test_a_directory_with_something_hidden_is_permitted_by_its_entries(tmp_path:
 
 def test_the_rules_of_a_profile(tmp_path: Path) -> None:
     base = str(tmp_path.resolve())
-    found = profile(hidden=("/home", "/tmp"), read=(base,), write=("/srv",), masked=(os.path.join(base, "key"),))
+    found = confinement(hidden=("/home", "/tmp"), read=(base,), write=("/srv",), masked=(os.path.join(base, "key"),))
     (tmp_path / "key").touch()
     (tmp_path / "file").touch()
     rules = list(kernel.rules_of(found, "/tmp/scratch"))
@@ -47,7 +47,7 @@ def test_a_directory_with_a_file_of_this_program_can_be_listed(tmp_path: Path) -
     base = str(tmp_path.resolve())
     (tmp_path / "file").touch()
     own = (os.path.join(base, "servers.json"), "/none.json")
-    rules = list(kernel.rules_of(profile(hidden=("/home", "/tmp"), read=(base,), left_out=own), "/tmp/scratch"))
+    rules = list(kernel.rules_of(confinement(hidden=("/home", "/tmp"), read=(base,), left_out=own), "/tmp/scratch"))
     assert (os.path.join(base, "file"), kernel.READ) in rules
     assert (base, kernel.LIST) in rules
     assert (base, kernel.READ) not in rules
@@ -58,14 +58,14 @@ def test_a_directory_with_a_file_of_this_program_can_be_listed(tmp_path: Path) -
 def test_a_kernel_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch, version: int, said: str) -> None:
     monkeypatch.setattr(kernel, "landlock_version", lambda: version)
     with pytest.raises(Unusable, match=said):
-        kernel.require_landlock(profile())
+        kernel.require_landlock(confinement())
 
 
 def test_a_secret_cannot_be_kept_from_who_may_write_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "landlock_version", lambda: 7)
-    kernel.require_landlock(profile(write=("/a",), masked=("/b/.ssh",)))
+    kernel.require_landlock(confinement(write=("/a",), masked=("/b/.ssh",)))
     with pytest.raises(Unusable, match=r"keep /a/\.ssh from"):
-        kernel.require_landlock(profile(write=("/a",), masked=("/a/.ssh",)))
+        kernel.require_landlock(confinement(write=("/a",), masked=("/a/.ssh",)))
 
 
 def test_the_version_is_a_number() -> None:

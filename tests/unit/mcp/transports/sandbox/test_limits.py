@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandboxes import linux
-from tests.unit.mcp.transports.sandbox.test_bubblewrap import profile
+from tests.unit.mcp.transports.sandbox.test_bubblewrap import confinement
 
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import limits
@@ -146,24 +146,24 @@ class TestWithoutControlGroups:
         monkeypatch.setattr(limits, "_MEMBERSHIP", tmp_path / "missing")
 
     def test_memory_is_limited_for_each_process(self) -> None:
-        found = limits_of(profile(memory=2**26, cpu_seconds=5), in_namespaces=False)
+        found = limits_of(confinement(memory=2**26, cpu_seconds=5), in_namespaces=False)
         assert found.of_process == {"RLIMIT_CPU": 5, "RLIMIT_DATA": 2**26}
         assert found.groups is None
 
     def test_processes_are_counted_in_a_user_namespace(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.getuid", lambda: 1000)
-        assert limits_of(profile(processes=8), in_namespaces=True).of_process == {"RLIMIT_NPROC": 9}
+        assert limits_of(confinement(processes=8), in_namespaces=True).of_process == {"RLIMIT_NPROC": 9}
 
     def test_for_root_the_system_counts_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.getuid", lambda: 0)
         with pytest.raises(Unusable, match=r'"processes" needs a control group .* a user other than root'):
-            limits_of(profile(processes=8), in_namespaces=True)
+            limits_of(confinement(processes=8), in_namespaces=True)
 
     def test_without_a_user_namespace_all_of_the_user_would_count(self) -> None:
         with pytest.raises(Unusable, match=r'"processes" needs a control group .* or bubblewrap'):
-            limits_of(profile(processes=8), in_namespaces=False)
+            limits_of(confinement(processes=8), in_namespaces=False)
 
 
 def test_nothing_asked_for_is_nothing_made() -> None:
-    found = limits_of(profile(), in_namespaces=False)
+    found = limits_of(confinement(), in_namespaces=False)
     assert (found.groups, found.of_process) == (None, {})

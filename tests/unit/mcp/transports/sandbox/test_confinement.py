@@ -13,7 +13,7 @@ from gaia.runtime.private_files import keep_private
 from tests.sandboxes import linux
 
 pytest.importorskip("pwd")
-from gaia.mcp.transports.sandbox.profile import Profile, profile_of
+from gaia.mcp.transports.sandbox.confinement import Confinement, confinement_of
 
 pytestmark = linux
 
@@ -27,12 +27,12 @@ def work(home: Path) -> Path:
     return folder
 
 
-def profile(cwd: Path, **keys: Any) -> Profile:
-    return profile_of(Sandbox(**keys), ["/bin/sh"], "/bin", str(cwd))
+def confinement(cwd: Path, **keys: Any) -> Confinement:
+    return confinement_of(Sandbox(**keys), ["/bin/sh"], "/bin", str(cwd))
 
 
 def test_the_working_directory_is_shown(work: Path) -> None:
-    found = profile(work)
+    found = confinement(work)
     assert found.read == (str(work),)
     assert found.write == ()
     assert found.shows(str(work / "file"))
@@ -42,38 +42,38 @@ def test_the_working_directory_is_shown(work: Path) -> None:
 
 @pytest.mark.parametrize("place", ["..", "../.."])
 def test_a_home_is_not_shown_because_it_is_the_working_directory(work: Path, place: str) -> None:
-    found = profile((work / place).resolve())
+    found = confinement((work / place).resolve())
     assert found.read == ()
     assert not found.shows(str(work))
 
 
 def test_secrets_stay_hidden_in_what_is_opened(work: Path) -> None:
     key = work.parent / ".ssh"
-    found = profile(work, write=["~"])
+    found = confinement(work, write=["~"])
     assert str(key) in found.masked
     assert not found.shows(str(key / "id"))
     assert found.writes(str(work))
 
 
 def test_a_working_directory_that_is_a_secret_is_not_shown(work: Path) -> None:
-    found = profile(work.parent / ".ssh")
+    found = confinement(work.parent / ".ssh")
     assert not found.shows(str(work.parent / ".ssh" / "id"))
 
 
 def test_a_secret_that_is_named_is_shown(work: Path) -> None:
-    found = profile(work, read=["~/.ssh"])
+    found = confinement(work, read=["~/.ssh"])
     assert found.shows(str(work.parent / ".ssh" / "id"))
     assert str(work.parent / ".ssh") not in found.masked
 
 
 def test_paths_are_relative_to_the_working_directory(work: Path) -> None:
     (work / "data").mkdir()
-    assert profile(work, write=["data"]).write == (str(work / "data"),)
+    assert confinement(work, write=["data"]).write == (str(work / "data"),)
 
 
 def test_the_more_special_path_counts(work: Path) -> None:
     (work / "data" / "fixed").mkdir(parents=True)
-    found = profile(work, write=["data", "data"], read=["data", "data/fixed"])
+    found = confinement(work, write=["data", "data"], read=["data", "data/fixed"])
     assert found.write == (str(work / "data"),)
     assert str(work / "data" / "fixed") in found.read
     assert str(work / "data") not in found.read
@@ -82,25 +82,25 @@ def test_the_more_special_path_counts(work: Path) -> None:
 @pytest.mark.parametrize("name", ["a b", "ä", "'", '"', "$(x)", "a\nb", "--bind", "-"])
 def test_any_name_will_do(work: Path, name: str) -> None:
     (work / name).mkdir()
-    assert profile(work, write=[str(work / name)]).write == (str(work / name),)
+    assert confinement(work, write=[str(work / name)]).write == (str(work / name),)
 
 
 @pytest.mark.parametrize("key", ["read", "write"])
 def test_a_path_that_does_not_exist_is_an_error(work: Path, key: str) -> None:
     with pytest.raises(StartFailed, match=f"sandbox.{key}: missing does not exist"):
-        profile(work, **{key: ["missing"]})
+        confinement(work, **{key: ["missing"]})
 
 
 @pytest.mark.parametrize("path", ["/", "/proc", "/proc/self", "/dev", "/dev/null", "/sys"])
 def test_the_kernels_own_places_are_not_opened(work: Path, path: str) -> None:
     with pytest.raises(StartFailed, match="cannot be opened for a server in a sandbox"):
-        profile(work, write=[path])
+        confinement(work, write=[path])
 
 
 def test_a_link_is_followed_and_there_in_the_sandbox(work: Path) -> None:
     (work.parent / "notes").mkdir()
     (work.parent / "link").symlink_to("notes")
-    found = profile(work, read=[str(work.parent / "link")])
+    found = confinement(work, read=[str(work.parent / "link")])
     assert str(work.parent / "notes") in found.read
     assert (str(work.parent / "link"), "notes") in found.links
 
@@ -109,7 +109,7 @@ def test_a_link_that_the_server_may_replace_is_refused(work: Path) -> None:
     (work / "data").mkdir()
     (work / "data" / "link").symlink_to(work.parent)
     with pytest.raises(StartFailed, match="which the server may change"):
-        profile(work, write=["data"], read=["data/link"])
+        confinement(work, write=["data"], read=["data/link"])
 
 
 def test_files_of_this_program_are_not_shown(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,21 +120,21 @@ def test_files_of_this_program_are_not_shown(work: Path, monkeypatch: pytest.Mon
         keep_private(file)
     keep_private("/dev/fd/3")
     keep_private("/proc/self/fd/3")
-    found = profile(work, write=["data"])
+    found = confinement(work, write=["data"])
     assert found.left_out == (str(work / "servers.json"),)
     assert not found.shows(str(work / "servers.json"))
     assert found.shows(str(work / "data"))
-    assert profile(work, read=["servers.json"]).left_out == ()
+    assert confinement(work, read=["servers.json"]).left_out == ()
 
 
 def test_a_server_that_could_replace_one_is_not_started(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.runtime.private_files._files", {})
     keep_private(work / "data" / "servers.json")
     with pytest.raises(StartFailed, match=r"/work holds data/servers\.json: this program is configured with"):
-        profile(work, write=["."])
+        confinement(work, write=["."])
     (work / "data").mkdir()
     (work / "data" / "servers.json").write_text("{}")
-    assert profile(work, write=["."], read=["data/servers.json"]).left_out == ()
+    assert confinement(work, write=["."], read=["data/servers.json"]).left_out == ()
 
 
 def test_all_that_a_server_could_replace_is_named_at_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_all_that_a_server_could_replace_is_named_at_once(work: Path, monkeypatc
     keep_private(work / "audit.jsonl")
     keep_private(work / "data" / "clients.json")
     with pytest.raises(StartFailed) as refused:
-        profile(work, write=[".", "data"])
+        confinement(work, write=[".", "data"])
     assert refused.value.message == (
         f"sandbox.write: {work} holds .audit.jsonl.lock, audit.jsonl, audit.jsonl.1, data/clients.json; "
         f"{work}/data holds clients.json: this program is configured with these files or writes them, and the server "
@@ -162,7 +162,7 @@ def test_files_of_this_program_in_a_directory_of_credentials_are_hidden_with_it(
     own.parent.mkdir(exist_ok=True)
     own.write_text("{}")
     keep_private(own)
-    found = profile(work, **{key: ["~"]})
+    found = confinement(work, **{key: ["~"]})
     assert not found.shows(str(own))
     assert str(own.parent) in found.masked
 
@@ -170,9 +170,9 @@ def test_files_of_this_program_in_a_directory_of_credentials_are_hidden_with_it(
 def test_a_link_in_what_is_shown_is_not_made_again(work: Path) -> None:
     (work / "notes").mkdir()
     (work / "link").symlink_to("notes")
-    assert profile(work, read=["link"]).links == ()
+    assert confinement(work, read=["link"]).links == ()
 
 
 def test_limits_are_numbers(work: Path) -> None:
-    found = profile(work, memory="64M", processes=3, cpu_seconds=2, network=True)
+    found = confinement(work, memory="64M", processes=3, cpu_seconds=2, network=True)
     assert (found.memory, found.processes, found.cpu_seconds, found.network) == (64 * 1024**2, 3, 2, True)

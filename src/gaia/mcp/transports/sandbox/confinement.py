@@ -15,6 +15,7 @@ from gaia.mcp.transports.sandbox.places import (
     hidden_places,
     homes,
     is_below,
+    is_in,
     links_of,
     needed_by,
     outermost,
@@ -27,7 +28,7 @@ _RESOLVER = "/etc/resolv.conf"
 
 
 @dataclass(frozen=True)
-class Profile:
+class Confinement:
     """The sandbox of one start. All paths are absolute and free of symbolic links."""
 
     hidden: tuple[str, ...]
@@ -56,37 +57,28 @@ class Profile:
     def writes(self, path: str) -> bool:
         """Whether the server can change the file at an absolute path permanently."""
         real = os.path.realpath(path)
-        return any(is_below(real, place) for place in self.write)
+        return is_in(real, self.write)
 
     def shows(self, path: str) -> bool:
         """Whether the server can see the file at an absolute path."""
         real = os.path.realpath(path)
-        deepest = max(
-            (
-                place
-                for place in (*self.hidden, *self.masked, *self.left_out, *self.read, *self.write)
-                if is_below(real, place)
-            ),
-            key=len,
-            default="",
-        )
+        places = (*self.hidden, *self.masked, *self.left_out, *self.read, *self.write)
+        deepest = max((place for place in places if is_below(real, place)), key=len, default="")
         return not deepest or deepest in (*self.read, *self.write)
 
 
-def profile_of(
+def confinement_of(
     sandbox: Sandbox, argv: Sequence[str], search_path: str, cwd: str | None, own: Sequence[str] = ()
-) -> Profile:
-    """The profile of a server that is started now. Raises StartFailed, naming the key, for a path that cannot be used.
-
-    `argv` begins with an absolute path. `own` are programs that run in the sandbox before it.
-    """
+) -> Confinement:
+    """Raises StartFailed for a path that cannot be used. `own` are programs that run before the server."""
     directory = os.path.realpath(cwd or os.getcwd())
     hidden = hidden_places()
     whole = [*hidden, *homes()]
     """Shown in part only, unless the configuration names them."""
     write = _listed("write", sandbox.write, directory)
     listed = [*_listed("read", sandbox.read, directory), *write]
-    _refuse_writable_links(sandbox, directory, [real for _, real in write])
+    writable = {real for _, real in write}
+    _refuse_writable_links(sandbox, directory, writable)
 
     script = script_of(argv, directory)
     started = (argv[0], *own) if script is None else (argv[0], script, *own)
@@ -97,44 +89,39 @@ def profile_of(
     if sandbox.network and os.path.exists(_RESOLVER):
         implied.append((_RESOLVER, os.path.realpath(_RESOLVER)))
 
-    shown = [(path, real) for path, real in (*listed, *implied) if any(is_below(real, place) for place in hidden)]
+    shown = [(path, real) for path, real in (*listed, *implied) if is_in(real, hidden)]
     opened = {real for _, real in (*listed, *implied)}
     named = {real for _, real in listed}
     masked = [
         secret
         for secret in secret_places()
-        if secret not in named
-        and (any(is_below(secret, place) for place in opened) or not any(is_below(secret, place) for place in hidden))
+        if secret not in named and (is_in(secret, opened) or not is_in(secret, hidden))
     ]
 
     def is_shown(path: str) -> bool:
-        is_hidden = any(is_below(path, place) for place in hidden)
         # A program may get /dev/fd/3, which is another file in the sandbox.
-        return not any(is_below(path, place) for place in (*masked, *_KERNEL)) and (
-            not is_hidden or any(is_below(path, place) for place in opened)
-        )
+        return not is_in(path, (*masked, *_KERNEL)) and (not is_in(path, hidden) or is_in(path, opened))
 
     own = hidden_files(named, opened, is_shown)
-    _refuse_writing_around(own, [real for _, real in write])
+    _refuse_writing_around(own, writable)
     # Secrets are replaced too, for example by `npm login`. Where the server may write, they can only be masked.
     lasting = [
-        secret
-        for secret in masked
-        if any(is_below(secret, place) for place in opened)
-        and not any(is_below(secret, place) for _, place in write)
-        and can_be_left_out(secret)
+        secret for secret in masked if is_in(secret, opened) and not is_in(secret, writable) and can_be_left_out(secret)
     ]
     masked = [secret for secret in masked if secret not in lasting]
-    read = {real for _, real in (*shown, *listed)} - {real for _, real in write} - set(masked)
-    visible = [*read, *(real for _, real in write)]
+    read = {real for _, real in (*shown, *listed)} - writable - set(masked)
+    # Those that do not exist in the sandbox unless they are made there.
     links = {
-        link: at for path, _ in (*shown, *listed) for link, at in links_of(path) if _is_missing(link, hidden, visible)
+        link: target
+        for path, _ in (*shown, *listed)
+        for link, target in links_of(path)
+        if is_in(link, hidden) and not is_in(link, read | writable)
     }
-    return Profile(
+    return Confinement(
         hidden=tuple(hidden),
         private=tuple(outermost(place for place in map(os.path.realpath, PRIVATE) if os.path.isdir(place))),
         read=tuple(sorted(read)),
-        write=tuple(sorted({real for _, real in write})),
+        write=tuple(sorted(writable)),
         masked=tuple(sorted(masked)),
         left_out=tuple(sorted({*own, *lasting})),
         links=tuple(sorted(links.items())),
@@ -146,20 +133,14 @@ def profile_of(
     )
 
 
-def _is_missing(link: str, hidden: list[str], visible: list[str]) -> bool:
-    """Whether a symbolic link does not exist in the sandbox unless it is made there."""
-    return any(is_below(link, place) for place in hidden) and not any(is_below(link, place) for place in visible)
-
-
 def _listed(key: str, paths: Iterable[str], directory: str) -> list[tuple[str, str]]:
-    """Each path as given, made absolute, and its real path."""
     found = []
     for path in paths:
         absolute = _absolute(path, directory)
         real = os.path.realpath(absolute)
         if not os.path.exists(real):
             raise StartFailed(f"sandbox.{key}: {path} does not exist; create it, or mend the path")
-        if real == "/" or any(is_below(real, place) for place in _KERNEL):
+        if real == "/" or is_in(real, _KERNEL):
             raise StartFailed(f"sandbox.{key}: {path} cannot be opened for a server in a sandbox; name what is needed")
         found.append((absolute, real))
     return found
@@ -184,12 +165,12 @@ def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
         )
 
 
-def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: list[str]) -> None:
+def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: Iterable[str]) -> None:
     """A server that may replace a link could choose what is opened for it at its next start."""
     for key in ("read", "write"):
         for path in getattr(sandbox, key):
             for link, _ in links_of(_absolute(path, directory)):
-                if any(is_below(link, place) for place in writable):
+                if is_in(link, writable):
                     raise StartFailed(
                         f"sandbox.{key}: {path} is reached by the symbolic link {link}, which the server may change; "
                         "write the path that it leads to"
