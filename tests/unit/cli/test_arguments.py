@@ -56,7 +56,6 @@ def test_a_parameter_that_the_schema_does_not_know_is_json_if_it_can_be() -> Non
 
 def test_a_parameter_behind_a_reference_is_understood() -> None:
     schema = {"$defs": {"Zone": {"type": "string"}}, **typed(zone={"$ref": "#/$defs/Zone"})}
-
     assert resolve(schema, "zone=1") == {"zone": "1"}
 
 
@@ -82,7 +81,6 @@ def test_no_words_are_no_arguments() -> None:
 def test_words_that_are_no_arguments_are_a_usage_error(words: list[str], message: str) -> None:
     with pytest.raises(CommandFailed, match=message) as caught:
         arguments.parse(words)
-
     assert caught.value.exit_code == USAGE
 
 
@@ -90,20 +88,17 @@ class TestFiles:
     def test_a_file_has_the_object(self, tmp_path: Path) -> None:
         file = tmp_path / "arguments.json"
         file.write_text('\ufeff{"a": 1}', encoding="utf-8")
-
         assert arguments.parse([f"@{file}"]) == {"a": 1}
 
     @pytest.mark.parametrize("word", ["-", "@-"])
     def test_standard_input_has_the_object(self, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": "\xc3\xbc"}')))
-
         assert arguments.parse([word]) == {"a": "ü"}
 
     def test_a_value_may_be_the_text_of_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "note.md").write_text("# One\ntwo\n")
         schema = typed(text={"type": "string"}, count={"type": "integer"})
         (tmp_path / "count").write_text("5\n")
-
         given = resolve(schema, f"text=@{tmp_path / 'note.md'}", f"count=@{tmp_path / 'count'}")
         assert given == {"text": "# One\ntwo\n", "count": 5}
 
@@ -126,7 +121,6 @@ class TestFiles:
             file.write_bytes(content)
         with pytest.raises(CommandFailed, match=re.escape(said)) as failure:
             arguments.parse([f"@{file}"])
-
         assert str(file) in failure.value.message
         assert failure.value.exit_code == USAGE
 
@@ -140,6 +134,5 @@ class TestFiles:
         typed_text = io.TextIOWrapper(io.BytesIO(b"{}"))
         monkeypatch.setattr(typed_text, "isatty", lambda: True)
         monkeypatch.setattr("sys.stdin", typed_text)
-
         assert arguments.parse(["-"]) == {}
         assert "Ctrl-D" in capsys.readouterr().err

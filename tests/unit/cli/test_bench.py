@@ -61,7 +61,6 @@ class TestServersOfTheUser:
     def test_are_called_as_is_said(self, invoke_json: Invoke) -> None:
         given = ("--server", "mine", "--tool", "add", "--arguments", '{"a": 1, "b": 2}')
         document = invoke_json("bench", *given, *FEW)
-
         assert (document["server"], document["tool"], document["arguments"]) == ("mine", "add", {"a": 1, "b": 2})
         assert document["alone"]["calls"] == 40
         assert document["raw_pipe"] is None
@@ -70,7 +69,6 @@ class TestServersOfTheUser:
         document = invoke_json(
             "bench", "--server", "mine", "--tool", "echo", "--arguments", '{"text": ""}', "--callers", 1, "--calls", 5
         )
-
         assert document["together"] is None
 
     @pytest.mark.parametrize(
@@ -107,7 +105,6 @@ class TestCallingOneByOne:
     def test_ends_with_the_last_call(self) -> None:
         made: list[int] = []
         calls = one_by_one(lambda: made.append(1), 7, seconds=60)
-
         assert len(calls.latencies) == len(made) == 7
         assert calls.seconds >= sum(calls.latencies)
         assert calls.rate == 7 / calls.seconds
@@ -120,13 +117,11 @@ class TestCallingTogether:
     def test_shares_the_calls(self) -> None:
         callers: set[int] = set()
         calls = together(lambda: callers.add(threading.get_ident()), callers=4, most=40, seconds=60)
-
         assert len(calls.latencies) == 40
         assert len(callers) == 4
 
     def test_is_really_at_once(self) -> None:
         everybody = threading.Barrier(3)
-
         assert len(together(lambda: everybody.wait(10), callers=3, most=3, seconds=60).latencies) == 3
 
     def test_ends_with_the_first_failure(self) -> None:
@@ -139,7 +134,6 @@ class TestCallingTogether:
 
 def test_percentiles_are_latencies_that_were_measured() -> None:
     calls = Calls([0.003, 0.001, 0.002, 0.004], 1.0)
-
     assert [calls.percentile(share) for share in (0.0, 0.5, 0.99, 1.0)] == [0.001, 0.002, 0.004, 0.004]
 
 
@@ -147,7 +141,6 @@ class TestHistograms:
     @pytest.mark.parametrize("latencies", [[0.001], [0.001, 0.0011], [1e-6, 100.0], [0.00099, 0.001, 0.0010001]])
     def test_lose_no_call_and_have_no_gap(self, latencies: list[float]) -> None:
         buckets = histogram(latencies)
-
         assert sum(bucket.calls for bucket in buckets) == len(latencies)
         assert all(before.high == after.low for before, after in itertools.pairwise(buckets))
         assert buckets[0].calls > 0
@@ -156,7 +149,6 @@ class TestHistograms:
 
     def test_are_finer_where_latencies_are_close(self) -> None:
         (low, high, calls), *_ = histogram([0.00105, 0.0014])
-
         assert (low, high, calls) == (0.001, 0.00125, 1)
 
 

@@ -25,7 +25,6 @@ def demo(configure: Configure, demo_server: Json) -> None:
 @pytest.mark.parametrize("words", [["a=1", "b=2.5"], ['{"a": 1, "b": 2.5}']])
 def test_arguments_are_assignments_or_one_object(words: list[str], demo: None, invoke: Invoke) -> None:
     result = invoke("call", "demo", "add", *words)
-
     assert (result.exit_code, result.stdout, result.stderr) == (0, '{"sum": 3.5}\n', "")
 
 
@@ -43,7 +42,6 @@ def test_json_is_the_result_as_the_server_sent_it(demo: None, invoke_json: Invok
 
 def test_an_error_of_the_tool_is_printed_apart_and_fails(demo: None, invoke: Invoke) -> None:
     result = invoke("call", "demo", "fail", "message=out of paper")
-
     assert (result.exit_code, result.stdout) == (1, "")
     assert "out of paper" in result.stderr
 
@@ -54,7 +52,6 @@ def test_an_error_of_a_tool_in_a_sandbox_says_that_it_is_in_one(
     require("bubblewrap")
     configure(demo={**demo_server, "sandbox": {"read": [sys.prefix, str(Path(__file__).parents[3])]}})
     result = invoke("call", "demo", "fail", "message=out of paper")
-
     assert (result.exit_code, result.stdout) == (1, "")
     assert "out of paper" in result.stderr
     assert "It runs in a sandbox" in result.stderr
@@ -75,14 +72,12 @@ def test_a_crash_says_that_the_server_may_have_acted(demo: None, failed: Told) -
 
 def test_a_failed_call_is_json_too(demo: None, invoke: Invoke) -> None:
     result = invoke("call", "demo", "crash", "--json")
-
     assert result.exit_code == 1
     assert json.loads(result.stdout)["error_type"] == "server_crashed"
 
 
 def test_the_timeout_ends_the_call(demo: None, invoke: Invoke) -> None:
     result = invoke("call", "demo", "sleep", "seconds=60", "--timeout", "0.2", "--json")
-
     assert result.exit_code == 1
     assert json.loads(result.stdout)["error_type"] == "timeout"
 
@@ -106,7 +101,6 @@ def test_a_server_that_cannot_list_its_tools_can_still_be_called(
 ) -> None:
     broken = {"on": "tools/list", "error": {"code": -32603, "message": "no list today"}}
     configure(it=fault_server(faults=[broken]))
-
     assert invoke("call", "it", "echo", "text=hello").stdout == "hello\n"
 
 
@@ -114,14 +108,12 @@ def test_wrong_arguments_start_no_server(
     configure: Configure, invoke: Invoke, fault_server: FaultServer, tmp_path: Path
 ) -> None:
     configure(it=fault_server(state_file=tmp_path / "state"))
-
     assert invoke("call", "it", "echo", "{oops").exit_code == 2
     assert read_state(tmp_path / "state").starts == 0
 
 
 def test_a_disabled_server_that_is_named_is_called(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server | {"disabled": True})
-
     assert invoke("call", "demo", "echo", "text=hello").stdout == "hello\n"
 
 
@@ -142,14 +134,12 @@ def test_each_kind_of_content_is_readable(
     block: Any, shown: str, configure: Configure, invoke: Invoke, fault_server: FaultServer
 ) -> None:
     configure(it=fault_server(faults=[{"tool": "echo", "result": {"content": [block]}}]))
-
     assert invoke("call", "it", "echo", "text=x").stdout == shown
 
 
 def test_structured_content_stands_in_for_text(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> None:
     result = {"content": [], "structuredContent": {"answer": 42}}
     configure(it=fault_server(faults=[{"tool": "echo", "result": result}]))
-
     assert json.loads(invoke("call", "it", "echo", "text=x").stdout) == {"answer": 42}
 
 
@@ -179,7 +169,6 @@ def test_progress_is_a_bar_for_who_looks_and_nothing_for_a_pipe(
 def test_arguments_may_come_from_a_file(words: list[str], demo: None, invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "arguments.json").write_text('{"text": "# A note"}')
     (tmp_path / "note.md").write_text("# A note")
-
     assert invoke("call", "demo", "echo", *words).stdout == "# A note\n"
 
 
@@ -220,20 +209,17 @@ class TestQuestionsOfTheServer:
 
     def test_are_left_by_ctrl_c_with_the_server_stopped(self, at_terminal: Invoke) -> None:
         screen = at_terminal("call", "it", "client_answers", answers=[("[y/N]", "y\r"), ("size", "\x03")])
-
         assert screen.exit_code == 130
         assert "Traceback" not in screen.text
 
     def test_are_declined_without_a_terminal(self, invoke: Invoke) -> None:
         result = invoke("call", "it", "client_answers")
-
         assert result.exit_code == 0
         assert '"action": "decline"' in result.stdout
         assert "asked a question, which was declined" in " ".join(result.stderr.split())
 
     def test_are_declined_for_programs(self, invoke: Invoke) -> None:
         result = invoke("call", "it", "client_answers", "--json")
-
         assert "decline" in json.loads(result.stdout)["content"][0]["text"]
         assert "asked a question, which was declined" in " ".join(result.stderr.split())
 
@@ -262,7 +248,6 @@ def read(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> Rea
 def test_resources_are_listed_with_a_command_to_read_one(feature: None, invoke: Invoke) -> None:
     result = invoke("resources", "feature")
     header, greeting, about, hint = result.stdout.splitlines()
-
     assert header.split() == ["uri", "name", "type", "description"]
     assert greeting.split() == ["demo://greeting", "greeting", "text/plain", "-"]
     assert about.startswith("demo://about")
@@ -271,7 +256,6 @@ def test_resources_are_listed_with_a_command_to_read_one(feature: None, invoke: 
 
 def test_programs_get_them_in_the_words_of_the_protocol(feature: None, invoke_json: Invoke) -> None:
     document = invoke_json("resources", "feature")
-
     assert document["resources"][0]["mimeType"] == "text/plain"
     assert document["resourceTemplates"] == []
     assert invoke_json("read", "feature", "demo://greeting")["contents"][0]["text"].startswith("Hello")
@@ -302,7 +286,6 @@ def test_a_text_is_printed_without_what_a_terminal_acts_on(read: Read) -> None:
 )
 def test_output_saves_it_byte_for_byte(content: dict[str, str], saved: bytes, read: Read, tmp_path: Path) -> None:
     result = read([{"uri": "a:b", **content}], "--output", tmp_path / "file")
-
     assert (tmp_path / "file").read_bytes() == saved
     assert result.stdout == f"Saved {len(saved)} bytes in {tmp_path / 'file'}\n"
 
@@ -321,7 +304,6 @@ def test_what_cannot_be_saved_is_told(
     contents: Any, file: str, exit_code: int, said: str, read: Read, tmp_path: Path
 ) -> None:
     result = read(contents, "-o", tmp_path / file)
-
     assert result.exit_code == exit_code
     assert said in " ".join(result.stderr.split())
     assert not (tmp_path / file).exists()
@@ -342,7 +324,6 @@ def test_prompts_are_listed_with_their_arguments(feature: None, invoke: Invoke) 
 
 def test_programs_get_prompts_in_the_words_of_the_protocol(feature: None, invoke_json: Invoke) -> None:
     (prompt,) = invoke_json("prompts", "feature")["prompts"]
-
     assert prompt["arguments"][0]["required"] is True
     assert invoke_json("prompt", "feature", "greet", "name=Ann")["messages"][0]["role"] == "user"
 
@@ -350,7 +331,6 @@ def test_programs_get_prompts_in_the_words_of_the_protocol(feature: None, invoke
 def test_a_prompt_is_filled_in_with_text(feature: None, invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "name.txt").write_text("5")
     result = invoke("prompt", "feature", "greet", "name=@name.txt", "language=german")
-
     assert (result.exit_code, result.stdout) == (0, "user:\n  Greet 5, beginning with 'Hallo'.\n")
 
 
@@ -400,5 +380,4 @@ def test_a_server_that_has_none_says_so(
 ) -> None:
     configure(demo=demo_server)
     result = invoke(*words)
-
     assert (result.exit_code, result.stdout, result.stderr) == written

@@ -46,13 +46,11 @@ def test_the_file_is_named(invoke: Invoke, home: Path) -> None:
 )
 def test_words_and_options_become_an_entry(words: list[str], entry: Json, invoke: Invoke, saved: Saved) -> None:
     invoke("add", "it", *words)
-
     assert saved() == {"it": entry}
 
 
 def test_the_working_directory_is_absolute(invoke: Invoke, saved: Saved, tmp_path: Path) -> None:
     invoke("add", "it", "--cwd", "sub", "x")
-
     assert saved()["it"]["cwd"] == str(tmp_path / "sub")
 
 
@@ -60,7 +58,6 @@ def test_the_file_is_private_and_the_one_of_the_project_is_preferred(invoke_json
     (tmp_path / "mcp_servers.json").write_text("{}")
     document = invoke_json("add", "time", "x")
     file = Path(document["file"])
-
     assert document == {"name": "time", "file": str(tmp_path / "mcp_servers.json"), "replaced": False}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -68,7 +65,6 @@ def test_the_file_is_private_and_the_one_of_the_project_is_preferred(invoke_json
 def test_a_name_that_exists_is_refused_unless_forced(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "time", "old")
     refused = invoke("add", "time", "new")
-
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
     assert saved()["time"]["command"] == "old"
@@ -102,7 +98,6 @@ def test_remove_takes_a_server_out_of_its_file(
     configure: Configure, invoke: Invoke, invoke_json: Invoke, saved: Saved
 ) -> None:
     file = configure(time={"command": "x"}, git={"command": "y"}, more={"command": "z"})
-
     document = invoke_json("remove", "time")
     assert document == {"name": "time", "file": str(file), "files": [str(file)], "still_in": None}
     assert invoke("remove", "more").stdout == f"Removed 'more' from {file}\n"
@@ -124,7 +119,6 @@ class TestRemovingFromTwoFiles:
         of_user, of_project = files
         before = of_user.read_bytes()
         said = invoke("remove", "time").stdout
-
         assert json.loads(of_project.read_text()) == {"mcpServers": {}}
         assert of_user.read_bytes() == before
         assert f"Removed 'time' from {of_project}\n" in said
@@ -144,7 +138,6 @@ class TestRemovingFromTwoFiles:
     def test_it_is_removed_from_both_if_that_is_wanted(self, files: tuple[Path, Path], invoke_json: Invoke) -> None:
         of_user, of_project = files
         document = invoke_json("remove", "time", "--everywhere")
-
         assert (document["files"], document["still_in"]) == ([str(of_user), str(of_project)], None)
         assert [json.loads(file.read_text()) for file in files] == [{"mcpServers": {}}] * 2
 
@@ -167,7 +160,6 @@ def test_an_entry_that_cannot_be_used_is_removed_and_replaced_like_any_other(
     configure: Configure, invoke: Invoke, saved: Saved
 ) -> None:
     configure(time="x", git=5)  # type: ignore[arg-type]
-
     assert invoke("add", "time", "x").exit_code == 2
     assert invoke("add", "time", "x", "--force").exit_code == 0
     assert invoke("remove", "git").exit_code == 0
@@ -178,7 +170,6 @@ class TestNamedFiles:
     def test_add_makes_a_file_that_does_not_exist(self, invoke: Invoke, tmp_path: Path, home: Path) -> None:
         file = tmp_path / "team" / "new.json"
         result = invoke("add", "--config", file, "time", "x")
-
         assert result.exit_code == 0
         assert str(file) in result.stdout
         assert json.loads(file.read_text()) == {"mcpServers": {"time": {"command": "x", "args": []}}}
@@ -226,7 +217,6 @@ class TestUrls:
     )
     def test_what_does_not_go_together_is_refused(self, invoke: Invoke, words: Any, said: str) -> None:
         result = invoke("add", "web", *words)
-
         assert result.exit_code == 2
         assert said in " ".join(result.output.replace("│", " ").split())
         assert "sesame" not in result.output
@@ -234,7 +224,6 @@ class TestUrls:
 
 def test_tools_may_be_allowed_and_denied(invoke: Invoke, saved: Saved) -> None:
     result = invoke("add", "files", "--allow", "read_*", "--allow", "list", "--deny", "read_secret", "uvx x")
-
     assert saved()["files"]["enabledTools"] == ["read_*", "list"]
     assert saved()["files"]["disabledTools"] == ["read_secret"]
     assert 'disabledTools: ["read_secret"]' in result.stdout
@@ -242,7 +231,6 @@ def test_tools_may_be_allowed_and_denied(invoke: Invoke, saved: Saved) -> None:
 
 def test_what_was_saved_is_shown(invoke: Invoke) -> None:
     result = invoke("add", "time", "--env", "API_TOKEN=hush-hush", "uvx 'a b'")
-
     assert "  runs: uvx 'a b'" in result.stdout
     assert "hush-hush" not in result.stdout
 
@@ -264,7 +252,6 @@ def test_an_unknown_option_is_answered_with_how_to_write_the_command(
     words: list[str], hint: str, invoke: Invoke, home: Path
 ) -> None:
     result = invoke("add", *words)
-
     assert result.exit_code == 2
     assert "there is no option -" in result.stderr
     assert result.stderr.splitlines()[-1].strip() == hint
@@ -276,7 +263,6 @@ def test_the_command_of_the_hint_is_what_was_meant(invoke: Invoke, saved: Saved)
     gaia, mcp, *words = shlex.split(refused.stderr.splitlines()[-1])
     assert (gaia, mcp) == ("gaia", "mcp")
     invoke(*words)
-
     assert saved() == {"git": {"command": "server", "args": ["--repository", "a b"]}}
 
 
@@ -290,7 +276,6 @@ def test_the_command_of_the_hint_is_what_was_meant(invoke: Invoke, saved: Saved)
 )
 def test_a_command_line_is_not_the_name_of_a_program(words: list[str], shown: str, invoke: Invoke, home: Path) -> None:
     result = invoke("add", *words)
-
     assert result.exit_code == 2
     assert "there is no program named 'uvx server'" in result.stderr
     assert result.stderr.splitlines()[-1].strip() == shown
@@ -326,13 +311,11 @@ class TestDisabling:
         before = saved()
         invoke("disable", "mine")
         assert invoke("enable", "mine").exit_code == 0
-
         assert saved() == before
 
     def test_nothing_is_written_if_it_is_so_already(self, invoke: Invoke, invoke_json: Invoke, home: Path) -> None:
         file = home / ".gaia" / "mcp_servers.json"
         before = file.stat().st_mtime_ns, file.stat().st_ino
-
         assert "is enabled already" in invoke("enable", "mine").stdout
         assert invoke_json("enable", "mine") == {"name": "mine", "disabled": False, "file": str(file), "changed": False}
         assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
@@ -356,7 +339,6 @@ class TestDoubts:
     )
     def test_are_warnings(self, words: list[str], said: str, invoke: Invoke, saved: Saved) -> None:
         result = invoke("add", "it", *words)
-
         assert result.exit_code == 0
         assert result.stderr.startswith("Warning: ")
         assert said in result.stderr

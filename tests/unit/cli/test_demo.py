@@ -92,7 +92,6 @@ def test_without_the_sdk_of_opentelemetry_it_shows_no_spans_and_names_the_extra(
 def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
     monkeypatch.setattr(demo, "_tour", lambda: (demo.Step(name, name != "crash", [name], {}) for name in STEPS))
     result = invoke("demo")
-
     assert result.exit_code == 1
     assert result.stdout.count("✗") == 1
     assert result.stdout.endswith("Not as it should be: crash.\n")
@@ -103,7 +102,6 @@ def test_a_server_that_cannot_be_started_fails(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(bench, "raw_pipe", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("gaia.mcp.demo_server.__file__", "/nowhere/demo_server.py")
     document = invoke_json("demo")
-
     assert document["ok"] is False
     assert [step["name"] for step in document["steps"]] == ["error", "stop"]
     assert "/nowhere/demo_server.py" in document["steps"][0]["error"]
@@ -117,7 +115,6 @@ def test_a_raw_pipe_whose_server_is_not_there_leaves_no_process(demo_server: Jso
 def test_both_sides_are_measured_equally_often_and_in_turns() -> None:
     order: list[str] = []
     measured = bench.measure(lambda: order.append("raw"), lambda: order.append("managed"))
-
     assert order.count("raw") == order.count("managed")
     assert [len(calls.latencies) for calls in measured] == [1000, 1000]
     changes = sum(before != after for before, after in itertools.pairwise(order))
@@ -155,7 +152,6 @@ class TestTakeCalls:
 
     def test_each_span_is_taken_once(self, provider: TracerProvider, spans: InMemorySpanExporter) -> None:
         provider.get_tracer("test").start_span("tools/call echo").end()
-
         assert len(demo.take_calls(spans)) == 1
         assert demo.take_calls(spans) == []
 

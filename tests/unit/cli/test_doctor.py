@@ -12,7 +12,6 @@ from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, T
 def test_a_working_server_has_a_line_for_each_check(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server, other={"command": "nonono"})
     result = invoke("doctor", "demo")
-
     assert result.exit_code == 0
     assert result.stdout.startswith("demo works.\n")
     assert result.stdout.count("✓") == 10
@@ -21,7 +20,6 @@ def test_a_working_server_has_a_line_for_each_check(configure: Configure, invoke
 def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure, invoke: Invoke) -> None:
     configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
     result = invoke("doctor", "time")
-
     assert result.exit_code == 1
     assert "time does not work." in result.stdout
     assert "→ uvx comes with uv" in result.stdout
@@ -31,7 +29,6 @@ def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure,
 def test_warnings_do_not_fail(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server | {"colour": "red"})
     result = invoke("doctor", "demo")
-
     assert result.exit_code == 0
     assert "demo works, with warnings." in result.stdout
 
@@ -59,7 +56,6 @@ def test_no_servers_is_no_error(invoke: Invoke, invoke_json: Invoke) -> None:
 def test_entries_that_cannot_be_used_are_examined_too(configure: Configure, invoke_json: Invoke) -> None:
     configure(text="uvx x", yes={"command": "x", "disabled": "yes"}, key={"command": "x", "disabledTool": ["a"]})  # type: ignore[arg-type]
     found = {row["server"]: row["checks"][0] for row in invoke_json("doctor")["servers"]}
-
     assert [check["verdict"] for check in found.values()] == ["fail"] * 3
     assert found["text"]["detail"] == "expected a config dict with a 'command', got a string"
     assert found["yes"]["detail"] == "disabled: expected a boolean, got a string"
@@ -90,7 +86,6 @@ class TestTestClient:
     def test_people_get_a_table_and_a_verdict(self, configure: Configure, invoke: Invoke, demo_server: Json) -> None:
         configure(demo=demo_server | {"disabledTools": ["crash"], "colour": "red"})
         shown = invoke("test-client", "demo").stdout
-
         assert shown.count("✓") == 4
         assert "5 tools, 1 more denied by filters" in shown
         assert "Note: the key 'colour' means nothing here" in shown
@@ -124,7 +119,6 @@ class TestTestClient:
         configure(it=fault_server(**scenario) | {"timeout": 1, "startTimeout": 1})
         result = invoke("test-client", "it", "--json")
         document = json.loads(result.stdout)
-
         assert result.exit_code == 1
         assert [each["name"] for each in document["steps"] if not each["ok"]] == [step]
         assert error in document["error"]
@@ -133,7 +127,6 @@ class TestTestClient:
     def test_a_program_that_is_not_there_fails_at_spawn(self, configure: Configure, invoke: Invoke) -> None:
         configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
         result = invoke("test-client", "time")
-
         assert result.exit_code == 1
         assert "the step 'spawn' failed" in result.stdout
         assert "uvx comes with uv" in result.stdout
@@ -142,7 +135,6 @@ class TestTestClient:
         self, configure: Configure, invoke: Invoke, fault_server: FaultServer
     ) -> None:
         configure(it=fault_server(faults=[{"on": "ping", "error": {"code": -32601, "message": "unknown"}}]))
-
         assert invoke("test-client", "it").exit_code == 0
 
     def test_a_server_without_tools_works(
@@ -150,7 +142,6 @@ class TestTestClient:
     ) -> None:
         configure(it=fault_server(capabilities={}))
         result = invoke("test-client", "it")
-
         assert result.exit_code == 0
         assert "the server offers no tools" in result.stdout
 
@@ -160,7 +151,6 @@ class TestTestClient:
         chatty = fault_server(faults=[{"on": "ping", "junk": [{"text": "I am alive!"}]}])
         configure(it=chatty | {"timout": 5, "colour": "red"})
         warnings = invoke_json("test-client", "it")["warnings"]
-
         assert "the key 'timout' means nothing here; did you mean 'timeout'?" in warnings
         assert "the key 'colour' means nothing here" in warnings
         assert any("1 lines to its standard output" in warning for warning in warnings)
@@ -168,5 +158,4 @@ class TestTestClient:
     @pytest.mark.process
     def test_a_command_line_without_args_is_shown_as_it_is(self, configure: Configure, invoke: Invoke) -> None:
         configure(it={"command": f"{sys.executable} -c 'raise SystemExit(4)'"})
-
         assert f"{sys.executable} -c 'raise SystemExit(4)'" in invoke("test-client", "it").stdout

@@ -22,7 +22,6 @@ from tests.unit.cli.fixture_types import Configure, Invoke, Told
 def test_what_to_paste_is_printed(invoke: Invoke) -> None:
     shown = invoke("gateway", "--port", "99", "--print-client-config", "claude")
     entry = json.loads(shown.stdout)["mcpServers"]["gaia"]
-
     assert entry == {"type": "http", "url": "http://127.0.0.1:99/mcp"}
     assert "mcpServers" in shown.stderr
 
@@ -31,7 +30,6 @@ def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Invoke
     words = ("gateway", "--host", "0.0.0.0", "--clients", "c.json", "--print-client-config", "cursor")
     plain = json.loads(invoke(*words).stdout)["mcpServers"]["gaia"]
     named = json.loads(invoke(*words, "--allow-host", "mcp.example.com").stdout)["mcpServers"]["gaia"]
-
     assert plain["url"] == "http://localhost:8765/mcp"
     assert named["url"] == "http://mcp.example.com:8765/mcp"
     assert "${env:GAIA_GATEWAY_TOKEN}" in named["headers"]["Authorization"]
@@ -110,7 +108,6 @@ def test_without_servers_it_says_so(invoke: Invoke, tmp_path: Path) -> None:
     file = tmp_path / "team.json"
     file.write_text('{"mcpServers": {}}')
     result = invoke("gateway", "--config", file, "--port", "0", "--name", "a.b")
-
     assert "No servers are configured" in result.stderr
     assert "gaia mcp add" in result.stderr
 
@@ -156,7 +153,6 @@ def test_an_origin_that_no_browser_sends_is_refused(
 def test_a_proxy_is_an_address_or_a_network(proxy: str, works: bool, invoke: Invoke, configure: Configure) -> None:
     configure()
     result = invoke("gateway", "--port", "0", "--name", "a.b", "--trusted-proxy", proxy)
-
     # The name of the gateway is refused later.
     expected = "name: must be" if works else "an IP address or a network such as 10.0.0.0/8"
     assert expected in " ".join(result.stderr.split())
@@ -241,7 +237,6 @@ def test_an_entry_that_cannot_be_used_is_refused_before_anything_is_changed(file
     gateway = FakeGateway()
     (servers,) = sources_of(file).of(cast("Any", gateway))
     file.write_text('{"mcpServers": {"a": {"command": 3}, "off": {"disabled": true, "command": 3}}}')
-
     with pytest.raises(ConfigError, match="'a'"):
         servers.load()
     assert gateway.applied == []
@@ -259,7 +254,6 @@ def test_a_project_that_has_changed_has_to_be_trusted_again(home: Path, tmp_path
     # The file of the working directory, which appears while the gateway runs.
     (servers,) = GatewaySources(Options(), MCPConfig(trust_local=False), None, is_local=True).of(cast("Any", gateway))
     (tmp_path / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"a": {"command": "x"}}}))
-
     assert tmp_path / "mcp_servers.json" in list(servers.files())
     with pytest.raises(ConfigError, match="gaia mcp trust"):
         servers.load()
@@ -270,6 +264,5 @@ def test_clients_may_not_be_changed_so_that_everyone_gets_in(file: Path, tmp_pat
     clients.write_text('{"clients": {}}')
     _, who = sources_of(file, clients, is_local=False).of(cast("Any", FakeGateway()))
     clients.write_text('{"anonymous": "everything"}')
-
     with pytest.raises(UnsafeOptions, match="without a token"):
         who.load()

@@ -59,7 +59,6 @@ def test_all_programs_are_read_and_left_as_they_are(
 ) -> None:
     before = {file: file.read_bytes() for file in programs.values()}
     document = invoke_json("import", "--yes")
-
     assert statuses(document) == dict.fromkeys(("desktop", "code", "vscode", "cursor"), "imported")
     assert saved() == {"desktop": SERVER, "code": SERVER, "vscode": {"command": "x"}, "cursor": SERVER}
     assert {file: file.read_bytes() for file in programs.values()} == before
@@ -84,7 +83,6 @@ def test_what_exists_is_skipped_unless_forced(
     programs: dict[str, Path], configure: Configure, invoke_json: Invoke, saved: Saved
 ) -> None:
     configure(code={"command": "mine"})
-
     assert statuses(invoke_json("import", "code")) == {"code": "skipped"}
     assert saved()["code"] == {"command": "mine"}
     assert statuses(invoke_json("import", "code", "--force", "--yes")) == {"code": "replaced"}
@@ -95,7 +93,6 @@ def test_of_two_servers_with_one_name_the_first_counts(tmp_path: Path, invoke: I
     write(tmp_path / ".mcp.json", {"mcpServers": {"same": SERVER}})
     write(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"same": {"command": "other"}}})
     result = invoke("import", "--yes")
-
     assert result.exit_code == 0
     assert f"imported  same  ({tmp_path / '.mcp.json'})" in result.stdout
     assert f"the one in {tmp_path / '.mcp.json'} counts" in result.stdout
@@ -135,7 +132,6 @@ def test_no_text_of_a_file_looks_like_a_line_of_the_report(entry: Json, tmp_path
 
 def test_only_named_servers_are_taken(tmp_path: Path, invoke_json: Invoke) -> None:
     file = write(tmp_path / "team.json", {"servers": {"a": SERVER, "b": SERVER}})
-
     assert statuses(invoke_json("import", "--file", file, "b")) == {"b": "imported"}
 
 
@@ -146,7 +142,6 @@ def test_a_name_that_no_file_has_is_an_error(programs: dict[str, Path], refused:
 def test_one_broken_file_does_not_stop_the_others(programs: dict[str, Path], invoke: Invoke) -> None:
     programs["claude-code"].write_text("{\n oops")
     result = invoke("import", "--yes")
-
     assert result.exit_code == 2
     assert f"{programs['claude-code']}: line 2, column 2" in result.stderr
     assert "imported  desktop" in result.stdout
@@ -157,13 +152,11 @@ def test_a_file_asked_for_has_to_be_readable(content: str | None, tmp_path: Path
     file = tmp_path / "team.json"
     if content is not None:
         file.write_text(content)
-
     assert invoke("import", "--file", file).exit_code == 2
 
 
 def test_nothing_to_import_says_where_it_looked(home: Path, tmp_path: Path, invoke: Invoke) -> None:
     result = invoke("import", "--yes")
-
     assert result.exit_code == 0
     assert f"{tmp_path / '.mcp.json'} (does not exist)" in result.stdout
 
@@ -178,7 +171,6 @@ def test_an_entry_without_a_name_does_not_keep_the_others_from_being_imported(
 ) -> None:
     file = write(tmp_path / "team.json", {"mcpServers": {"aa": SERVER, "": SERVER, "zz": SERVER}})
     result = invoke("import", "--file", file, option)
-
     assert result.exit_code == 1
     assert "it has no name" in result.stdout
     verb = "would import" if option == "--dry-run" else "imported"
@@ -208,13 +200,11 @@ def test_claude_desktop_is_where_the_system_keeps_such_files(
     monkeypatch.setattr(sys, "platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-
     assert [place.file.as_posix() for place in places(Program.CLAUDE_DESKTOP)] == [expected.format(home=home)]
 
 
 def test_a_projects_files_count_before_the_users(home: Path, tmp_path: Path) -> None:
     files = {program: [place.file for place in places(program)] for program in Program}
-
     assert files[Program.CLAUDE_CODE] == [home / ".claude.json", tmp_path / ".mcp.json", home / ".claude.json"]
     assert files[Program.VSCODE][0] == tmp_path / ".vscode" / "mcp.json"
     assert files[Program.CURSOR] == [tmp_path / ".cursor" / "mcp.json", home / ".cursor" / "mcp.json"]
@@ -225,7 +215,6 @@ def test_claude_code_keeps_servers_for_this_project_apart(home: Path, tmp_path: 
     projects = {str(tmp_path): {"mcpServers": {"local": server}}, "/elsewhere": {"mcpServers": {"other": server}}}
     write(home / ".claude.json", {"mcpServers": {"user": server}, "projects": projects})
     found = [[candidate.name for candidate in candidates(place) or ()] for place in places(Program.CLAUDE_CODE)]
-
     assert found == [["local"], [], ["user"]]
 
 
@@ -235,14 +224,12 @@ def test_claude_code_keeps_servers_for_this_project_apart(home: Path, tmp_path: 
 def test_vscode_settings_hold_servers_in_a_section(document: Json, home: Path) -> None:
     settings = places(Program.VSCODE)[-1]
     write(settings.file, document)
-
     assert [candidate.name for candidate in candidates(settings) or ()] == ["a"]
 
 
 def test_comments_and_trailing_commas_are_read_over(tmp_path: Path) -> None:
     text = '{\n  // ours\n  "servers": {"a": {"type": "stdio", "command": "x", "args": ["https://b"],},},\n}'
     (candidate,) = candidates(any_place(write(tmp_path / "mcp.json", text))) or ()
-
     assert candidate.entry == {"type": "stdio", "command": "x", "args": ["https://b"]}
 
 
@@ -287,7 +274,6 @@ def test_servers_outside_of_any_section_are_an_error_that_says_so(tmp_path: Path
 def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_bytes(b'\xef\xbb\xbf{"servers": {"a": {"command": "x"}}}')
-
     assert [candidate.name for candidate in candidates(any_place(file)) or ()] == ["a"]
 
 
@@ -318,7 +304,6 @@ def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
 def test_keys_that_mean_nothing_here_are_left_out_and_named(tmp_path: Path) -> None:
     entry = {"command": "x", "timeout": 60000, "autoApprove": ["a"], "disabledTools": ["b"]}
     candidate = translated(tmp_path, entry)
-
     assert candidate.entry == {"command": "x", "disabledTools": ["b"]}
     assert candidate.dropped == ["timeout", "autoApprove"]
     assert candidate.problem is None
@@ -327,7 +312,6 @@ def test_keys_that_mean_nothing_here_are_left_out_and_named(tmp_path: Path) -> N
 def test_every_key_of_ours_is_taken_over_that_others_do_not_mean_otherwise(tmp_path: Path) -> None:
     entry = {"command": "x", "pinTools": "block", "captureContent": "off", "outputValidation": "error"}
     candidate = translated(tmp_path, entry)
-
     assert candidate.problem is None
     assert candidate.entry == entry
     meant_otherwise = {"name": "x", "timeout": 5000, "auth": {}, "inProcess": 1}
@@ -346,7 +330,6 @@ def test_a_sandbox_is_kept_and_one_of_another_form_is_not_dropped(tmp_path: Path
 
 def test_environment_variables_are_written_our_way(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"A": "${env:TOKEN}", "B": "${OTHER:-no}"}, "args": ["--key=${env:KEY}"]}
-
     assert translated(tmp_path, entry).entry == {
         "command": "x",
         "env": {"A": "${TOKEN}", "B": "${OTHER:-no}"},
@@ -357,7 +340,6 @@ def test_environment_variables_are_written_our_way(tmp_path: Path) -> None:
 def test_an_input_becomes_a_variable_that_needs_a_value(tmp_path: Path) -> None:
     entry = {"type": "http", "url": "https://x", "headers": {"Authorization": "Bearer ${input:github-token}"}}
     candidate = translated(tmp_path, entry)
-
     assert candidate.entry["headers"] == {"Authorization": "Bearer ${MCP_INPUT_GITHUB_TOKEN}"}
     assert candidate.needs == ["MCP_INPUT_GITHUB_TOKEN"]
 
@@ -369,7 +351,6 @@ def test_an_input_never_takes_the_value_of_a_variable_that_exists(tmp_path: Path
 def test_the_folders_of_editors_are_written_out(home: Path, tmp_path: Path) -> None:
     entry = {"command": "${userHome}/x", "args": ["${workspaceFolder}/data"]}
     candidate = translated(tmp_path, entry, ".vscode/mcp.json")
-
     assert candidate.entry == {"command": f"{home}/x", "args": [f"{tmp_path}/data"]}
     assert candidate.problem is None
 
@@ -387,14 +368,12 @@ def test_the_folders_of_editors_are_written_out(home: Path, tmp_path: Path) -> N
 )
 def test_what_cannot_be_used_says_why(entry: Json, problem: str, tmp_path: Path) -> None:
     found = translated(tmp_path, entry).problem
-
     assert found is not None
     assert problem in found
 
 
 def test_an_entry_that_is_no_object_cannot_be_used(tmp_path: Path) -> None:
     (candidate,) = candidates(any_place(write(tmp_path / "a.json", {"servers": {"it": "uvx x"}}))) or ()
-
     assert candidate.problem is not None
 
 
@@ -453,5 +432,4 @@ def test_what_is_not_closed_is_an_error_at_once(text: str) -> None:
 def test_a_mistake_is_reported_where_it_stands(text: str, line: int, column: int) -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         loads_with_comments(text)
-
     assert (caught.value.lineno, caught.value.colno) == (line, column)

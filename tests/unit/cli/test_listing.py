@@ -15,7 +15,6 @@ from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, P
 
 def test_no_servers_is_no_error(invoke: Invoke, home: Path) -> None:
     result = invoke("list")
-
     assert result.exit_code == 0
     assert str(home / ".gaia" / "mcp_servers.json") in result.stdout
 
@@ -44,7 +43,6 @@ def test_without_connecting_no_server_is_started(
 ) -> None:
     configure(one=fault_server(state_file=tmp_path / "state"), off={"command": "x", "disabled": True}, wrong={})
     shown = invoke("list", "--no-connect").stdout.splitlines()
-
     assert [line.split()[:2] for line in shown[1:4]] == [["one", "enabled"], ["off", "disabled"], ["wrong", "invalid"]]
     assert not (tmp_path / "state").exists()
 
@@ -66,7 +64,6 @@ def test_each_server_comes_from_the_file_that_counts(configure: Configure, invok
 
 def test_a_sandbox_is_shown(configure: Configure, invoke: Invoke) -> None:
     configure(one={"command": "x", "sandbox": {"network": True}}, two={"command": "x"})
-
     assert "enabled, in a sandbox" in invoke("list", "--no-connect").stdout
     rows = json.loads(invoke("list", "--no-connect", "--json").stdout)["servers"]
     assert [row["sandbox"] for row in rows] == [{"network": True}, False]
@@ -79,7 +76,6 @@ def test_servers_start_side_by_side_and_are_stopped(
         **{f"slow{number}": fault_server(start_delay=0.5, state_file=tmp_path / f"s{number}") for number in range(4)}
     )
     result = invoke("list")
-
     assert result.stdout.count("ready") == 4
     assert processes_of() == []
 
@@ -97,7 +93,6 @@ class TestServersThatDoNotAnswer:
 
     def test_are_shown_as_starting_after_the_time(self, invoke: Invoke) -> None:
         result = invoke("list", "--timeout", "0.8")
-
         assert result.exit_code == 0
         rows = {line.split()[0]: line for line in result.stdout.splitlines()}
         assert all("starting after 0.8 s" in rows[name] for name in ("hung", "mute"))
@@ -153,7 +148,6 @@ def test_tools_are_listed_with_description_and_parameters(
 ) -> None:
     configure(demo=demo_server)
     sections = {section.split()[0]: section.splitlines() for section in invoke("tools", "demo").stdout.split("\n\n")}
-
     assert sections["add"] == ["add", "  Add two numbers.", "    a  number  required", "    b  number  required"]
     assert sections["crash"][2] == "    exit_code  integer  default 1"
 
@@ -201,7 +195,6 @@ def test_long_texts_are_folded_on_a_terminal(
     configure(it=fault_server(tools=[LONG_TOOL], only_tools=True))
     screen = at_terminal("tools", "it", "long", columns=40, NO_COLOR="1")
     shown = screen.text[screen.text.index("long") :].splitlines()
-
     assert max(map(len, shown)) <= 40
     assert " ".join(screen.text.split()).count("word") == 100
     assert "\x1b[1m" not in screen.drawn
@@ -210,7 +203,6 @@ def test_long_texts_are_folded_on_a_terminal(
 def test_denied_tools_are_not_shown(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server | {"disabledTools": ["crash", "f*"]})
     names = [tool["name"] for tool in json.loads(invoke("tools", "demo", "--json").stdout)["tools"]]
-
     assert names == ["add", "echo", "sleep", "counter"]
 
 
@@ -220,7 +212,6 @@ def test_json_has_the_tools_in_the_words_of_the_protocol(
     configure(demo=demo_server)
     document = invoke_json("tools", "demo")
     add = document["tools"][0]
-
     assert document["server"] == "demo"
     assert add["inputSchema"]["required"] == ["a", "b"]
     assert add["annotations"]["readOnlyHint"] is True
@@ -249,7 +240,6 @@ def test_neither_can_it_through_spans(configure: Configure, run: Invoke, fault_s
     server = fault_server(tools=[{"name": name}], only_tools=True, faults=[{"tool": name, "error": error}])
     configure(evil=server)
     written = run("call", "evil", name, "--trace", "console").stderr
-
     assert "span tools/call e\\u{001b}[2Jvil CLIENT" in written
     assert not {char for char in written if not char.isprintable() and char != "\n"}
 
@@ -282,7 +272,6 @@ def test_a_server_that_cannot_be_started_says_why(
 def test_a_server_without_tools_is_no_error(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> None:
     configure(it=fault_server(capabilities={}))
     result = invoke("tools", "it")
-
     assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
 
 

@@ -32,7 +32,6 @@ from tests.waiting import PATIENCE, wait_until
 
 def test_the_version_is_the_packages() -> None:
     result = CliRunner().invoke(app, ["--version"])
-
     assert (result.exit_code, result.stdout) == (0, f"gaia {__version__}\n")
 
 
@@ -75,7 +74,6 @@ def test_errors_are_json_too(configure: Configure, invoke: Invoke) -> None:
     configure(time={"command": "x"})
     result = invoke("tools", "tme", "--json")
     document = json.loads(result.stdout)
-
     assert result.exit_code == 2
     assert document["error_type"] == "unknown_server"
     assert document["known"] == ["time"]
@@ -106,7 +104,6 @@ def test_an_unusable_entry_is_a_configuration_error(command: str, configure: Con
 def test_debug_shows_the_traceback_and_the_log(configure: Configure, invoke: Invoke, run: Invoke) -> None:
     configure(time={"command": "no-such-program-anywhere"})
     quiet, loud = invoke("tools", "time"), run("tools", "time", "--debug")
-
     assert (quiet.exit_code, loud.returncode) == (1, 1)
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr
@@ -122,7 +119,6 @@ def test_a_wrong_command_line_is_a_usage_error(words: list[str], refused: Told) 
 def test_output_to_a_stream_of_few_characters_has_question_marks(configure: Configure, run: Invoke) -> None:
     configure(**{"zeit-für": {"command": "x"}})
     result = run("list", "--no-connect", PYTHONIOENCODING="ascii")
-
     assert (result.returncode, "zeit-f?r" in result.stdout) == (0, True)
 
 
@@ -199,7 +195,6 @@ def test_ctrl_c_ends_the_demo_with_all_its_processes(start: Start) -> None:
 class TestUnknownName:
     def test_the_one_that_was_probably_meant_is_named(self) -> None:
         error = unknown_name("tool", "ad", ["echo", "add"], place=" of demo")
-
         assert error.message == "there is no tool named 'ad' of demo; did you mean 'add'?"
         assert error.hint == "Known names: add, echo"
         assert (error.exit_code, error.facts["known"]) == (USAGE, ["add", "echo"])
@@ -215,14 +210,12 @@ class TestReport:
     def test_people_get_a_message_and_a_hint_on_standard_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert report(CommandFailed("it [red]broke\x1b[2J", hint="Mend it."), Options()) == FAILED
         written = capsys.readouterr()
-
         assert (written.out, written.err) == ("", "Error: it [red]broke\nMend it.\n")
 
     def test_programs_get_the_facts_too(self, capsys: pytest.CaptureFixture[str]) -> None:
         error = CommandFailed("no", exit_code=7, hint="Mend it.", error_type="broken", known=["a"])
         assert report(error, Options(json=True)) == 7
         written = capsys.readouterr()
-
         assert json.loads(written.out) == {"error": "no", "hint": "Mend it.", "error_type": "broken", "known": ["a"]}
         assert written.err.startswith("Error: no")
 
@@ -256,7 +249,6 @@ class TestReport:
 def test_no_line_of_a_server_looks_like_one_of_the_command(command: str, configure: Configure, invoke: Invoke) -> None:
     configure(it={"command": sys.executable, "args": ["-c", r"raise SystemExit('ended\nbank works.')"]})
     result = invoke(command, *(() if command in ("list", "watch") else ("it",)))
-
     assert "bank works." in result.output
     assert not any(line.startswith("bank") for line in result.output.splitlines())
 
@@ -304,20 +296,17 @@ def test_each_command_explains_itself_with_examples_that_can_be_typed(path: tupl
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_shared_options_are_explained(command: str, invoke: Invoke) -> None:
     shown = invoke(command, "--help").stdout
-
     assert [option for option in ("--config", "--json", "--debug") if option not in shown] == []
 
 
 def test_the_group_lists_its_commands(invoke: Invoke) -> None:
     listed = invoke("--help").stdout.partition("Commands:")[2]
-
     assert [command for command in COMMANDS if f"\n  {command} " not in listed] == []
 
 
 @pytest.mark.parametrize("words", [["--json", "list"], ["list", "--json"]])
 def test_json_may_stand_before_or_after_the_command(words: list[str], configure: Configure, invoke: Invoke) -> None:
     configure(time={"command": "uvx", "disabled": True})
-
     assert json.loads(invoke(*words, "--no-connect").stdout)["servers"][0]["name"] == "time"
 
 
@@ -336,7 +325,6 @@ def test_config_may_stand_before_or_after_the_command_where_it_wins(
     for file, name in (("a.json", "mine"), ("b.json", "other")):
         (tmp_path / file).write_text(json.dumps({"mcpServers": {name: {"command": "x"}}}))
     shown = invoke(*words, "--no-connect").stdout
-
     assert "mine" in shown
     assert "other" not in shown
 
@@ -369,18 +357,15 @@ class TestLazyGroups:
     @pytest.mark.parametrize(("words", "said"), [(["one", "--loud"], "ONE\n"), (["more", "two"], "two\n")])
     def test_only_the_command_that_runs_is_imported(self, group: typer.Typer, words: list[str], said: str) -> None:
         result = CliRunner().invoke(group, words)
-
         assert (result.stdout, result.exit_code) == (said, 0)
 
     def test_a_misspelt_command_is_refused_without_an_import(self, group: typer.Typer) -> None:
         result = CliRunner().invoke(group, ["onee"])
-
         assert result.exit_code == 2
         assert "'one'" in result.output
 
     def test_a_command_is_loaded_once(self, group: typer.Typer) -> None:
         commands = typer.main.get_command(group).commands  # type: ignore[attr-defined]
-
         assert len(commands) == 3
         assert commands["one"] is commands["one"]
 
@@ -416,13 +401,11 @@ def test_a_part_is_made_of_its_options(small_app: typer.Typer, tmp_path: Path) -
     file = tmp_path / "c.json"
     file.touch()
     result = CliRunner().invoke(small_app, ["serve", "it", "--port", "7", "--threads", "9", "--config", str(file)])
-
     assert result.stdout == f"it here 7 9 False False {file}\n"
 
 
 def test_options_of_the_group_and_of_the_command_add_up(small_app: typer.Typer) -> None:
     result = CliRunner().invoke(small_app, ["--trust", "serve", "it", "--json"])
-
     assert result.stdout == "it here 1 8 True True None\n"
 
 
@@ -464,13 +447,11 @@ class TestWarnings:
         file = configure(time={"command": "no-such-program-anywhere", "timout": 5})
         result = invoke(*words, "--json")
         warning = f"Warning: {file}: server 'time': the key 'timout' means nothing here; did you mean 'timeout'?\n"
-
         assert result.stderr.count(warning) == 1
         assert "Warning" not in result.stdout
 
     def test_completion_says_nothing(self, configure: Configure, capfd: pytest.CaptureFixture[str]) -> None:
         configure(time={"command": "x", "timout": 5})
-
         assert complete_name("t") == ["time"]
         assert capfd.readouterr() == ("", "")
 
@@ -514,7 +495,6 @@ def test_what_is_suggested_without_servers_names_the_same_file(
 def test_names_of_servers_are_completed(configure: Configure, home: Path) -> None:
     configure(time={"command": "x"}, timer={"command": "x"}, git={"command": "x"})
     assert complete_name("ti") == ["time", "timer"]
-
     (home / ".gaia" / "mcp_servers.json").write_text("broken")
     assert complete_name("ti") == []
 
@@ -531,13 +511,11 @@ class TestNames:
         file = configure(time={"command": "x"})
         with pytest.raises(CommandFailed, match="did you mean 'time'") as caught:
             entry_of(MCPConfig(file), "tme")
-
         assert caught.value.exit_code == USAGE
         assert f" in {file}" in caught.value.message
 
     def test_what_the_command_says_counts_more_than_the_entry(self, configure: Configure) -> None:
         servers = MCPConfig(configure(it={"command": "x", "timeout": 5}))
-
         with pytest.raises(ConfigError, match="timeout"):
             make_client("it", servers, Options(), timeout="soon")
         assert make_client("it", servers, Options(), timeout=7).state is ServerState.CREATED
@@ -573,7 +551,6 @@ class TestConnected:
             connected("it", Options(), servers),
         ):
             pytest.fail("it has no client")
-
         assert caught.value.hint == "`gaia mcp test-client it` shows where it fails."
 
 
@@ -581,7 +558,6 @@ class TestConnected:
 def test_nothing_is_drawn_where_nobody_looks(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
     with waiting_for("Starting it", options) as show:
         show("Examining it")
-
     assert capsys.readouterr() == ("", "")
 
 
@@ -593,6 +569,5 @@ def test_a_name_that_no_file_has_is_said_with_each_file_that_was_read(
     assert invoke("remove", "it").stderr == (
         f"Error: there is no server named 'it' in {local} or {user_file}\nKnown names: mine\n"
     )
-
     invoke("remove", "mine")
     assert f"No servers are configured in {local} or {user_file}\n" in invoke("list", "--no-connect").stdout

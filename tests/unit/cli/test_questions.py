@@ -133,7 +133,6 @@ class TestWithoutAPerson:
     ) -> None:
         monkeypatch.setattr(terminal, "can_ask", lambda: can_ask)
         questions = Questions(Options(json=json))
-
         assert questions.run(lambda _: questions.on_elicitation(REQUEST), limit=1.0) == ElicitationAnswer("decline")
         said = " ".join(capsys.readouterr().err.split())
         assert "The server 'it' asked a question, which was declined" in said
@@ -141,7 +140,6 @@ class TestWithoutAPerson:
 
     def test_requests_have_the_time_that_was_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(terminal, "can_ask", lambda: False)
-
         assert Questions(Options()).run(lambda seconds: seconds, limit=30.0) is None
         monkeypatch.setattr(time_limit, "remaining", lambda: 4.0)
         assert Questions(Options()).run(lambda seconds: seconds, limit=30.0) == 4.0
@@ -232,13 +230,11 @@ def test_what_a_field_does_not_permit_is_asked_again(
 
 def test_fields_left_empty_get_their_default_or_are_left_out_or_asked_again(person: Person) -> None:
     schema = form("name", age={"type": "integer", "default": 30}, name={"type": "string"}, mail={"type": "string"})
-
     assert person(schema, "y", "", "", "Ann", "") == ElicitationAnswer("accept", {"age": 30, "name": "Ann"})
 
 
 def test_a_form_that_is_wrong_as_a_whole_is_asked_again(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     schema = form(a={"type": "string"}, b={"type": "string"}) | {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
-
     assert person(schema, "y", "", "", "x", "") == ElicitationAnswer("accept", {"a": "x"})
     assert "does not fit the form" in capsys.readouterr().err
 
@@ -304,7 +300,6 @@ def test_of_very_long_forms_the_beginning_is_shown(person: Person, capsys: pytes
 
 def test_of_very_many_choices_the_first_are_shown(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     schema = form(it={"type": "string", "enum": [f"c{number}" for number in range(1000)]})
-
     assert person(schema, "y", "c999") == ElicitationAnswer("accept", {"it": "c999"})
     assert "… and 950 more" in capsys.readouterr().err
 
@@ -314,5 +309,4 @@ def test_of_very_many_choices_the_first_are_shown(person: Person, capsys: pytest
 )
 def test_malformed_schemas_are_asked_as_far_as_they_go(schema: Json, person: Person) -> None:
     fields = 1 if isinstance(schema.get("properties"), dict) else 0
-
     assert person(schema, "y", *[""] * fields).action == "accept"

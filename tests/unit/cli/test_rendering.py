@@ -83,7 +83,6 @@ class TestFigures:
 class TestTables:
     def test_names_of_servers_are_text_of_one_line(self, lines: Lines) -> None:
         table = rendering.server_table([{"name": HOSTILE, "state": "ready", "tools": None, "source": "x" * 500}])
-
         header, row = lines(table)
         assert header.split() == ["name", "state", "tools", "source"]
         assert row.startswith(f"{HARMLESS} ")
@@ -91,19 +90,16 @@ class TestTables:
 
     def test_a_server_that_has_not_answered_says_for_how_long(self, lines: Lines) -> None:
         found = {"name": "it", "state": "starting", "tools": None, "source": "f", "waited": 5.0, "sandbox": True}
-
         assert lines(rendering.server_table([found]))[1].startswith("it    starting after 5 s, in a sandbox")
 
     def test_a_server_with_a_standby_is_marked(self, lines: Lines) -> None:
         found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "standby": True}
-
         assert lines(rendering.server_table([found]))[1].startswith("it    ready, with a stand-by")
 
     def test_a_status_has_its_last_error_whole_unless_it_is_live(self, lines: Lines) -> None:
         status = ServerStatus(name="it", state=ServerState.FAILED, last_error="no licence " * 40, latency_p50=0.002)
         (row,) = lines(rendering.status_table([(status, [0.1, None])], width=200))[1:]
         live = lines(rendering.status_table([(status, [0.1, None])], width=200, live=True, ascii_only=True))[1]
-
         assert row.count("no licence") == 40
         assert row.split()[:7] == ["it", "failed", "0", "0", "0", "0", "2.00"]
         assert "#x" in live
@@ -150,7 +146,6 @@ class TestTables:
 
     def test_a_placed_server_says_on_which_node_it_is(self, lines: Lines) -> None:
         found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "node": "worker-1"}
-
         assert lines(rendering.server_table([found]))[1].startswith("it    ready on node worker-1 ")
 
     def test_a_step_that_failed_is_marked(self, lines: Lines) -> None:
@@ -158,7 +153,6 @@ class TestTables:
             {"name": "spawn", "ok": True, "seconds": 0.1, "detail": HOSTILE},
             {"name": "handshake", "ok": False, "seconds": None, "detail": "failed"},
         ]
-
         _, spawn, handshake = lines(rendering.step_table(steps))
         assert spawn.split(maxsplit=4) == ["✓", "spawn", "100", "ms", HARMLESS]
         assert handshake.split() == ["✗", "handshake", "-", "failed"]
@@ -177,13 +171,11 @@ class TestTables:
 
     def test_latencies_are_in_their_columns(self, lines: Lines) -> None:
         header, row = lines(rendering.latency_table([("one caller", (0.0001, 0.0002, 0.0003, 0.5), 12345.6)]))
-
         assert header.split() == ["p50", "p95", "p99", "longest", "calls/s"]
         assert row.split() == ["one", "caller", "100", "µs", "200", "µs", "300", "µs", "500", "ms", "12,346"]
 
     def test_a_diff_keeps_its_lines(self) -> None:
         lines = ["@@ tool @@", "-old [bold]", "+new\x1b[2J", " same"]
-
         assert rendering.difference_text(lines).plain.splitlines() == ["@@ tool @@", "-old [bold]", "+new", " same"]
 
 
@@ -222,7 +214,6 @@ def test_hostile_texts_of_a_tool_are_text_of_one_line(lines: Lines) -> None:
 
 def test_blocked_tools_are_marked(lines: Lines) -> None:
     tool = MCPTool("add", "Adds.", {})
-
     assert lines(descriptions.tool_sections([(tool, True)]))[0] == "add (blocked)"
     assert lines(descriptions.tool_details(tool, blocked=True))[0] == "add (blocked)"
 
@@ -237,7 +228,6 @@ def test_long_defaults_and_choices_are_cut_in_an_overview_only(lines: Lines) -> 
     tool = MCPTool("add", "", schema)
     overview = "".join(lines(descriptions.tool_sections([(tool, False)])))
     details = "".join(lines(descriptions.tool_details(tool, blocked=False)))
-
     assert len(overview) < 300
     assert "d" * 500 in details
     assert "e" * 500 in details
@@ -258,7 +248,6 @@ def test_resources_and_templates_are_one_line_each(lines: Lines) -> None:
 def test_prompts_have_their_arguments_below_them(lines: Lines) -> None:
     arguments = [{"name": "who", "required": True, "description": "A name."}, {"name": "how"}, "nonsense"]
     shown = lines(descriptions.prompt_sections([{"name": "greet", "arguments": arguments}, {"name": HOSTILE}]))
-
     assert shown == ["greet", "    who  required  A name.", "    how  optional", "", HARMLESS]
 
 
@@ -300,7 +289,6 @@ HOSTILE_TEXTS = [
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_cleaned_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
     cleaned = clean(text)
-
     assert all(char.isprintable() for char in cleaned)
     cleaned.encode("utf-8")
 
@@ -308,7 +296,6 @@ def test_cleaned_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 def test_no_text_can_bring_a_control_character_through(text: str) -> None:
     cleaned = clean(text)
-
     assert not {char for char in cleaned if ord(char) < 0x20 and char not in "\n\t"}
     assert not {char for char in cleaned if 0x7F <= ord(char) <= 0x9F}
 
@@ -320,13 +307,11 @@ def test_line_breaks_and_tabs_stay_in_text_and_go_in_a_line() -> None:
 
 def test_what_is_said_goes_on_in_indented_lines(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.say("Error: it ended\nAll is well\x1b[2J\r\nAnd again")
-
     assert capsys.readouterr().out == "Error: it ended\n  All is well\n  And again\n"
 
 
 def test_markup_is_shown_as_the_text_that_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.show(terminal.text("[bold]not bold[/bold] [/] :smile:"))
-
     assert capsys.readouterr().out == "[bold]not bold[/bold] [/] :smile:\n"
 
 
@@ -336,7 +321,6 @@ def test_a_pipe_gets_long_lines_whole_and_no_colours(
     for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     terminal.show(terminal.text("word " * 100, "red"))
-
     assert capsys.readouterr().out == ("word " * 100).rstrip() + "\n"
 
 
@@ -353,7 +337,6 @@ def test_a_terminal_gets_colours_unless_no_color_is_set(
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(sys, "stdout", Terminal())
     terminal.show(terminal.text("word", "bold red"))
-
     assert ("\x1b" in sys.stdout.getvalue()) is coloured
 
 
@@ -361,7 +344,6 @@ def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> Non
     value = {"text": "\x1b[31m \x9b \u202e ü \ud800"}
     terminal.print_json(value)
     written = capsys.readouterr().out
-
     assert written.isascii()
     assert "\x1b" not in written
     assert json.loads(written) == value
@@ -372,5 +354,4 @@ def test_a_command_to_copy_is_not_broken() -> None:
     console = Console(file=shown, width=40, force_terminal=True, color_system=None)
     command = "pip install 'httptools>=0.6.4,<1' 'cryptography>=42' 'pyjwt>=2.13,<3'"
     terminal.say(f"httptools, which is not installed; run: {command}", console=console)
-
     assert command in shown.getvalue()

@@ -56,14 +56,12 @@ class TestLoad:
     def test_a_text_that_names_no_agent_is_a_usage_error(self, target: str, message: str) -> None:
         with pytest.raises(CommandFailed, match=message) as caught:
             load(target, HttpOptions)
-
         assert caught.value.exit_code == USAGE
 
     def test_a_constructor_that_fails_is_told_with_its_error(self) -> None:
         # A `Logger` needs a name.
         with pytest.raises(CommandFailed, match="logging:Logger cannot be made: TypeError: ") as caught:
             load("logging:Logger", logging.Logger)
-
         assert (caught.value.exit_code, caught.value.hint) == (FAILED, "--debug says more.")
 
 
@@ -96,13 +94,11 @@ class TestRunServer:
     def test_only_problems_are_logged_unless_debugging(self, debug: bool, level: int) -> None:
         logging.getLogger("gaia").setLevel(logging.NOTSET)
         run_server(lambda: None, Options(debug=debug))
-
         assert logging.getLogger("gaia").level == level
 
 
 def test_the_address_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     announce("MCP endpoint")("http://127.0.0.1:8000/mcp")
-
     assert capsys.readouterr() == ("", "MCP endpoint: http://127.0.0.1:8000/mcp\n")
 
 
@@ -221,7 +217,6 @@ def test_a_token_in_the_environment_is_no_option(invoke: Invoke, monkeypatch: py
     monkeypatch.setenv("GAIA_SERVE_TOKEN", "secret-token")
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     result = invoke("serve", QUIET, "--max-body", "2048", "--threads", "2")
-
     # It got as far as looking for the packages.
     assert "Serving needs" in result.stderr
 

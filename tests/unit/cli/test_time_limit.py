@@ -117,7 +117,6 @@ def servers(configure: Configure, mute: str, demo_server: Json, tmp_path: Path) 
 @pytest.mark.parametrize("words", [["call", "mute", "echo"], ["tools", "deaf"]], ids=" ".join)
 def test_a_server_that_hangs_at_its_start_is_given_up(words: list[str], run: Invoke, processes_of: ProcessesOf) -> None:
     result = run(*words, "--timeout", "1", "--json")
-
     assert (result.returncode, json.loads(result.stdout)["error_type"]) == (1, "timeout")
     assert "within 1 s" in result.stderr
     assert wait_until(lambda: processes_of() == [])
@@ -149,7 +148,6 @@ def test_an_answer_is_not_lost_to_a_server_that_does_not_end(
 @pytest.mark.usefixtures("servers")
 def test_the_list_is_written_and_the_servers_are_left(run: Invoke, processes_of: ProcessesOf) -> None:
     result = run("list", "--timeout", "1")
-
     assert result.returncode == 0
     assert "starting after 1 s" in result.stdout
     assert wait_until(lambda: processes_of() == [])

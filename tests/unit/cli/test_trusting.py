@@ -295,6 +295,5 @@ def test_a_file_without_servers_needs_no_trust(tmp_path: Path, configure: Config
     configure(off={"command": "x", "disabled": True})
     (tmp_path / "mcp_servers.json").write_text('{"mcpServers": {}}')
     result = invoke("list")
-
     assert (result.exit_code, result.stderr) == (0, "")
     assert "off   disabled" in result.stdout

@@ -34,7 +34,6 @@ def test_once_prints_one_table_of_all_servers(
     configure(good=demo_server, bad=fault_server(exit_at_start={"code": 3}), off={"command": "x", "disabled": True})
     result = invoke("watch", "--once")
     header, *rows = result.stdout.splitlines()
-
     assert result.exit_code == 0
     assert header.split()[:5] == ["name", "state", "generation", "restarts", "in"]
     assert [row.split()[:3] for row in rows] == [["good", "ready", "1"], ["bad", "failed", "2"]]
@@ -43,14 +42,12 @@ def test_once_prints_one_table_of_all_servers(
 
 def test_a_pipe_gets_one_table_too(configure: Configure, invoke: Invoke) -> None:
     configure(bad={"command": "no-such-program-anywhere"})
-
     assert len(invoke("watch").stdout.splitlines()) == 2
 
 
 def test_once_as_json_is_one_document(configure: Configure, invoke_json: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server)
     (status,) = invoke_json("watch", "--once")["servers"]
-
     assert (status["name"], status["state"], status["tool_count"]) == ("demo", "ready", 6)
     assert min(*status["round_trips"], status["latency_p50"]) > 0
 
@@ -151,7 +148,6 @@ def test_an_empty_token_is_refused_with_a_way_out(refused: Told) -> None:
 def test_a_port_that_is_taken_is_explained(invoke: Invoke) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = invoke("dashboard", "--port", taken.getsockname()[1])
-
     assert result.exit_code == 1
     assert "cannot listen" in result.stderr
 
@@ -166,7 +162,6 @@ def test_on_a_terminal_the_url_with_the_token_of_the_environment_stays_below_wha
 ) -> None:
     configure(bad=fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
     answers = [("no licence", ""), ("#token=open-sesame", ""), ("Ctrl-C", "\x03")]
-
     assert at_terminal("dashboard", "--port", "0", answers=answers, GAIA_DASHBOARD_TOKEN="open-sesame").exit_code == 0
 
 

@@ -71,7 +71,6 @@ def test_the_status_of_an_answer_is_judged(
     status: int, verdict: Verdict, remedy: str | None, answering: Answering
 ) -> None:
     *_, check = check_endpoint(answering(status), {})
-
     assert (check.name, check.verdict) == ("http", verdict)
     assert check.detail.startswith(str(status))
     assert (check.remedy or "").startswith(remedy or "")
@@ -79,7 +78,6 @@ def test_the_status_of_an_answer_is_judged(
 
 def test_a_redirection_names_its_target(answering: Answering) -> None:
     *_, check = check_endpoint(answering(308, Location="https://example.com/mcp"), {})
-
     assert "https://example.com/mcp" in check.detail
 
 
@@ -87,14 +85,12 @@ def test_nobody_listening_is_a_failure_of_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     *_, check = check_endpoint(f"http://127.0.0.1:{port}/", {})
-
     assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
     assert "refused" in check.detail.lower()
 
 
 def test_tls_with_a_server_that_has_none_is_explained(answering: Answering) -> None:
     *_, check = check_endpoint(answering(200).replace("http:", "https:"), {})
-
     assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
     assert "http://" in (check.remedy or "")
 
@@ -113,14 +109,12 @@ def test_a_name_without_an_address_is_a_failure(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("url", ["ftp://example.com/", "http://", "http://example.com:99999/"])
 def test_what_is_no_http_address_is_a_failure(url: str) -> None:
     (check,) = check_endpoint(url, {})
-
     assert (check.name, check.verdict) == ("address", Verdict.FAIL)
 
 
 def test_behind_a_proxy_the_network_is_the_proxy_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
     (check,) = check_endpoint("https://example.com/mcp", {})
-
     assert check.verdict is Verdict.SKIPPED
 
 
@@ -130,7 +124,6 @@ class TestEnvironment:
     def test_a_proxy_for_all_schemes_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("all_proxy", "http://proxy.invalid:3128")
         (check,) = check_endpoint("https://example.invalid/mcp", {})
-
         assert check.verdict is Verdict.SKIPPED
 
     def test_a_network_that_needs_no_proxy_is_reached_without_one(
@@ -139,13 +132,11 @@ class TestEnvironment:
         monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
         monkeypatch.setenv("no_proxy", "127.0.0.0/8")
         checks = list(check_endpoint(answering(200), {}))
-
         assert [check.verdict for check in checks] == [Verdict.OK] * 3
 
     def test_a_proxy_that_cannot_be_used_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("https_proxy", "socks5://user:open-sesame@proxy.invalid")
         (check,) = check_endpoint("https://example.invalid/mcp", {})
-
         assert check.verdict is Verdict.FAIL
         assert "HTTPS_PROXY" in (check.remedy or "")
         assert "open-sesame" not in repr(check)
@@ -155,7 +146,6 @@ class TestEnvironment:
         file.write_text("")
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         (check,) = check_endpoint("https://example.invalid/mcp", {})
-
         assert check.verdict is Verdict.FAIL
         assert "SSL_CERT_FILE" in (check.remedy or "")
 
@@ -163,7 +153,6 @@ class TestEnvironment:
 def test_without_the_extra_its_command_is_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httptools", None)
     (check,) = check_endpoint("https://example.invalid/mcp", {})
-
     assert check.verdict is Verdict.FAIL
     assert "httptools" in (check.remedy or "")
 
@@ -185,7 +174,6 @@ def test_a_server_that_works_passes_every_check(era: str, word: str) -> None:
     tool = {"name": "greet", "description": "Greets.", "inputSchema": {"type": "object"}}
     with ScriptedServer(era=era, tools=[tool]).serving() as server:
         diagnosis = diagnose("web", {"url": server.url})
-
     assert {check.name: check.verdict for check in diagnosis.checks} == dict.fromkeys(URL_CHECKS, Verdict.OK)
     assert f"protocol revision {era} ({word} era)" in next(
         check.detail for check in diagnosis.checks if check.name == "handshake"

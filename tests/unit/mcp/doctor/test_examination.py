@@ -62,18 +62,15 @@ class TestAServerThatWorks:
     def test_findings_are_reported_when_they_are_made(self, demo_server: Json) -> None:
         reported: list[Check] = []
         diagnosis = diagnose("demo", demo_server, reported.append)
-
         assert tuple(reported) == diagnosis.checks
 
     def test_what_filters_deny_is_counted_and_not_offered(self, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server | {"disabledTools": ["crash"]})
-
         assert found(diagnosis, "tools").detail == "6 tools, 1 of them denied by filters"
         assert "crash" not in diagnosis.tools
 
     def test_its_tools_are_looked_at_and_not_approved(self, demo_server: Json, home: Path) -> None:
         diagnosis = diagnose("demo", demo_server | {"pinTools": "block"})
-
         assert len(diagnosis.tools) == 6
         assert not (home / ".gaia").exists()
 
@@ -81,13 +78,11 @@ class TestAServerThatWorks:
 class TestConfiguration:
     def test_an_entry_that_cannot_be_used_ends_the_examination(self) -> None:
         diagnosis = diagnose("it", {"commnd": "x"})
-
         assert verdicts(diagnosis) == {"config": "fail"} | dict.fromkeys(COMMAND_CHECKS[1:], "skipped")
         assert "command: missing" in found(diagnosis, "config").detail
 
     def test_a_variable_that_is_not_set_is_named(self) -> None:
         diagnosis = diagnose("it", {"command": "x", "env": {"A": "${NO_SUCH_VARIABLE_HERE}"}})
-
         assert "NO_SUCH_VARIABLE_HERE is not set" in found(diagnosis, "config").detail
 
     @pytest.mark.parametrize(
@@ -95,7 +90,6 @@ class TestConfiguration:
     )
     def test_what_is_most_likely_a_mistake_is_a_warning(self, more: Json, detail: str, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server | more)
-
         assert detail in found(diagnosis, "config").detail
         assert diagnosis.verdict is Verdict.WARN
 
@@ -104,7 +98,6 @@ class TestConversation:
     def test_a_server_that_ends_at_once_is_quoted(self, fault_server: FaultServer) -> None:
         diagnosis = diagnose("it", fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
         check = found(diagnosis, "handshake")
-
         assert check.verdict is Verdict.FAIL
         assert "exited with code 3" in check.detail
         assert "no licence" in check.detail
@@ -134,13 +127,11 @@ class TestConversation:
 
     def test_one_that_does_not_answer_may_need_longer(self, fault_server: FaultServer) -> None:
         entry = fault_server(faults=[{"on": "initialize", "hang": True}]) | {"startTimeout": 0.5}
-
         assert '"startTimeout"' in (found(diagnose("it", entry), "handshake").remedy or "")
 
     def test_noise_is_counted_even_if_it_comes_late(self, fault_server: FaultServer) -> None:
         diagnosis = diagnose("it", fault_server(faults=[{"on": "ping", "nth": [2], "junk": [{"text": "alive!"}]}]))
         check = found(diagnosis, "output")
-
         assert (check.verdict, check.detail) == (
             Verdict.WARN,
             "1 line (6 bytes) on standard output that are no messages",
@@ -149,30 +140,25 @@ class TestConversation:
     def test_tools_that_cannot_be_listed_are_a_failure(self, fault_server: FaultServer) -> None:
         error = {"code": -32603, "message": "no list today"}
         diagnosis = diagnose("it", fault_server(faults=[{"on": "tools/list", "error": error}]))
-
         assert found(diagnosis, "tools").verdict is Verdict.FAIL
         assert "no list today" in found(diagnosis, "tools").detail
 
     def test_a_server_without_tools_is_a_warning(self, fault_server: FaultServer) -> None:
         diagnosis = diagnose("it", fault_server(capabilities={}))
-
         assert found(diagnosis, "tools").verdict is Verdict.WARN
         assert found(diagnosis, "schemas").verdict is Verdict.SKIPPED
 
     def test_patterns_that_match_nothing_are_named(self, demo_server: Json) -> None:
         diagnosis = diagnose("demo", demo_server | {"disabledTools": ["delete_*"]})
-
         assert "these patterns match none: 'delete_*'" in found(diagnosis, "tools").detail
 
     def test_no_sign_of_life_is_a_failure(self, fault_server: FaultServer) -> None:
         # Enough for the start on a busy machine.
         entry = fault_server(faults=[{"on": "ping", "hang": True}]) | {"timeout": 3}
-
         assert found(diagnose("it", entry), "latency").verdict is Verdict.FAIL
 
     def test_an_error_is_a_sign_of_life(self, fault_server: FaultServer) -> None:
         entry = fault_server(faults=[{"on": "ping", "error": {"code": -32601, "message": "unknown"}}])
-
         assert found(diagnose("it", entry), "latency").verdict is Verdict.OK
 
 
@@ -232,7 +218,6 @@ class TestJudge:
     def test_nothing_follows_a_start_that_failed(self) -> None:
         error = "'uvx' was not found on the server's PATH"
         (check,) = judge("it", {"command": "uvx x"}, Inspection(error=error), stdio=True)
-
         assert (check.name, check.verdict, check.detail) == ("start", Verdict.FAIL, error)
         assert "uvx comes with uv" in (check.remedy or "")
 
@@ -242,14 +227,12 @@ class TestJudge:
     def test_a_list_that_failed_leaves_the_server_s_latency_to_see(self, seen: Inspection) -> None:
         seen.definitions, seen.list_error = None, "no list today"
         verdicts = {name: check.verdict.value for name, check in self.judged(seen).items()}
-
         assert verdicts["tools"] == "fail"
         assert (verdicts["schemas"], verdicts["names"], verdicts["latency"]) == ("skipped", "skipped", "ok")
 
     def test_only_denied_tools_are_none(self, seen: Inspection) -> None:
         seen.denied = frozenset({"greet"})
         check = self.judged(seen)["tools"]
-
         assert (check.verdict, check.detail) == (Verdict.WARN, "1 tools, 1 of them denied by filters")
 
     @pytest.mark.parametrize(
@@ -266,14 +249,12 @@ class TestJudge:
         self, pings: list[float], listing: float, verdict: Verdict, seen: Inspection
     ) -> None:
         seen.pings, seen.list_seconds = pings, listing
-
         assert self.judged(seen)["latency"].verdict is verdict
 
 
 def test_of_a_placed_server_the_cluster_is_examined(demo_server: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: "ray, which is not installed (extra 'ray')")
     diagnosis = diagnose("demo", demo_server | {"placement": {"resources": {"browser": 1}}})
-
     assert tuple(verdicts(diagnosis)) == PLACED_CHECKS
     assert found(diagnosis, "cluster").verdict is Verdict.FAIL
     assert "extra 'ray'" in found(diagnosis, "cluster").detail
@@ -295,7 +276,6 @@ class TestDiagnosis:
 
     def test_a_check_is_found_by_its_name(self) -> None:
         diagnosis = Diagnosis("it", (ok("start", "pid 7", 0.5),))
-
         assert diagnosis.check("start") == Check("start", Verdict.OK, "pid 7", None, 0.5)
         assert diagnosis.check("http") is None
 
@@ -306,7 +286,6 @@ class TestRemedies:
     )
     def test_well_known_programs_come_with_their_source(self, program: str, remedy: str | None) -> None:
         found = for_missing_program(program)
-
         assert (remedy or "") in (found or "")
         assert (found is None) == (remedy is None)
 
@@ -321,19 +300,16 @@ class TestRemedies:
     )
     def test_who_is_not_let_in_is_told_to_log_in(self, error: str, is_login: bool) -> None:
         remedy = for_handshake("web", {"url": "https://example.com"}, error, stdio=False)
-
         assert ("gaia mcp login web" in (remedy or "")) == is_login
 
     def test_the_name_is_quoted_for_the_shell(self) -> None:
         remedy = for_handshake("a; $(b)", {"url": "https://example.com"}, "401", stdio=False)
-
         assert "`gaia mcp login 'a; $(b)'`" in (remedy or "")
 
     def test_a_server_that_does_not_answer_may_need_longer(self) -> None:
         remedy = for_handshake(
             "it", {"command": "x"}, "not ready within its startTimeout of 30 s: initialize was not answered"
         )
-
         assert "give 'it' a longer \"startTimeout\"" in (remedy or "")
 
     @pytest.mark.parametrize(
@@ -350,12 +326,10 @@ class TestRemedies:
         self, entry: dict[str, object], line: str
     ) -> None:
         remedy = for_handshake("it", entry, "exited with code 1")
-
         assert (remedy or "").endswith(f"see what it says: {line}")
 
     def test_what_belongs_into_a_sandbox_is_not_simply_run_without_one(self) -> None:
         remedy = for_handshake("it", {"command": "x", "sandbox": {"memory": "16M"}}, "was killed by SIGKILL") or ""
-
         assert "what the sandbox denied it" in remedy
         assert "If you trust it, run it by hand, without a sandbox, to see what it says: x" in remedy
 

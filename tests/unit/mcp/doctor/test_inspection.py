@@ -78,14 +78,12 @@ class TestWithoutAProcess:
     def test_patterns_that_match_nothing_are_seen(self) -> None:
         transport = OwnTransport(**{"tools/list": {"tools": [{"name": "one", "inputSchema": {}}]}})
         seen = inspect_server(MCPClient("it", transport, tool_filter=ToolFilter(deny=["one", "three"])))
-
         assert seen.unmatched == ["three"]
 
     def test_an_interruption_stops_the_server_too(self) -> None:
         transport = OwnTransport(ping=KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             inspect_server(MCPClient("it", transport))
-
         assert not transport.is_open
 
 
@@ -103,7 +101,6 @@ class TestOfAProcess:
 
     def test_a_server_that_never_gets_ready_is_not_asked_for_more(self, fault_server: FaultServer) -> None:
         seen = inspect_server(MCPClient.from_config("it", fault_server(exit_at_start={"code": 3})))
-
         assert "exited with code 3" in (seen.error or "")
         assert (seen.definitions, seen.list_seconds, seen.pings) == (None, None, [])
         assert seen.start_seconds is not None
@@ -111,7 +108,6 @@ class TestOfAProcess:
     def test_after_one_ping_that_failed_no_other_is_sent(self, fault_server: FaultServer) -> None:
         entry = fault_server(faults=[{"on": "ping", "hang": True}]) | {"timeout": 1}
         seen = inspect_server(MCPClient.from_config("it", entry), pings=3)
-
         assert "not answered within" in (seen.ping_error or "")
         assert len(seen.pings) == 1
 
@@ -153,14 +149,12 @@ class TestTools:
     ) -> None:
         listing = {"tools": [tool]}
         check = found(diagnose("it", fault_server(faults=[{"on": "tools/list", "result": listing}])), name)
-
         assert check.verdict == verdict
         assert check.detail.startswith(detail)
 
     def test_a_name_that_is_listed_twice_is_a_failure(self, fault_server: FaultServer) -> None:
         listing = {"tools": [TOOL, TOOL]}
         check = found(diagnose("it", fault_server(faults=[{"on": "tools/list", "result": listing}])), "names")
-
         assert (check.verdict, check.detail) == (Verdict.FAIL, "listed more than once: greet")
 
     def test_long_lists_of_problems_are_cut(self, fault_server: FaultServer) -> None:
@@ -168,7 +162,6 @@ class TestTools:
         check = found(
             diagnose("it", fault_server(faults=[{"on": "tools/list", "result": {"tools": tools}}])), "schemas"
         )
-
         assert check.detail.endswith("t4: inputSchema is missing; and 3 more")
 
 
@@ -178,7 +171,6 @@ class TestSchemas:
 
     def test_good_ones_are_counted(self) -> None:
         check = check_schemas([TOOL, TOOL | {"outputSchema": {"type": "object"}}])
-
         assert (check.verdict, check.detail) == (Verdict.OK, "2 valid, all with a description")
 
     @pytest.mark.parametrize(
@@ -192,13 +184,11 @@ class TestSchemas:
     )
     def test_one_that_cannot_be_used_is_named(self, tool: Any, detail: str) -> None:
         check = check_schemas([TOOL, tool])
-
         assert check.verdict is Verdict.FAIL
         assert check.detail.startswith(detail)
 
     def test_a_definition_too_large_for_the_client_is_named_and_not_printed(self) -> None:
         check = check_schemas([TOOL | {"description": "x" * MAX_DEFINITION}])
-
         assert check.verdict is Verdict.FAIL
         assert check.detail.startswith("'greet': ")
         assert len(check.detail) < 1000
@@ -206,7 +196,6 @@ class TestSchemas:
     def test_a_tool_that_is_no_tool_does_not_hide_the_silent_ones(self) -> None:
         silent = [TOOL | {"name": f"t{number}", "description": None} for number in range(7)]
         check = check_schemas([TOOL, *silent])
-
         assert (check.verdict, check.detail) == (Verdict.WARN, "without a description: t0; t1; t2; t3; t4; and 2 more")
 
 
@@ -216,14 +205,12 @@ class TestNames:
 
     def test_good_ones_are_counted(self) -> None:
         check = check_names("it", [TOOL, TOOL | {"name": "part"}])
-
         assert (check.verdict, check.detail) == (Verdict.OK, "2 different")
 
 
 class TestCollisions:
     def test_the_server_whose_tools_get_another_name_is_told(self) -> None:
         found = colliding({"a": ["b_c", "d"], "a_b": ["c"], "z": ["c"]})
-
         assert found.keys() == {"a"}
         assert found["a"].detail.startswith("b_c becomes mcp_a_b_c_")
         assert found["a"].verdict is Verdict.WARN

@@ -28,7 +28,6 @@ class TestProgram:
     def test_one_that_is_not_there_comes_with_where_to_get_it(self) -> None:
         diagnosis = diagnose("time", {"command": "uvx", "args": ["x"], "env": {"PATH": "/nowhere"}})
         check = found(diagnosis, "command")
-
         assert (check.verdict, check.remedy) == (Verdict.FAIL, "uvx comes with uv: https://docs.astral.sh/uv/")
         assert found(diagnosis, "start").verdict is Verdict.SKIPPED
 
@@ -40,7 +39,6 @@ class TestProgram:
 
     def test_a_script_whose_interpreter_is_gone_is_recognised(self, tmp_path: Path) -> None:
         script = executable(tmp_path / "server", "#!/no/such/python\n")
-
         assert (
             "is a script for /no/such/python"
             in found(diagnose("it", {"command": script, "args": []}), "command").detail
@@ -49,7 +47,6 @@ class TestProgram:
     @pytest.mark.process
     def test_the_runtime_of_a_script_is_found_by_its_first_line(self, tmp_path: Path) -> None:
         script = executable(tmp_path / "server", f"#!{sys.executable}\nraise SystemExit(3)\n")
-
         assert found(diagnose("it", {"command": script, "args": []}), "versions").detail.startswith("python 3.")
 
     @pytest.mark.process
@@ -71,7 +68,6 @@ class TestProgram:
             "it", {"command": "npx", "args": ["-y", "x"], "env": {"PATH": f"{tmp_path}:/bin:/usr/bin"}}
         )
         check = found(diagnosis, "versions")
-
         assert (check.verdict, check.detail) == (verdict, detail)
 
 
@@ -85,20 +81,17 @@ class TestWithoutAServer:
     def test_a_program_that_is_no_known_runtime_is_not_asked(self, tmp_path: Path) -> None:
         server = executable(tmp_path / "server", "no script at all")
         command, versions = self.checks(command=server)
-
         assert (command.verdict, command.detail) == (Verdict.OK, server)
         assert (versions.verdict, versions.detail) == (Verdict.SKIPPED, "the command is no well-known runtime")
 
     def test_nothing_is_asked_where_the_program_is_missing(self, tmp_path: Path) -> None:
         (command,) = self.checks(command="docker", path=tmp_path / "nowhere", env={"PATH": "/nowhere"})
-
         assert command.verdict is Verdict.FAIL
         assert "docs.docker.com" in (command.remedy or "")
 
     def test_a_launcher_whose_runtime_is_missing_names_the_runtime(self, tmp_path: Path) -> None:
         executable(tmp_path / "npx", "#!/bin/sh\n")
         command, versions = self.checks(command="npx", env={"PATH": str(tmp_path)})
-
         assert command.verdict is Verdict.OK
         assert versions.verdict is Verdict.FAIL
         assert "Node.js" in (versions.remedy or "")
@@ -110,7 +103,6 @@ class TestWithoutAServer:
         monkeypatch.setattr(programs, "_VERSION_SECONDS", 0.05)
         node = executable(tmp_path / "node", "#!/bin/sh\nexec sleep 60\n")
         _, versions = self.checks(command=node, path=tmp_path)
-
         assert versions.verdict is Verdict.WARN
         assert "did not end within 0.05 s" in versions.detail
 
@@ -118,7 +110,6 @@ class TestWithoutAServer:
     def test_a_long_answer_is_cut(self, tmp_path: Path) -> None:
         node = executable(tmp_path / "node", "#!/bin/sh\nprintf '%05000d' 0\n")
         _, versions = self.checks(command=node, path=tmp_path)
-
         assert versions.verdict is Verdict.WARN
         assert versions.detail.count("0") < 300
 
@@ -127,5 +118,4 @@ class TestWithoutAServer:
     def test_a_python_by_any_name_is_one(self, version: str, verdict: Verdict, tmp_path: Path) -> None:
         python = executable(tmp_path / "python3.9", f"#!/bin/sh\necho Python {version}\n")
         _, versions = self.checks(command=python)
-
         assert (versions.verdict, versions.detail) == (verdict, f"python {version}")
