@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import queue
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
@@ -16,7 +16,6 @@ from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import Step, list_text, microseconds, milliseconds, nothing_left, show_step
 from gaia.cli.terminal import FAILED, usage_error
-from gaia.runtime.locks import TimedQueue, get_within
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -110,8 +109,15 @@ class _Guide:
         self._raw_call = raw_call
         self._spans: InMemorySpanExporter | None = None
         """Records the spans of the calls; None until recording is switched on."""
-        self._events: TimedQueue[Event] = TimedQueue()
-        manager.subscribe(self._events.put)
+        self._restarted: Future[Restarted] = Future()
+        manager.subscribe(self._on_event)
+
+    def _on_event(self, event: Event) -> None:
+        from gaia.mcp.supervision.events import Restarted
+
+        # The server is crashed once.
+        if isinstance(event, Restarted) and not self._restarted.done():
+            self._restarted.set_result(event)
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
         """Yield every step. An unexpected error becomes the last step."""
@@ -204,9 +210,12 @@ class _Guide:
 
     def _recover(self, before: ServerStatus) -> Step:
         step = self._call("echo", {"text": "hello again"}, lambda result: not result.is_error)
-        restarted, after = self._restarted(), self._status()
-        ok = step.ok and restarted is not None and after.generation == before.generation + 1 and after.pid != before.pid
-        downtime = None if restarted is None else restarted.downtime
+        downtime = None
+        # Events come on a thread of their own.
+        with contextlib.suppress(TimeoutError):
+            downtime = self._restarted.result(_EVENT_SECONDS).downtime
+        after = self._status()
+        is_next = after.generation == before.generation + 1 and after.pid != before.pid
         lines = [
             "Call again at once: the call waits for the restart",
             f"restarted: generation {after.generation}, pid {before.pid} → {after.pid}",
@@ -214,19 +223,7 @@ class _Guide:
             *step.lines[1:],
         ]
         facts = {"generation": after.generation, "pid": after.pid, "restarts": after.restarts, "downtime": downtime}
-        return Step("restart", ok, lines, {**step.facts, **facts})
-
-    def _restarted(self) -> Restarted | None:
-        """The `Restarted` event; None if it does not come in time. The client delivers events on its own thread."""
-        from gaia.mcp.supervision.events import Restarted
-
-        deadline = time.monotonic() + _EVENT_SECONDS
-        with contextlib.suppress(queue.Empty):
-            while True:
-                event = get_within(self._events, deadline - time.monotonic())
-                if isinstance(event, Restarted):
-                    return event
-        return None
+        return Step("restart", step.ok and downtime is not None and is_next, lines, {**step.facts, **facts})
 
     def _invoke(self, tool: str, arguments: dict[str, Any], **options: Any) -> ToolResult:
         return self._manager.call_tool(f"mcp_{_SERVER}_{tool}", arguments, timeout=_CALL_SECONDS, **options)

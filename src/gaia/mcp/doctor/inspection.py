@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.ping import ping
@@ -132,22 +132,15 @@ class _Stopwatch:
 
     def _open(self, listener: ChannelListener, name: str) -> Channel:
         channel = self._open_channel(listener, name)
-        self.opened, self.pid = time.perf_counter(), channel.pid
-        return cast(Channel, _WatchedChannel(channel, self))
+        self.opened, self.pid, send = time.perf_counter(), channel.pid, channel.send
 
+        def timed_send(item: Outgoing) -> bool:
+            if self.listing is None and isinstance(item, Call) and item.method == "tools/list":
+                self.listing = time.perf_counter()
+            return send(item)
 
-class _WatchedChannel:
-    def __init__(self, channel: Channel, watch: _Stopwatch) -> None:
-        self._channel = channel
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._channel, name)
-
-    def send(self, item: Outgoing) -> bool:
-        if self._watch.listing is None and isinstance(item, Call) and item.method == "tools/list":
-            self._watch.listing = time.perf_counter()
-        return self._channel.send(item)
+        vars(channel)["send"] = timed_send
+        return channel
 
 
 _SHOWN = 5
