@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import functools
 import importlib.util
+import io
 import json
 import os
 import pty
@@ -55,6 +56,18 @@ def invoke_json(invoke: Callable[..., Result]) -> Callable[..., Any]:
 
 
 @pytest.fixture
+def output(invoke: Callable[..., Result]) -> Callable[..., str]:
+    """Run a command that works; returns what it writes to standard output."""
+
+    def run(*words: object) -> str:
+        result = invoke(*words)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
 def refused(invoke: Callable[..., Result]) -> Callable[..., str]:
     """Run a command that cannot be tried; returns what it writes to standard error."""
     return functools.partial(_error_of, invoke, 2)
@@ -102,6 +115,29 @@ def run(
         )
 
     return run_mcp
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Run ``gaia mcp`` for a person who answers; returns the exit status and what was written to standard error."""
+
+    def run(text: str, *words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "stdin", Terminal(text))
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        monkeypatch.setenv("NO_COLOR", "1")
+        with pytest.raises(SystemExit) as ended:
+            app(["mcp", *words], prog_name="gaia")
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, terminal.getvalue()
+
+    return run
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ Json = dict[str, Any]
 Invoke = Callable[..., Any]
 """Runs `gaia mcp`, and returns its result, or its document."""
 Told = Callable[..., str]
-"""Runs `gaia mcp` for its error message."""
+"""Runs `gaia mcp` for what it writes."""
+Answer = Callable[..., tuple[int, str]]
+"""Runs `gaia mcp` at a terminal where this is typed."""
 Configure = Callable[..., Path]
 FaultServer = Callable[..., Json]
 Saved = Callable[[], Json]

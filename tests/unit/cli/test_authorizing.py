@@ -62,11 +62,11 @@ class TestLogin:
         assert called.exit_code == 0
         assert "read write" in called.stdout
 
-    def test_says_so_when_there_is_a_login_already(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+    def test_says_so_when_there_is_a_login_already(
+        self, server: Protected, invoke: Invoke, output: Told, pages: list[str]
+    ) -> None:
         invoke("login", "notes")
-        result = invoke("login", "notes")
-        assert result.exit_code == 0
-        assert "There is a login at notes already; it works." in result.stdout
+        assert "There is a login at notes already; it works." in output("login", "notes")
         assert len(pages) == 1
 
     def test_another_permission_takes_a_new_login(
@@ -101,11 +101,9 @@ class TestLogin:
 
 
 class TestLogout:
-    def test_forgets_the_login(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+    def test_forgets_the_login(self, server: Protected, invoke: Invoke, output: Told, pages: list[str]) -> None:
         invoke("login", "notes")
-        result = invoke("logout", "notes")
-        assert result.exit_code == 0
-        assert "Logged out of notes." in result.stdout
+        assert "Logged out of notes." in output("logout", "notes")
         assert invoke("call", "notes", "who").exit_code == 1
 
     def test_without_a_login_there_is_nothing_to_forget(self, server: Protected, invoke_json: Invoke) -> None:

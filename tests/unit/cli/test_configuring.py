@@ -167,11 +167,9 @@ def test_an_entry_that_cannot_be_used_is_removed_and_replaced_like_any_other(
 
 
 class TestNamedFiles:
-    def test_add_makes_a_file_that_does_not_exist(self, invoke: Invoke, tmp_path: Path, home: Path) -> None:
+    def test_add_makes_a_file_that_does_not_exist(self, output: Told, tmp_path: Path, home: Path) -> None:
         file = tmp_path / "team" / "new.json"
-        result = invoke("add", "--config", file, "time", "x")
-        assert result.exit_code == 0
-        assert str(file) in result.stdout
+        assert str(file) in output("add", "--config", file, "time", "x")
         assert json.loads(file.read_text()) == {"mcpServers": {"time": {"command": "x", "args": []}}}
         assert list(home.iterdir()) == []
 
@@ -187,18 +185,21 @@ class TestNamedFiles:
     @pytest.mark.parametrize(
         "words",
         [
-            *(["remove", "time"], ["enable", "time"], ["disable", "time"], ["list"], ["tools", "time"]),
+            *(["remove", "time"], ["enable", "time"], ["disable", "time"], ["list"], ["tools", "time"], ["bench"]),
             *(["call", "time", "now"], ["test-client", "time"], ["doctor"], ["watch", "--once"], ["approve", "time"]),
             *(["resources", "time"], ["read", "time", "x:y"], ["prompts", "time"], ["prompt", "time", "p"]),
             *(["login", "time"], ["logout", "time"], ["gateway"], ["dashboard"], ["bench", "--server=a", "--tool=b"]),
+            *(["gateway", "--print-client-config=claude"], ["list", "http://127.0.0.1:9/mcp"], ["trust"]),
         ],
     )
-    def test_for_other_commands_that_is_a_usage_error(self, refused: Told, tmp_path: Path, words: list[str]) -> None:
+    def test_for_other_commands_that_is_a_usage_error_whether_they_read_it_or_not(
+        self, refused: Told, tmp_path: Path, words: list[str]
+    ) -> None:
         file = tmp_path / "typo.json"
         command, *rest = words
-        error = refused(command, "--config", file, *rest)
-        assert f"{file}: there is no such file" in error
-        assert f"gaia mcp add --config {file} NAME COMMAND" in error
+        for error in (refused(command, "--config", file, *rest), refused("--config", file, *words)):
+            assert f"{file}: there is no such file" in error
+            assert f"gaia mcp add --config {file} NAME COMMAND" in error
         assert list(tmp_path.iterdir()) == []
 
 

@@ -9,12 +9,11 @@ import pytest
 from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, Told
 
 
-def test_a_working_server_has_a_line_for_each_check(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
+def test_a_working_server_has_a_line_for_each_check(configure: Configure, output: Told, demo_server: Json) -> None:
     configure(demo=demo_server, other={"command": "nonono"})
-    result = invoke("doctor", "demo")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("demo works.\n")
-    assert result.stdout.count("✓") == 10
+    shown = output("doctor", "demo")
+    assert shown.startswith("demo works.\n")
+    assert shown.count("✓") == 10
 
 
 def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure, invoke: Invoke) -> None:
@@ -26,11 +25,9 @@ def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure,
     assert result.stdout.splitlines()[-1].split(maxsplit=2) == ["-", "versions", "this and what follows: not reached"]
 
 
-def test_warnings_do_not_fail(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
+def test_warnings_do_not_fail(configure: Configure, output: Told, demo_server: Json) -> None:
     configure(demo=demo_server | {"colour": "red"})
-    result = invoke("doctor", "demo")
-    assert result.exit_code == 0
-    assert "demo works, with warnings." in result.stdout
+    assert "demo works, with warnings." in output("doctor", "demo")
 
 
 def test_without_a_name_all_are_examined(
@@ -137,13 +134,9 @@ class TestTestClient:
         configure(it=fault_server(faults=[{"on": "ping", "error": {"code": -32601, "message": "unknown"}}]))
         assert invoke("test-client", "it").exit_code == 0
 
-    def test_a_server_without_tools_works(
-        self, configure: Configure, invoke: Invoke, fault_server: FaultServer
-    ) -> None:
+    def test_a_server_without_tools_works(self, configure: Configure, output: Told, fault_server: FaultServer) -> None:
         configure(it=fault_server(capabilities={}))
-        result = invoke("test-client", "it")
-        assert result.exit_code == 0
-        assert "the server offers no tools" in result.stdout
+        assert "the server offers no tools" in output("test-client", "it")
 
     def test_what_is_most_likely_a_mistake_is_noted(
         self, configure: Configure, invoke_json: Invoke, fault_server: FaultServer

@@ -89,13 +89,12 @@ def test_what_exists_is_skipped_unless_forced(
     assert saved()["code"] == SERVER
 
 
-def test_of_two_servers_with_one_name_the_first_counts(tmp_path: Path, invoke: Invoke) -> None:
+def test_of_two_servers_with_one_name_the_first_counts(tmp_path: Path, output: Told) -> None:
     write(tmp_path / ".mcp.json", {"mcpServers": {"same": SERVER}})
     write(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"same": {"command": "other"}}})
-    result = invoke("import", "--yes")
-    assert result.exit_code == 0
-    assert f"imported  same  ({tmp_path / '.mcp.json'})" in result.stdout
-    assert f"the one in {tmp_path / '.mcp.json'} counts" in result.stdout
+    shown = output("import", "--yes")
+    assert f"imported  same  ({tmp_path / '.mcp.json'})" in shown
+    assert f"the one in {tmp_path / '.mcp.json'} counts" in shown
 
 
 def test_every_entry_is_reported(tmp_path: Path, invoke: Invoke) -> None:
@@ -155,10 +154,8 @@ def test_a_file_asked_for_has_to_be_readable(content: str | None, tmp_path: Path
     assert invoke("import", "--file", file).exit_code == 2
 
 
-def test_nothing_to_import_says_where_it_looked(home: Path, tmp_path: Path, invoke: Invoke) -> None:
-    result = invoke("import", "--yes")
-    assert result.exit_code == 0
-    assert f"{tmp_path / '.mcp.json'} (does not exist)" in result.stdout
+def test_nothing_to_import_says_where_it_looked(home: Path, tmp_path: Path, output: Told) -> None:
+    assert f"{tmp_path / '.mcp.json'} (does not exist)" in output("import", "--yes")
 
 
 def test_a_program_and_a_file_exclude_each_other(invoke: Invoke) -> None:

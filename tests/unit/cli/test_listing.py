@@ -13,10 +13,8 @@ from gaia.mcp.client import MCPClientManager
 from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf, Told
 
 
-def test_no_servers_is_no_error(invoke: Invoke, home: Path) -> None:
-    result = invoke("list")
-    assert result.exit_code == 0
-    assert str(home / ".gaia" / "mcp_servers.json") in result.stdout
+def test_no_servers_is_no_error(output: Told, home: Path) -> None:
+    assert str(home / ".gaia" / "mcp_servers.json") in output("list")
 
 
 def test_each_server_is_shown_with_state_tools_and_source(
@@ -275,9 +273,8 @@ def test_a_server_without_tools_is_no_error(configure: Configure, invoke: Invoke
     assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
 
 
-def test_a_profile_that_sees_no_server_of_a_gateway_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_that_sees_no_server_of_a_gateway_is_told(output: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.cli.listing.fetch_status", lambda *_: Mock(servers=[]))
-    result = invoke("list", "http://127.0.0.1:9/mcp")
-    assert result.exit_code == 0
-    assert "the profile of this client sees none" in " ".join(result.stdout.split())
-    assert "state" not in result.stdout
+    shown = output("list", "http://127.0.0.1:9/mcp")
+    assert "the profile of this client sees none" in " ".join(shown.split())
+    assert "state" not in shown

@@ -192,18 +192,13 @@ def test_ctrl_c_ends_the_demo_with_all_its_processes(start: Start) -> None:
     assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
 
 
-class TestUnknownName:
-    def test_the_one_that_was_probably_meant_is_named(self) -> None:
-        error = unknown_name("tool", "ad", ["echo", "add"], place=" of demo")
-        assert error.message == "there is no tool named 'ad' of demo; did you mean 'add'?"
-        assert error.hint == "Known names: add, echo"
-        assert (error.exit_code, error.facts["known"]) == (USAGE, ["add", "echo"])
-
-    def test_nothing_is_guessed_where_nothing_is_similar(self) -> None:
-        assert "did you mean" not in unknown_name("tool", "zzz", ["add"]).message
-
-    def test_where_there_are_none_that_is_said(self) -> None:
-        assert unknown_name("server", "it", []).hint == "There are no servers at all."
+def test_an_unknown_name_comes_with_the_known_ones() -> None:
+    error = unknown_name("tool", "ad", ["echo", "add"], place=" of demo")
+    assert error.message == "there is no tool named 'ad' of demo; did you mean 'add'?"
+    assert error.hint == "Known names: add, echo"
+    assert (error.exit_code, error.facts["known"]) == (USAGE, ["add", "echo"])
+    assert "did you mean" not in unknown_name("tool", "zzz", ["add"]).message
+    assert unknown_name("server", "it", []).hint == "There are no servers at all."
 
 
 class TestReport:
@@ -454,32 +449,6 @@ class TestWarnings:
         configure(time={"command": "x", "timout": 5})
         assert complete_name("t") == ["time"]
         assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["bench"],
-        ["trust"],
-        ["trust", "--list"],
-        ["gateway", "--print-client-config", "claude"],
-        ["list", "http://127.0.0.1:9/mcp"],
-    ],
-    ids=" ".join,
-)
-def test_a_file_that_is_named_has_to_exist_whether_it_is_read_or_not(
-    words: list[str], home: Path, tmp_path: Path, invoke: Invoke
-) -> None:
-    missing = tmp_path / "nope.json"
-    for result in (invoke(*words, "--config", missing), invoke("--config", missing, *words)):
-        assert result.exit_code == 2
-        assert f"{missing}: there is no such file" in result.stderr
-
-
-def test_trust_does_not_take_a_file_that_needs_none(home: Path, tmp_path: Path, refused: Told) -> None:
-    file = tmp_path / "team.json"
-    file.write_text("{}")
-    assert "--config: a file that it names needs no trust" in refused("trust", "--config", file)
 
 
 @pytest.mark.parametrize("words", [["list"], ["doctor"], ["watch", "--once"]], ids=" ".join)

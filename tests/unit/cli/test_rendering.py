@@ -324,20 +324,16 @@ def test_a_pipe_gets_long_lines_whole_and_no_colours(
     assert capsys.readouterr().out == ("word " * 100).rstrip() + "\n"
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
 def test_a_terminal_gets_colours_unless_no_color_is_set(
     no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", no_color)
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr(sys, "stdout", stream := io.StringIO())
+    monkeypatch.setattr(stream, "isatty", lambda: True)
     terminal.show(terminal.text("word", "bold red"))
-    assert ("\x1b" in sys.stdout.getvalue()) is coloured
+    assert ("\x1b" in stream.getvalue()) is coloured
 
 
 def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:

