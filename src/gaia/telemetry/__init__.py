@@ -12,8 +12,9 @@ Importing this package imports none of its modules.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gaia.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from gaia.telemetry.configuration import Telemetry, configure
@@ -30,18 +31,11 @@ __all__ = [
     "set_content_hook",
 ]
 
-_HOMES = {
-    "CaptureMode": "content",
-    "ContentPolicy": "content",
-    "Recorded": "content",
-    "Telemetry": "configuration",
-    "configure": "configuration",
-    "reuse_execute_tool_spans": "spans",
-    "set_content_hook": "content",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gaia.telemetry.configuration": "Telemetry configure",
+        "gaia.telemetry.content": "CaptureMode ContentPolicy Recorded set_content_hook",
+        "gaia.telemetry.spans": "reuse_execute_tool_spans",
+    },
+)

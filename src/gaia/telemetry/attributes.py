@@ -32,7 +32,6 @@ CLIENT_PORT: Final = "client.port"
 
 EXECUTE_TOOL: Final = "execute_tool"
 """`gen_ai.operation.name` of a tool call; other requests have none."""
-
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of a tool result whose `isError` is true."""
 
@@ -74,8 +73,7 @@ PROGRESS: Final = "gaia.mcp.progress"
 """The last progress that the server reported for the request."""
 PROGRESS_TOTAL: Final = "gaia.mcp.progress.total"
 GATEWAY_CLIENT: Final = "gaia.mcp.gateway.client"
-"""The client of a gateway that made the request. On spans: the name of an entry of the clients file, or
-``<issuer>/<subject>``. On metrics, which need few values: only the issuer in the second case.
-"""
+"""The client of a gateway that made the request: its name in the clients file, or ``<issuer>/<subject>``. Metrics,
+which need few values, have only the issuer of the latter."""
 EARLIER_REQUEST_ID: Final = "gaia.mcp.request.earlier_id"
 """The JSON-RPC id of an earlier sending of a repeated call."""

@@ -28,8 +28,7 @@ class Telemetry:
     """The telemetry that `configure` has set up. Thread-safe."""
 
     def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None, page: MetricsPage | None) -> None:
-        self._tracers = tracers
-        self._meters = meters
+        self._providers = [provider for provider in (tracers, meters) if provider is not None]
         self._page = page
 
     @property
@@ -39,16 +38,13 @@ class Telemetry:
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Export all recorded data; False if that took longer than `timeout` seconds."""
-        milliseconds = int(timeout * 1000)
-        done = self._tracers is None or self._tracers.force_flush(milliseconds)
-        return (self._meters is None or self._meters.force_flush(milliseconds)) and done
+        done = [provider.force_flush(int(timeout * 1000)) for provider in self._providers]
+        return all(done)
 
     def shutdown(self) -> None:
         """Export all recorded data, and stop recording. The exit of the interpreter does this too."""
-        if self._tracers is not None:
-            self._tracers.shutdown()
-        if self._meters is not None:
-            self._meters.shutdown()
+        for provider in self._providers:
+            provider.shutdown()
         if self._page is not None:
             self._page.close()
 
@@ -119,10 +115,7 @@ def _missing(what: str) -> str:
 
 
 def tracer_provider() -> TracerProvider:
-    """The SDK's provider of this process. If there is none, it sets one that samples every trace.
-
-    For parts of gaia that show all calls of their own process, whatever the environment says about sampling.
-    """
+    """The SDK's provider of this process. If there is none, it sets one that samples every trace."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -155,7 +148,7 @@ class _Otlp(NamedTuple):
     timeout: float | None
 
     def options(self, signal: str) -> dict[str, Any]:
-        """The options of an exporter for one signal. Its URL is derived from the endpoint as the exporters do."""
+        """The options of an exporter for one signal, with the URL that exporters derive from the endpoint."""
         url = None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
         return {"endpoint": url, "headers": self.headers, "timeout": self.timeout}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -41,7 +42,6 @@ _MAX_PLAIN: Final = 4 * MAX_CHARACTERS
 _MAX_UNCUT = 1024
 """Characters of JSON that `masking.masked` never cuts, whatever the values are."""
 
-
 Kind = Literal["arguments", "result"]
 
 
@@ -76,8 +76,7 @@ def set_content_hook(hook: ContentHook | None) -> None:
 def default_mode() -> CaptureMode:
     """The mode in `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; "redacted" for no or an unknown value."""
     # Every recorded call asks, and `os.environ` takes 2 µs for a variable that is not set. Its dict has no public name;
-    # if
-    # the private name changes, `os.environ` is asked.
+    # if the private name changes, `os.environ` is asked.
     if _ENCODED_VARIABLE not in getattr(os.environ, "_data", _ALWAYS):
         return "redacted"
     return _BY_VARIABLE.get(os.environ.get(CAPTURE_VARIABLE, "").strip().lower(), "redacted")
@@ -106,7 +105,9 @@ def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[i
     in the mode "off", nothing is recorded.
     """
     encoded = _plain_json(recorded.value)
-    size = _size(recorded.value) if encoded is None else len(encoded)
+    size = None
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        size = len(_encode(recorded.value) if encoded is None else encoded)
     if redact is None or recorded.mode == "off":
         return size, None
     try:
@@ -136,13 +137,6 @@ def _plain_json(value: Any) -> bytes | None:
     if b"+" in encoded and (len(encoded) > _MAX_PLAIN or b"e+" in encoded):
         return None
     return encoded
-
-
-def _size(value: Any) -> int | None:
-    try:
-        return len(_encode(value))
-    except (TypeError, ValueError, RecursionError):
-        return None
 
 
 def _uncut_text(encoded: bytes) -> str | None:

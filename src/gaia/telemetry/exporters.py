@@ -8,7 +8,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -22,7 +22,7 @@ from gaia.runtime.untrusted_text import escaped
 class JsonLinesExporter(SpanExporter):
     """Appends each span to a file as one line of JSON, in the form of the SDK's `ReadableSpan.to_json`.
 
-    One system call writes a line, so several processes may use one file. Only its owner can read the file. Thread-safe.
+    One system call writes a line, so several processes may use one file. Only its owner can read it. Thread-safe.
     Raises OSError if the file cannot be opened.
     """
 
@@ -82,14 +82,11 @@ _MIN_WIDTH = 40
 """Columns for the text of a span at any depth of the tree."""
 
 
-class _Glyphs(NamedTuple):
-    child: str
-    last: str
-    beside: str
+_Glyphs = tuple[str, str, str]
+"""Before a child, before the last one, and beside the parts of a child."""
 
-
-_LINES = _Glyphs("├─ ", "└─ ", "│  ")
-_ASCII = _Glyphs("|- ", "`- ", "|  ")
+_LINES = ("├─ ", "└─ ", "│  ")
+_ASCII = ("|- ", "`- ", "|  ")
 
 
 class _Trace:
@@ -110,12 +107,11 @@ class TraceTree(SpanProcessor):
         self._lock = reentrant_lock()
         """Owns `_traces`."""
         self._traces: dict[int, _Trace] = {}
+        self._glyphs: _Glyphs = _LINES
         try:
             "".join(_LINES).encode(out.encoding or "utf-8")
         except (UnicodeEncodeError, LookupError):
             self._glyphs = _ASCII
-        else:
-            self._glyphs = _LINES
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002 - the SDK's name
         context = span.get_span_context()
@@ -138,12 +134,11 @@ class TraceTree(SpanProcessor):
             trace.open -= 1
             if context.trace_flags.sampled:
                 trace.ended.append(span)
-            complete = trace.open <= 0
-            if not complete and len(trace.ended) < _MAX_SPANS:
-                return
-            ended, trace.ended = trace.ended, []
-            if complete:
-                del self._traces[context.trace_id]
+            ended: list[ReadableSpan] = []
+            if trace.open <= 0:
+                ended = self._traces.pop(context.trace_id).ended
+            elif len(trace.ended) >= _MAX_SPANS:
+                ended, trace.ended = trace.ended, []
         self._write(ended)
 
     def shutdown(self) -> None:
@@ -151,11 +146,9 @@ class TraceTree(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the SDK's name
         """Write all ended spans, also those of incomplete traces."""
-        with self._lock:
-            waiting = [trace.ended for trace in self._traces.values()]
-            for trace in self._traces.values():
-                trace.ended = []
-        for ended in waiting:
+        for trace in list(self._traces.values()):
+            with self._lock:
+                ended, trace.ended = trace.ended, []
             self._write(ended)
         return True
 
@@ -174,30 +167,28 @@ def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: i
 
     Spans whose parent is not among `spans` stand at the left, with the ids of their trace and parent.
     """
+    child_glyph, last_glyph, beside = glyphs
     ordered = sorted(spans, key=lambda span: span.start_time or 0)
     known = {span.context.span_id for span in ordered if span.context is not None}
-    roots: list[ReadableSpan] = []
-    children: dict[int, list[ReadableSpan]] = {}
+    children: dict[int | None, list[ReadableSpan]] = {}
+    """By parent; None for those at the left."""
     for span in ordered:
-        if span.parent is not None and span.parent.span_id in known:
-            children.setdefault(span.parent.span_id, []).append(span)
-        else:
-            roots.append(span)
+        parent = span.parent.span_id if span.parent is not None and span.parent.span_id in known else None
+        children.setdefault(parent, []).append(span)
     # Not recursive, because spans can be nested more deeply than functions.
-    waiting = [(span, "", "") for span in reversed(roots)]
+    waiting = [(span, "", "") for span in reversed(children.get(None, []))]
     while waiting:
         span, here, below = waiting.pop()
         parts = children.get(span.context.span_id, []) if span.context is not None else []
         text = readable_line(span, with_ids=not here).rstrip("\n")
-        rest = below + (glyphs.beside if parts else "   ")
-        lines = [text] if width is None else _folded(text, width - len(rest))
+        rest = below + (beside if parts else "   ")
+        lines = [text]
+        if width is not None:
+            columns = max(width - len(rest), _MIN_WIDTH)
+            lines = textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
         yield here + lines[0]
         for line in lines[1:]:
             yield rest + line
         for number, part in enumerate(reversed(parts)):
-            glyph, bar = (glyphs.last, "   ") if number == 0 else (glyphs.child, glyphs.beside)
+            glyph, bar = (last_glyph, "   ") if number == 0 else (child_glyph, beside)
             waiting.append((part, below + glyph, below + bar))
-
-
-def _folded(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, _MIN_WIDTH), subsequent_indent="  ", break_on_hyphens=False)

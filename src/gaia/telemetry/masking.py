@@ -73,8 +73,7 @@ def _unescaped(text: str) -> str | None:
 
 
 # Regular expressions that begin with alternatives, or ignore case, take some 0.1 µs a character. Searching for a part
-# of
-# each match takes a hundredth of that, and finds nothing in most texts.
+# of each match takes a hundredth of that, and finds nothing in most texts.
 
 
 def _may_have_form_of_secret(text: str) -> bool:
@@ -137,18 +136,13 @@ class _Masking:
         self._room = MAX_CHARACTERS
 
     def of(self, value: Any) -> Any:
-        # Most values are of these types, and checking for a mapping takes longer.
-        if type(value) is str:
+        if isinstance(value, str):
             return self._text(value)
-        if type(value) is dict:
+        if isinstance(value, (list, tuple)):
+            return self._list(value)
+        # Checking for any mapping takes longer.
+        if type(value) is dict or isinstance(value, Mapping):
             return self._object(value)
-        if type(value) is not int and type(value) is not bool:
-            if isinstance(value, str):
-                return self._text(value)
-            if isinstance(value, (list, tuple)):
-                return self._list(value)
-            if isinstance(value, Mapping):
-                return self._object(value)
         self._room -= 8
         return value
 

@@ -22,7 +22,6 @@ from gaia.telemetry.attributes import SERVER_NAME
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds. The conventions define them for all their histograms of durations."""
 
-
 logger = get_logger(__name__)
 
 _failures: set[type[BaseException]] = set()
@@ -75,27 +74,8 @@ class Observed(Protocol):
     def in_flight(self) -> int: ...
 
 
-class ObservedSet:
-    """The running servers. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._all: WeakObjects[Observed] = WeakObjects()
-        self.add = self._all.add
-        self.discard = self._all.discard
-
-    def sums(self, figure: Callable[[Observed], int]) -> Counter[str]:
-        """The figure by server name; several clients may use the same name."""
-        total: Counter[str] = Counter()
-        for one in self._all.present():
-            total[one.name] += figure(one)
-        return total
-
-    def after_fork(self) -> None:
-        """Forget all servers in a forked child: they belong to the parent."""
-        self._all.clear()
-
-
-observed = ObservedSet()
+observed: WeakObjects[Observed] = WeakObjects(lambda one: observed.discard(one))  # noqa: PLW0108 - it is made here
+"""The running servers. Thread-safe. A forked child has none: they belong to the parent."""
 
 
 class Instruments:
@@ -165,7 +145,11 @@ class Instruments:
 
 
 def _observations(figure: Callable[[Observed], int], _options: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(count, {SERVER_NAME: server}) for server, count in observed.sums(figure).items()]
+    total: Counter[str] = Counter()
+    for one in observed.present():
+        # Several clients may use the same name.
+        total[one.name] += figure(one)
+    return [Observation(count, {SERVER_NAME: server}) for server, count in total.items()]
 
 
 instruments = Instruments(api.get_meter("gaia.mcp"))

@@ -9,15 +9,12 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
 from gaia.runtime.locks import reentrant_lock
-
-Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 _HOST = "127.0.0.1"
 _NAMES = frozenset({"localhost", _HOST})
@@ -42,7 +39,8 @@ class MetricsPage(WSGIServer):
     def __init__(self, port: int) -> None:
         """Raises OSError if the port is taken. Port 0 means any free port."""
         super().__init__((_HOST, port), _Handler)
-        self.set_app(_for_own_names(make_wsgi_app()))
+        self._page = make_wsgi_app()
+        self.set_app(self._answer)
         self._lock = reentrant_lock()
         """Owns `_open`."""
         self._open: dict[socket.socket, float] = {}
@@ -91,14 +89,9 @@ class MetricsPage(WSGIServer):
             self._open.pop(request, None)
         self.shutdown_request(request)
 
-
-def _for_own_names(app: Application) -> Application:
-    """Refuse other host names: a web page could let its own name point to this machine, and read the answer."""
-
-    def guarded(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if environ.get("HTTP_HOST", "").partition(":")[0] not in _NAMES:
-            start_response("421 Misdirected Request", [("Content-Length", "0")])
-            return [b""]
-        return app(environ, start_response)
-
-    return guarded
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        # A web page could let its own name point to this machine, and read the answer.
+        if environ.get("HTTP_HOST", "").partition(":")[0] in _NAMES:
+            return self._page(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Length", "0")])
+        return [b""]

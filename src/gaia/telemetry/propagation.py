@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
-    """Write the context of `span`, and the baggage of `here`, the request's context, into `carrier`."""
+    """Write the context of `span`, and the baggage of the request's context, into `carrier`."""
     propagator = (_get_propagator or _find_propagator())()
     found = span.get_span_context()
     trace_id = found.trace_id
@@ -58,7 +58,7 @@ def _find_propagator() -> Callable[[], TextMapPropagator]:
 
 
 _last_standard: TextMapPropagator | None = None
-"""The propagator that was found to be the standard one. The application may set another at any time."""
+"""The propagator that was found to be the standard one; the application may set another."""
 
 
 def is_standard(propagator: TextMapPropagator) -> bool:

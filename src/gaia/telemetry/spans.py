@@ -127,7 +127,7 @@ class Outcome(NamedTuple):
     status_code: str | None = None
     """The code of a JSON-RPC error response."""
     description: str = ""
-    """For people; adds to `error_type`."""
+    """For people."""
     delivery: str | None = None
     handled: bool = False
     """Whether the caller expected the error and goes on, for example after a refused probe."""

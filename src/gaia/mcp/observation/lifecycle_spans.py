@@ -8,8 +8,9 @@ steps until the server is ready or given up. A call that survives a restart has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Token
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry import context as contexts
@@ -45,8 +46,8 @@ _FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
 class LifecycleSpans:
     """Records for one supervisor, or for the driver's side of a placed server. `requested` is for any thread.
 
-    During a start or restart, its span is the current one in the supervisor's thread, which does nothing else:
-    messages, processes and log events of that time belong to it.
+    During a start or restart, its span is the current one in the supervisor's thread: messages, processes and log
+    events of that time belong to it.
     """
 
     def __init__(self, observer: Observer, executor: Executor, *, has_thread: bool = True) -> None:
@@ -60,7 +61,8 @@ class LifecycleSpans:
         self._has_thread = has_thread
         self._where: Attributes = {}
         self._requested_in: Context | None = None
-        self._leave: Callable[[], None] = _nothing
+        self._token: Token[Context] | None = None
+        """Leaves the context of the present span."""
         self._episode: _Step | None = None
         """The start or restart in progress."""
         self._step: _Step | None = None
@@ -117,15 +119,12 @@ class LifecycleSpans:
     def took_over(self, generation: int, pid: int | None) -> None:
         """A stand-by takes the place of the server. Its handshake may still be in progress."""
         self._end_step()
-        if self._episode is None:
-            self._begin_episode("restart")
-        assert self._episode is not None, "it has just begun"
-        _set_present(self._episode.span, {names.STANDBY: True, names.GENERATION: generation, names.PID: pid})
+        episode = self._episode or self._begin_episode("restart")
+        _set_present(episode.span, {names.STANDBY: True, names.GENERATION: generation, names.PID: pid})
         self._by_standby = True
 
     def not_spawned(self, message: str) -> None:
-        self._fail_step("start_failed", message)
-        self._count_crash("start_failed")
+        self._crashed("start_failed", message)
 
     def ready(self, protocol_version: str | None, downtime: float | None) -> None:
         """Calls can be sent. `downtime` is in seconds; None if there was none."""
@@ -173,11 +172,10 @@ class LifecycleSpans:
         if expected:
             self._end_step()
         else:
-            self._fail_step(reason, message)
-            self._count_crash(reason)
+            self._crashed(reason, message)
 
     def stays_exited(self) -> None:
-        """The server does not run, and the next call starts it: it exited by itself, or is not needed."""
+        """The server does not run, and the next call starts it."""
         self._end_step()
         if self._episode is not None:
             self._episode.span.update_name(f"gaia.mcp.rest {self._observer.server}")
@@ -213,9 +211,10 @@ class LifecycleSpans:
 
     # Inside.
 
-    def _begin_episode(self, what: str) -> None:
-        self._episode = self._start(what, {}, self._take_request())
-        self._enter(self._episode.context)
+    def _begin_episode(self, what: str) -> _Step:
+        self._episode = episode = self._start(what, {}, self._take_request())
+        self._enter(episode.context)
+        return episode
 
     def _end_episode(self) -> None:
         episode, self._episode = self._episode, None
@@ -235,10 +234,11 @@ class LifecycleSpans:
             _end_span(step.span, self._executor)
         self._enter(None if self._episode is None else self._episode.context)
 
-    def _fail_step(self, reason: LossReason, message: str) -> None:
+    def _crashed(self, reason: LossReason, message: str) -> None:
         if self._step is not None:
             _set_error(self._step.span, reason, message)
         self._end_step()
+        metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})
 
     def _describe_step(self, reason: LossReason, exit_code: int | None, signal: str | None, stderr_tail: str) -> None:
         ended = {names.EXIT_CODE: exit_code, names.SIGNAL: signal, names.STDERR_TAIL: stderr_tail or None}
@@ -256,15 +256,9 @@ class LifecycleSpans:
     def _enter(self, context: Context | None) -> None:
         if not self._has_thread:
             return
-        self._leave()
-        if context is None:
-            self._leave = _nothing
-        else:
-            token = contexts.attach(context)
-            self._leave = lambda: contexts.detach(token)
-
-    def _count_crash(self, reason: LossReason) -> None:
-        metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})
+        if self._token is not None:
+            contexts.detach(self._token)
+        self._token = None if context is None else contexts.attach(context)
 
     def _count_session(self, seconds: float, reason: LossReason | None) -> None:
         revision = self._observer.protocol_version
@@ -280,7 +274,6 @@ class _SpanBeside:
     """Records something beside the server's life: its span is never the current one."""
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
-        """See `LifecycleSpans`."""
         self._observer = observer
         self._labels = {names.SERVER_NAME: observer.server}
         self._executor = executor
@@ -290,7 +283,7 @@ class _SpanBeside:
         self._span = _start_span(self._observer, what, attributes, parent)
 
     def ended(self) -> None:
-        """It is over, or nobody waits for it any more."""
+        """It is over, or is not needed any more."""
         span, self._span = self._span, None
         if span is not None:
             _end_span(span, self._executor)
@@ -341,10 +334,6 @@ class ReplacementSpans(_SpanBeside):
 class _Step(NamedTuple):
     span: Span
     context: Context
-
-
-def _nothing() -> None:
-    """There is no context to leave."""
 
 
 def _start_span(observer: Observer, what: str, attributes: Attributes, parent: Context) -> Span:

@@ -52,12 +52,7 @@ class _Description(NamedTuple):
 class Observer:
     """Records the requests of one client to one server. Thread-safe."""
 
-    def __init__(
-        self,
-        server: str,
-        network: Attributes | None = None,
-        policy: ContentPolicy | None = None,
-    ) -> None:
+    def __init__(self, server: str, network: Attributes | None = None, policy: ContentPolicy | None = None) -> None:
         """`network` has the attributes ``network.*`` and ``server.*`` of the conventions."""
         self.server = server
         self.policy = policy or ContentPolicy()
@@ -162,17 +157,16 @@ class Observer:
             # The server's own name of the tool, and the name that models use.
             tools = () if target is None else (target, f"mcp_{self.server}_{target}")
         name = method if target is None else f"{method} {target}"
-        description = _Description(method, target, name, attributes, tools)
         if len(self._descriptions) >= _MAX_DESCRIPTIONS:
             self._descriptions = {}
-        self._descriptions[(method, target)] = description
+        self._descriptions[(method, target)] = description = _Description(method, target, name, attributes, tools)
         return description
 
 
 class Observation:
     """Records one message. `ended` is called once, the other methods before it, from any thread."""
 
-    # Rarely needed members: as attributes of the class they cost nothing.
+    # Members that are rarely set: as attributes of the class they cost nothing.
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
@@ -182,9 +176,8 @@ class Observation:
     _client: str | None = None
     """The client of a gateway that made the request."""
     _noted: dict[str, Any] | None = None
-    """The attributes that the span gets at its end, in one step; None if the span gets each of them at once.
-
-    The observer's `noting` owns it: a report of progress may come while the request is given up."""
+    """The attributes that the span gets at its end, in one step; None if the span gets each of them at once. The
+    observer's `noting` owns it: a report of progress may come while the request is given up."""
 
     def __init__(
         self, observer: Observer, description: _Description, span: ClientSpan | None, executor: Executor | None
@@ -249,8 +242,6 @@ class Observation:
         """In hexadecimal digits; None when tracing is off."""
         return None if self.span is None else self.span.trace_id()
 
-    # The stages of the request, reported by the thread that causes them. These are quick and never raise.
-
     def numbered(self, call_id: int) -> None:
         """The request has got its JSON-RPC id. A request with several rounds gets an id for each."""
         earlier, self._call_id = self._call_id, call_id
@@ -308,8 +299,6 @@ class Observation:
                 self._linked = True
                 self.span.link_current()
 
-    # The end.
-
     def stop(self) -> None:
         """Take the time of the answer; `ended` follows when the outcome is known."""
         self._stopped = (time.perf_counter(), time.time_ns())
@@ -350,8 +339,8 @@ class Observation:
 
     def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> None:
         is_call = self._description.method == "tools/call"
-        tool, mode = self._description.target or "", self._mode if is_call else "off"
-        size, text = self._observer.measured(tool, "result", result, mode)
+        mode = self._mode if is_call else "off"
+        size, text = self._observer.measured(self._description.target or "", "result", result, mode)
         if size is not None:
             attributes[names.RESULT_SIZE] = size
         if is_call and isinstance(blocks := result.get("content"), list):

@@ -14,7 +14,6 @@ State that must survive that (the call queue, the policy's memory, the timers) b
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +30,7 @@ from gaia.mcp.supervision.spare import OnReplaced
 from gaia.runtime import log
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.event_loop import EventLoop, Task
-from gaia.runtime.locks import Latch
+from gaia.runtime.locks import Latch, WeakObjects
 from gaia.runtime.log import exception_text, get_logger, traceback_text
 from gaia.runtime.threads import EngineThread
 from gaia.telemetry import metrics, spans
@@ -169,6 +168,7 @@ class Supervisor:
     def after_fork(self) -> None:
         """In a forked child: the thread does not exist there, and the server belongs to the parent."""
         self.is_forked = True
+        _running.discard(self)
         self._lifecycle.after_fork()
 
     def replace_now(self, drain: float) -> bool:
@@ -311,25 +311,14 @@ def _flush() -> None:
     spans.flush()
 
 
-_running: set[Supervisor] = set()
-"""Supervisors whose thread runs. Each adds and removes itself; other code iterates over a copy."""
+_running: WeakObjects[Supervisor] = WeakObjects(Supervisor.after_fork)
+"""Supervisors whose thread runs. Each adds and removes itself."""
 
 
 @atexit.register
 def _stop_all() -> None:
-    supervisors = list(_running)
+    supervisors = _running.present()
     for supervisor in supervisors:
         supervisor.request_stop()
     for supervisor in supervisors:
         supervisor.stop()
-
-
-def _after_fork() -> None:
-    for supervisor in list(_running):
-        supervisor.after_fork()
-    _running.clear()
-    metrics.observed.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
