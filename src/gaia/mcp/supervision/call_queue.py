@@ -61,11 +61,9 @@ class CallQueue:
     ) -> None:
         """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
 
-        It is also called for a server that requires a login if `has_new_login`, which must be quick, says that there
-        may be a new one. `retry_in` says in how many seconds a failed server is tried again; None: it is not.
-        `on_expired` gets the calls that timed out while there was a connection.
-
-        ``safe_to_repeat(tool)`` is asked for calls that have waited: whether the server now says so of its tool.
+        It is also called for a server that requires a login if `has_new_login` says that there may be a new one.
+        `on_expired` gets the calls that timed out while there was a connection. `retry_in` says in how many seconds a
+        failed server is tried again. ``safe_to_repeat(tool)`` is asked for calls that have waited.
         """
         self.next_id: Callable[[], int] = itertools.count(1).__next__
         """Returns the id of the next request, unique among all connections of the server. For any thread."""
@@ -150,8 +148,8 @@ class CallQueue:
     def repeat(self, call: Call) -> bool:
         """Submit a call again whose answer was lost on a connection that goes on. False if it may not be repeated.
 
-        For the thread that has taken the call out of the connection's table. A lost stream loses its request; the
-        request that replaces it has a new id (2026-07-28, "Streamable HTTP").
+        For the thread that has taken it out of the connection's table. The request that replaces the one of a lost
+        stream has a new id (2026-07-28, "Streamable HTTP").
         """
         if call.bound or not call.repeatable:
             return False
@@ -390,16 +388,12 @@ _DOINGS = {ServerState.EXITED: "it has exited", ServerState.AUTHORIZING: "a pers
 
 
 def error_of_waited(
-    call: Call,
-    server: str,
-    refusal: Callable[[str], MCPError | None],
-    safe_to_repeat: Callable[[str], bool],
+    call: Call, server: str, refusal: Refusal, safe_to_repeat: Callable[[str], bool]
 ) -> MCPError | None:
     """The error that ends a call that has waited; None if it may be sent.
 
-    The server may no longer offer the tool that the caller knew, or not the same tool: ``refusal(tool)`` is the
-    client's error for that. ``safe_to_repeat(tool)`` says whether, by the server's present word, a repetition is
-    harmless.
+    The server may no longer offer the same tool: ``refusal(tool)`` is the client's error for that.
+    ``safe_to_repeat(tool)`` says whether, by the server's present word, a repetition is harmless.
     """
     tool = call.tool
     if tool is None:

@@ -186,10 +186,7 @@ class CallbackGroup:
         self._server = server
         self._run = run
         self._limit = limit
-        self._begin()
-
-    def _begin(self) -> None:
-        self._process = os.getpid()
+        self._process = 0
         """A forked child has none of the parent's threads."""
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
@@ -200,9 +197,9 @@ class CallbackGroup:
         return Lane(self._schedule, self._server)
 
     def _schedule(self, lane: Lane) -> None:
-        if self._process != os.getpid():
-            self._begin()
         with self._lock:
+            if self._process != os.getpid():
+                self._process, self._running, self._waiting = os.getpid(), 0, deque()
             if self._running >= self._limit:
                 self._waiting.append(lane)
                 return
@@ -239,8 +236,7 @@ class CallbackPool:
         return CallbackGroup(server, self._run, limit)
 
     def _run(self, task: Task) -> None:
-        # The task is kept even if no thread can be started (at the interpreter's end, or with too many threads): a
-        # running thread, or the next one that can be started, takes it.
+        # Even if no thread can be started, the task is kept: a running thread, or the next one, takes it.
         self._threads.submit(task, keep=True)
 
     def close(self) -> None:

@@ -1,16 +1,17 @@
 """Requests of one server to the client, from their arrival to the answer.
 
-User code gives the answers, and waits for people and models. It runs on callback threads of its own, so that neither a
-reader nor a listener waits for it. Each server has a few threads for each kind of request, so that neither another
-server nor another kind of request waits for a person. Known folders are listed at once, without a thread.
+User code gives the answers, and waits for people and models. Each server has a few callback threads for each kind of
+request, so that neither a reader, nor another server, nor another kind of request waits for a person. Known folders are
+listed at once, without a thread.
 
-A server request ends exactly once: answered, refused, expired, or withdrawn because nobody needs the answer any more.
+A server request ends exactly once: answered, refused, expired, or withdrawn because its answer is not needed any more.
 Then the work of user code for the answer is cancelled (`gaia.runtime.cancellation`).
 """
 
 from __future__ import annotations
 
 import contextvars
+import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -122,23 +123,24 @@ class ServerRequests:
         `on_done` is called once, on the thread that ends the server request, and must be quick. The caller must enforce
         the deadline.
         """
-        server_request = ServerRequest(
-            self.deadline(),
-            self._timeout,
-            lambda result, refusal: self._ended(server_request, on_done, result, refusal),
-        )
+        server_request = self._new(on_done)
         if self.features.answers_at_once(method):
             self._answer(server_request, method, params)
             return server_request
-        refusal = self._hold(server_request, method, value_size(params))
-        if refusal is not None:
-            server_request.finish(refusal=refusal)
+        if not self._hold(server_request, method, params):
             return server_request
         try:
             self.note_url(elicitation_id(method, params))
             # In the context of this thread, so that the spans and the cancellation of the user code belong to it.
             context = contextvars.copy_context()
-            self._groups[method].lane().post(lambda: self._run(context, server_request, method, params))
+
+            def run() -> None:
+                try:
+                    context.run(self._answer, server_request, method, params)
+                finally:
+                    self._let_go(server_request, method)
+
+            self._groups[method].lane().post(run)
         except BaseException:
             self._let_go(server_request, method)
             raise
@@ -146,11 +148,7 @@ class ServerRequests:
 
     def relay(self, owners: Sequence[RequestOwner], request: Request, on_done: OnAnswered) -> ServerRequest:
         """Have the gateway's client with a call in flight answer. No code of the application runs."""
-        server_request = ServerRequest(
-            self.deadline(),
-            self._timeout,
-            lambda result, refusal: self._relay_ended(server_request, request.method, on_done, result, refusal),
-        )
+        server_request = self._new(on_done, request.method)
         if (refusal := _refusal_to_relay(owners)) is not None:
             present = [owner for owner in owners if not owner.is_away]
             if _refusal_to_relay(present) is None:
@@ -158,45 +156,40 @@ class ServerRequests:
                     if owner not in present:
                         owner.give_way()
                 owners, refusal = present, None
-        refusal = refusal or self._hold(server_request, request.method, value_size(request.params))
-        if refusal is not None:
-            server_request.finish(refusal=refusal)
+        if not self._hold(server_request, request.method, request.params, refusal):
             return server_request
         self.note_url(elicitation_id(request.method, request.params))
         server_request.scope.on_cancel(owners[-1].asked(request.method, request.params, server_request.finish))
         return server_request
 
-    def _relay_ended(
-        self,
-        server_request: ServerRequest,
-        method: str,
-        on_done: OnAnswered,
-        result: dict[str, Any] | None,
-        refusal: Refusal | None,
-    ) -> None:
-        self._let_go(server_request, method)
-        self._ended(server_request, on_done, result, refusal)
+    def _new(self, on_done: OnAnswered, relayed: str | None = None) -> ServerRequest:
+        """A request with a deadline. One with the method `relayed` is held until it has ended."""
 
-    def _hold(self, server_request: ServerRequest, method: str, size: int) -> Refusal | None:
-        """Make room for a request. Returns the refusal if there is none."""
+        def ended(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            with self._lock:
+                self._open.discard(server_request)
+            if relayed is not None:
+                self._let_go(server_request, relayed)
+            on_done(result, refusal)
+
+        server_request = ServerRequest(self.deadline(), self._timeout, ended)
+        return server_request
+
+    def _hold(
+        self, server_request: ServerRequest, method: str, params: Mapping[str, Any], refusal: Refusal | None = None
+    ) -> bool:
+        """Make room for a request. Without room, or with a `refusal`, it is refused; then this returns False."""
+        size = value_size(params)
         with self._lock:
             held = self._held[method]
-            if len(held) >= _MAX_OPEN:
-                return Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
-            if sum(held.values()) + size > _MAX_OPEN_BYTES:
-                return Refusal(INTERNAL_ERROR, "the request is too long, together with those that wait already")
-            self._open.add(server_request)
-            held[server_request] = size
-        return None
-
-    def _run(
-        self, context: contextvars.Context, server_request: ServerRequest, method: str, params: Mapping[str, Any]
-    ) -> None:
-        """On a callback thread."""
-        try:
-            context.run(self._answer, server_request, method, params)
-        finally:
-            self._let_go(server_request, method)
+            if refusal is None and len(held) >= _MAX_OPEN:
+                refusal = Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
+            elif refusal is None and sum(held.values()) + size > _MAX_OPEN_BYTES:
+                refusal = Refusal(INTERNAL_ERROR, "the request is too long, together with those that wait already")
+            elif refusal is None:
+                self._open.add(server_request)
+                held[server_request] = size
+        return refusal is None or not server_request.finish(refusal=refusal)
 
     def _let_go(self, server_request: ServerRequest, method: str) -> None:
         with self._lock:
@@ -204,8 +197,8 @@ class ServerRequests:
 
     def withdraw_all(self) -> None:
         with self._lock:
-            server_requests = list(self._open)
-        for server_request in server_requests:
+            opened = list(self._open)
+        for server_request in opened:
             server_request.withdraw()
 
     def note_url(self, identifier: object) -> None:
@@ -231,10 +224,7 @@ class ServerRequests:
         if known:
             connection.requests.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
             return True
-
-        def on_done(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-            self._reply(connection, request, result, refusal)
-
+        on_done = functools.partial(self._reply, connection, request)
         if self.features.relayed:
             server_request = self.relay(connection.owners_of(request.call_id), request, on_done)
         else:
@@ -265,10 +255,8 @@ class ServerRequests:
 
     def lost(self, connection: Connection) -> None:
         with self._lock:
-            server_requests = [
-                server_request for (asker, _), server_request in self._by_request.items() if asker is connection
-            ]
-        for server_request in server_requests:
+            asked = [one for (asker, _), one in self._by_request.items() if asker is connection]
+        for server_request in asked:
             server_request.withdraw()
 
     def _reply(
@@ -282,13 +270,6 @@ class ServerRequests:
             connection.requests.answer(request, result)
         else:
             connection.requests.withdraw(request)
-
-    def _ended(
-        self, server_request: ServerRequest, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None
-    ) -> None:
-        with self._lock:
-            self._open.discard(server_request)
-        on_done(result, refusal)
 
     def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
         """Let `features` answer. Runs on a callback thread, unless no user code is needed."""

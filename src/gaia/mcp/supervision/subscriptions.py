@@ -53,8 +53,8 @@ class Subscriptions:
     def when_decided(self, uri: str, told: Told) -> Callable[[], None]:
         """Call `told` when a server of the stateless era agrees to report changes of a resource, or with its refusal.
 
-        `told` runs on the supervisor's thread. Call this before the resource is added. The function that it returns
-        ends the waiting.
+        It runs on the supervisor's thread. Call this before the resource is added. The returned function ends the
+        waiting.
         """
         entry = (uri, told)
         with self._lock:
@@ -109,17 +109,16 @@ class SubscriptionStream:
             return
         runner: ExchangeRunner[None] | None = None
 
-        def ended(_: None) -> None:
-            if self._runner is runner:
-                self._runner = None
+        def over(error: MCPError | None) -> None:
+            if self._runner is not runner:
+                return
+            self._runner = None
+            if error is None:
                 logger.debug("subscription_ended", server=self.run_exchange.connection.name)
-
-        def failed(error: MCPError) -> None:
-            if self._runner is runner:
-                self._runner = None
+            else:
                 self._failed(error)
 
-        self._runner = runner = self.run_exchange(listening, ended, failed)
+        self._runner = runner = self.run_exchange(listening, over, over)
 
     def _failed(self, error: MCPError) -> None:
         if isinstance(error, JsonRpcError) or _says_not_offered(error):
@@ -180,9 +179,9 @@ class SubscriptionStream:
         self._give_up(runner)
 
     def _give_up(self, runner: ExchangeRunner[None] | None) -> None:
-        call = _finish(runner, CallCancelled("replaced by a newer subscription"))
-        if call is not None:
-            self.run_exchange.connection.cancel_call(call, "replaced by a newer subscription")
+        error = CallCancelled("replaced by a newer subscription")
+        if (call := _finish(runner, error)) is not None:
+            self.run_exchange.connection.cancel_call(call, error.message)
 
 
 def _is(runner: ExchangeRunner[None] | None, identifier: object) -> bool:
