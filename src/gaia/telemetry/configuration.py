@@ -199,7 +199,6 @@ def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
 def _providers(
     processor: SpanProcessor | None, readers: list[MetricReader], service_name: str | None, ratio: float | None
 ) -> tuple[TracerProvider | None, MeterProvider | None]:
-    """Set the needed providers for the process."""
     from opentelemetry import metrics, trace
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource

@@ -40,7 +40,6 @@ _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | or
 _MAX_PLAIN: Final = 4 * MAX_CHARACTERS
 """Bytes of JSON that may be recorded unchanged. A longer value has more than `MAX_CHARACTERS`."""
 _MAX_UNCUT = 1024
-"""Characters of JSON that `masking.masked` never cuts, whatever the values are."""
 
 Kind = Literal["arguments", "result"]
 

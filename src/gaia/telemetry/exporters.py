@@ -28,7 +28,6 @@ class JsonLinesExporter(SpanExporter):
 
     def __init__(self, path: Path) -> None:
         self._lock = reentrant_lock()
-        """Owns `_descriptor`."""
         keep_private(path)
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -92,7 +91,6 @@ _ASCII = ("|- ", "`- ", "|  ")
 class _Trace:
     def __init__(self) -> None:
         self.open = 0
-        """How many of its spans have not ended."""
         self.ended: list[ReadableSpan] = []
 
 
@@ -105,7 +103,6 @@ class TraceTree(SpanProcessor):
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._lock = reentrant_lock()
-        """Owns `_traces`."""
         self._traces: dict[int, _Trace] = {}
         self._glyphs: _Glyphs = _LINES
         try:

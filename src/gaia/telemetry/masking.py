@@ -36,7 +36,6 @@ _MIN_BINARY = 64
 
 
 def is_confidential(text: str) -> bool:
-    """Whether a text as a whole has the form of a secret, such as a token or a private key."""
     return _may_have_form_of_secret(text) and re.fullmatch(_CONFIDENTIAL_TEXT, text.strip()) is not None
 
 
@@ -129,8 +128,6 @@ def _mask_confidential(text: str) -> str:
 
 
 class _Masking:
-    """Makes the copy for `masked`. It stops when the copy is long enough."""
-
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._room = MAX_CHARACTERS

@@ -25,14 +25,11 @@ BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300
 logger = get_logger(__name__)
 
 _failures: set[type[BaseException]] = set()
-"""Types of exceptions that were logged."""
 
 Labels = Mapping[str, AttributeValue]
 
 
 class SafeCounter:
-    """A counter that never raises."""
-
     def __init__(self, instrument: api.Counter) -> None:
         self.instrument = instrument
 
@@ -44,8 +41,6 @@ class SafeCounter:
 
 
 class SafeHistogram:
-    """A histogram that never raises."""
-
     def __init__(self, instrument: Histogram) -> None:
         self.instrument = instrument
 

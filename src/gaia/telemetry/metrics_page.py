@@ -42,9 +42,7 @@ class MetricsPage(WSGIServer):
         self._page = make_wsgi_app()
         self.set_app(self._answer)
         self._lock = reentrant_lock()
-        """Owns `_open`."""
         self._open: dict[socket.socket, float] = {}
-        """The start of each connection, oldest first."""
         self._thread = threading.Thread(target=self.serve_forever, name="gaia-metrics", daemon=True)
         self._thread.start()
 
@@ -66,7 +64,6 @@ class MetricsPage(WSGIServer):
             self._end(request)
 
     def service_actions(self) -> None:
-        """Called twice a second by `serve_forever`."""
         with self._lock:
             overdue = time.monotonic() - _SECONDS
             for request in [request for request, began in self._open.items() if began < overdue]:

@@ -71,7 +71,6 @@ def flush(seconds: float = 2.0) -> bool:
 
 
 _failures: set[type[BaseException]] = set()
-"""Types of exceptions that were logged: a repeated failure is logged once."""
 
 
 def _failed(error: BaseException) -> None:
@@ -125,16 +124,13 @@ class Outcome(NamedTuple):
 
     error_type: str | None = None
     status_code: str | None = None
-    """The code of a JSON-RPC error response."""
     description: str = ""
-    """For people."""
     delivery: str | None = None
     handled: bool = False
     """Whether the caller expected the error and goes on, for example after a refused probe."""
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
-        """The attributes of a span."""
         found = self.counted
         if self.handled and self.error_type is not None:
             found[names.HANDLED_ERROR] = self.error_type
@@ -144,7 +140,6 @@ class Outcome(NamedTuple):
 
     @property
     def counted(self) -> dict[str, AttributeValue]:
-        """The attributes of a metric."""
         found: dict[str, AttributeValue] = {}
         if self.error_type is not None and not self.handled:
             found[names.ERROR_TYPE] = self.error_type
@@ -286,7 +281,6 @@ def tracing_is_off(context: Context | None = None) -> bool:
 
 
 _taken: tuple[object, Tracer] = (None, _tracer)
-"""A provider and its own tracer. The API's proxy takes a microsecond more."""
 
 
 def _take_tracer(provider: object) -> Tracer:

@@ -62,13 +62,10 @@ class LifecycleSpans:
         self._where: Attributes = {}
         self._requested_in: Context | None = None
         self._token: Token[Context] | None = None
-        """Leaves the context of the present span."""
         self._episode: _Step | None = None
-        """The start or restart in progress."""
         self._step: _Step | None = None
         """The step in progress, within the episode if there is one."""
         self._by_standby = False
-        """Whether a stand-by ends the episode by taking over."""
 
     def requested(self) -> None:
         """For the thread that requests a start or stop: the next spans belong to its trace."""
@@ -283,7 +280,6 @@ class _SpanBeside:
         self._span = _start_span(self._observer, what, attributes, parent)
 
     def ended(self) -> None:
-        """It is over, or is not needed any more."""
         span, self._span = self._span, None
         if span is not None:
             _end_span(span, self._executor)

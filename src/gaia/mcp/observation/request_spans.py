@@ -30,7 +30,6 @@ _MAX_DESCRIPTIONS = 1024
 _RESOURCES = frozenset(
     {"resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated"}
 )
-"""The messages whose params have the URI of a resource."""
 
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
 """Methods with a target that has few values (a tool or a prompt), and the attribute for its name."""
@@ -42,9 +41,7 @@ class _Description(NamedTuple):
     method: str
     target: str | None
     name: str
-    """The name of the span."""
     attributes: Attributes
-    """For the span and the metrics."""
     tools: tuple[str, ...]
     """All names of the tool, if this is a tool call."""
 
@@ -59,7 +56,6 @@ class Observer:
         self.redact: Callable[[str], str] | None = None
         """Masks the server's secrets. No content is recorded while it is None."""
         self.session_id: Callable[[], str | None] = lambda: None
-        """Returns the id of the session on the current connection."""
         self.network: Attributes = network or {}
         """Set before the first request, and replaced as a whole by `adopt`."""
         self._protocol_version: str | None = None
@@ -140,7 +136,6 @@ class Observer:
         metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
 
     def masked(self, text: str) -> str:
-        """`text` without the server's secrets, if they are known."""
         return text if self.redact is None else self.redact(text)
 
     def measured(self, tool: str, kind: Kind, value: Any, mode: CaptureMode) -> tuple[int | None, str | None]:
@@ -174,7 +169,6 @@ class Observation:
     """Whether the span takes attributes."""
     _mode: CaptureMode = "off"
     _client: str | None = None
-    """The client of a gateway that made the request."""
     _noted: dict[str, Any] | None = None
     """The attributes that the span gets at its end, in one step; None if the span gets each of them at once. The
     observer's `noting` owns it: a report of progress may come while the request is given up."""
@@ -234,12 +228,10 @@ class Observation:
 
     @property
     def context(self) -> Context | None:
-        """The trace context of the request; None when tracing is off."""
         return None if self.span is None else self.span.context
 
     @property
     def trace_id(self) -> str | None:
-        """In hexadecimal digits; None when tracing is off."""
         return None if self.span is None else self.span.trace_id()
 
     def numbered(self, call_id: int) -> None:
@@ -376,7 +368,6 @@ def _plain(arguments: Any) -> Any:
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
 
 _REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization", "not_connected"})
-"""The error types of calls that the client could not send."""
 
 
 def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome:

@@ -78,9 +78,7 @@ class CallQueue:
         # No lock: a caller's thread that is interrupted while it holds one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
-        """Why the server is in this state, for people."""
         self.ready: Connection | None = None
-        """The connection that calls go to."""
         self._connection: Connection | None = None
         """`ready`, or the connection of a server on trial, which gets one call after the other from the supervisor."""
         self._draining: tuple[Connection, ...] = ()
@@ -97,7 +95,6 @@ class CallQueue:
 
     @property
     def _connections(self) -> tuple[Connection, ...]:
-        """All connections that have got calls and may still answer them."""
         connection = self._connection
         return self._draining if connection is None else (connection, *self._draining)
 
@@ -173,7 +170,6 @@ class CallQueue:
         return is_ended
 
     def _take_out(self, call: Call) -> bool:
-        """False if the supervisor has taken the call out of the backlog."""
         try:
             self._backlog.remove(call)
         except ValueError:
@@ -287,7 +283,6 @@ class CallQueue:
         self._draining = tuple(other for other in self._draining if other is not connection)
 
     def suspend(self) -> None:
-        """Let calls wait from now on."""
         self.ready = self._connection = None
 
     def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:

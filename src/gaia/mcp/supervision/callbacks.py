@@ -54,8 +54,7 @@ def require_runs_on_thread(name: str, function: object) -> None:
 class Callbacks(Protocol):
     """Runs the user code of one call: a lane, or the event loop of the task that waits for the call."""
 
-    def post(self, task: Task, /, *, size: int = 0) -> object:
-        """Run `task` soon, after the tasks posted before. It holds `size` bytes of what the server sent."""
+    def post(self, task: Task, /, *, size: int = 0) -> object: ...
 
 
 class _Source:
@@ -67,12 +66,10 @@ class _Source:
         self.tasks: deque[tuple[int, Task]] = deque()
         self.size = 0
         self.dropped = 0
-        """Dropped tasks that the lane's owner has not been told of yet."""
         self.told = False
         """Whether the lane's owner was told of dropped tasks since tasks of this server began to wait."""
 
     def add(self, size: int, task: Task, max_bytes: int) -> int:
-        """Add a task. Returns the number of the oldest tasks that were dropped for it."""
         self.tasks.append((size, task))
         self.size += size
         dropped = 0
@@ -187,9 +184,7 @@ class CallbackGroup:
         self._run = run
         self._limit = limit
         self._process = 0
-        """A forked child has none of the parent's threads."""
         self._lock = reentrant_lock()
-        """Owns everything below. Reentrant, because a signal handler may post too."""
         self._running = 0
         self._waiting: deque[Lane] = deque()
 

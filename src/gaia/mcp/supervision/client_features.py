@@ -44,7 +44,6 @@ class Roots:
     def __init__(self, source: RootsSource) -> None:
         """Raises ValueError for an invalid root."""
         self._lock = reentrant_lock()
-        """Held to write `_source`, which is replaced as a whole."""
         self._source = _checked(source)
 
     def replace(self, source: RootsSource) -> None:
@@ -76,7 +75,6 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     declared and the other members do not count."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for unknown modes, for no modes, and for coroutine functions."""
         require_runs_on_thread("on_elicitation", self.on_elicitation)
         require_runs_on_thread("on_sampling", self.on_sampling)
         if not self.elicitation_modes or not set(self.elicitation_modes) <= {"form", "url"}:
@@ -98,7 +96,6 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """The capabilities that are declared to a server."""
         if self.relayed:
             return {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
         declared: dict[str, Any] = {}
@@ -117,7 +114,6 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         return given.get(method) is not None
 
     def answers_at_once(self, method: str) -> bool:
-        """Whether an offered `method` is answered without user code."""
         return method == "roots/list" and self.roots is not None and self.roots.are_known
 
     def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:

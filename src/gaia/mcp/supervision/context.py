@@ -25,8 +25,6 @@ KnownServer = tuple[ServerProfile | None, list[Any]]
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """One listing of the tools, over all its pages."""
-
     number: int
     """Later listings have higher numbers. The result of a listing is ignored once a later one has ended."""
     deadline: float
@@ -106,13 +104,11 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     """
 
     name: str
-    """The server's name, for threads, log events and messages."""
     transport: ChannelTransport
     identity: ClientIdentity
     negotiation: Negotiation
     """Remembers what it has found out about the server. Only the supervisor's thread uses it."""
     start_timeout: float = 60.0
-    """How long each start may take until the server is ready."""
     policy: RestartPolicy
     health_interval: float
     health_timeout: float

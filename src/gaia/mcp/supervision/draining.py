@@ -20,7 +20,6 @@ from gaia.mcp.supervision.status import ServerCore
 from gaia.runtime.event_loop import Task, Timer, run_all
 
 _LOOK_SECONDS = 0.05
-"""How soon the supervisor notices that a server has answered its last call."""
 
 
 class DrainingConnections:
@@ -42,13 +41,11 @@ class DrainingConnections:
         self._draining: dict[Generation, tuple[float, float]] = {}
         """For each generation: when its time is up (a reading of the clock), and how many seconds it had."""
         self._ending: dict[Generation, None] = {}
-        """Generations that are being ended, each on a thread of its own."""
         self._may_be_written: set[Generation] = set()
         """Those whose channels could still write calls that were taken back from them."""
 
     @property
     def may_write_any(self) -> bool:
-        """Whether a call that was taken back could still be written to its old generation."""
         return bool(self._may_be_written)
 
     @property
@@ -72,7 +69,6 @@ class DrainingConnections:
             self.drain(generation, seconds)
 
     def _look(self) -> None:
-        """End the generations that have no calls, or no time left."""
         now = self._context.clock.monotonic()
         self._loop.timers.set(Timer.DRAINING, now + _LOOK_SECONDS, self._look)
         for generation, (until, seconds) in list(self._draining.items()):
@@ -83,12 +79,10 @@ class DrainingConnections:
             self._loop.timers.cancel(Timer.DRAINING)
 
     def ended(self, generation: Generation) -> None:
-        """It has ended by itself, perhaps with calls in flight. Does nothing if it is not draining."""
         if generation in self._draining:
             self._lost(generation, None)
 
     def hung(self, generation: Generation) -> None:
-        """It has stopped answering. Does nothing if it is not draining."""
         if generation in self._draining:
             self._lost(generation, MCPError("it hangs"))
 
@@ -169,18 +163,15 @@ class Stopping:
         self._ends = ends
         self._on_end = on_end
         self._closing: str | None = None
-        """Why the server is stopped for good; set when that begins."""
         self._finishing: str | None = None
         """Why the server is stopped for good after it has finished its calls."""
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the server is finishing its calls and is then stopped for good."""
         return self._finishing is not None and self._closing is None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the server is being stopped for good, with or without finishing its calls."""
         return self._finishing is not None or self._closing is not None
 
     def finish(self, reason: str, drain: float) -> None:
@@ -204,12 +195,10 @@ class Stopping:
         )
 
     def left(self) -> None:
-        """A process that gets no calls any more has ended completely."""
         if self._finishing is not None and self._draining.is_empty:
             self.close(self._finishing)
 
     def close(self, reason: str) -> None:
-        """Stop the server for good, and wait for its end."""
         self._closing = reason
         run_all(
             lambda: self._spans.closing(self._condition.uptime),

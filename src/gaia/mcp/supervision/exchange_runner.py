@@ -31,11 +31,8 @@ class ExchangeRunner(Generic[T]):
     late: str | None
     """Begins the message of a missed `limit`."""
     call: Call | None = None
-    """The last request."""
     _is_limited = False
-    """Whether `limit` is the deadline of the current step."""
     _observation: Observation | None = None
-    """Records the last request, until it is answered."""
 
     def start(self) -> None:
         self._advance(lambda: next(self.exchange))
@@ -118,8 +115,6 @@ class ExchangeRunner(Generic[T]):
 
 
 class CallAnswered(msgspec.Struct, frozen=True):
-    """A task for the supervisor's loop: a call of an exchange has ended."""
-
     runner: ExchangeRunner[Any]
     call: Call
 
@@ -136,7 +131,6 @@ class RunExchange(msgspec.Struct, frozen=True):
     """Seconds for a whole exchange, except for steps with timeouts of their own."""
     next_id: Callable[[], int]
     watch: Callable[[Call], None]
-    """Enforces a call's deadline."""
     post: Callable[[CallAnswered], None]
     """Has the supervisor run the task. Called on the thread that ends a call."""
 

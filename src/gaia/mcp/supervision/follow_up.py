@@ -31,11 +31,9 @@ class Starts(Protocol):
 
     def open(self) -> None: ...
 
-    def reopen(self, reason: str) -> None:
-        """`open`, and set the state and its reason."""
+    def reopen(self, reason: str) -> None: ...
 
-    def retry(self) -> None:
-        """The time of the next start has come."""
+    def retry(self) -> None: ...
 
     def take_over(self, generation: Generation) -> None: ...
 
@@ -77,7 +75,6 @@ class FollowUp:
         self._failure_logged = False
 
     def lost(self, loss: Loss, final: Ending) -> None:
-        """Do what follows a loss. `final` has all that will ever be known about the server's end."""
         now = self._context.clock.monotonic()
         if self.start_anew:
             self._condition.cancel_first_downtime()
@@ -161,7 +158,6 @@ class FollowUp:
     # Logging in.
 
     def _log_in(self, reason: str) -> None:
-        """The server requires a login. Retries without a login are useless, so there are none."""
         self._spare.end()
         if self.logins.may_ask:
             self._condition.move_to(ServerState.AUTHORIZING, reason)
@@ -181,7 +177,6 @@ class FollowUp:
             self._starts.reopen(NEW_LOGIN)
 
     def _not_authorized(self, reason: str) -> None:
-        """There is no person to ask for a login, or the login failed."""
         self.logins.forget()
         self._condition.move_to(ServerState.NEEDS_AUTHORIZATION, reason)
         self._replacements.done(NeedsAuthorization(reason, status=401))
@@ -200,7 +195,6 @@ class Trial:
         self._refusal = refusal
         self._on_passed = on_passed
         self._connection: Connection | None = None
-        """The connection of the server; None while no trial is under way."""
         self._call: Call | None = None
 
     @property

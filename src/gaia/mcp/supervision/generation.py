@@ -25,15 +25,11 @@ from gaia.runtime.threads import EngineThread
 logger = get_logger(__name__)
 
 _GRACE_SECONDS = 2.0
-"""How long a server may take to exit after the end of its input."""
-
 _EXIT_REPORT_SECONDS = 0.2
 """After the end of a server's output its exit status follows at once, unless the server only closed its output."""
 
 
 class Greeting(NamedTuple):
-    """The result of the opening: the server's profile and its tools."""
-
     profile: ServerProfile
     tools: list[Any] | None
     """None: the server could not list them."""
@@ -43,7 +39,6 @@ class Handlers(NamedTuple):
     """What the server's lifecycle does about its generations. All run on the supervisor's thread."""
 
     on_greeted: Callable[[Generation], None]
-    """The greeting is complete."""
     on_not_greeted: Callable[[Generation, MCPError], None]
     on_not_listed: Callable[[Generation, MCPError], None]
     """The server cannot list its tools. If this raises the error during the greeting, the greeting fails."""
@@ -82,7 +77,6 @@ class Generation:
         """Whether all its processes have ended after `terminate`."""
         self._closer: EngineThread | None = None
         self.context = context
-        """The configuration that it was started with."""
         self._loop = loop
         self._call_queue = call_queue
         self._handlers = handlers
@@ -106,7 +100,6 @@ class Generation:
         )
         recorder = None if context.recorders.new is None else context.recorders.new(context.name)
         self._opened = _open(context, connection, recorder)
-        """The transport's own channel, without a recorder."""
         self._channel = self._opened
         try:
             if recorder is not None:
@@ -160,7 +153,6 @@ class Generation:
         return self._channel.pid
 
     def memory(self) -> int | None:
-        """Bytes of main memory of the server and its child processes; None if it has no local process."""
         return self._channel.memory()
 
     def _notified(self, notification: ServerNotification) -> None:
@@ -177,12 +169,10 @@ class Generation:
         self.maintenance.begin(*self.greeting, has_waited=has_waited)
 
     def retire(self) -> None:
-        """Another generation takes its place. Call this before that one is ready."""
         assert self.maintenance is not None, "it has not been lost"
         self.maintenance.retire()
 
     def drain(self) -> None:
-        """Take no new calls, and finish those in flight."""
         self.connection.move_to(ConnectionState.DRAINING)
         self.ready_since = None
 

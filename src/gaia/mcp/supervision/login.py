@@ -41,7 +41,6 @@ class Logins:
         """Logins since the server was last ready: a person must not be asked for ever."""
 
     def new(self) -> bool:
-        """Whether there is a login that the server has not refused yet. For any thread, and quick."""
         authorization = self._authorization
         return authorization is not None and authorization.changed()
 
@@ -82,7 +81,6 @@ class Logins:
         self._thread = None
 
     def forget(self) -> None:
-        """The server has accepted the client, or is given up: count the logins in a row from 0 again."""
         self._in_a_row = 0
 
     def abort(self) -> None:

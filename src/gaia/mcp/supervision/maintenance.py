@@ -94,11 +94,9 @@ class Maintenance:
         now = context.clock.monotonic()
         self._bucket = TokenBucket(_LISTINGS_AT_ONCE, 1 / _SECONDS_BETWEEN_LISTINGS, now)
         self._ready: _Ready | None = None
-        """The parts that exist once the server is ready."""
         self._retired = False
         self._is_listing = False
         self._is_outdated = False
-        """Whether the tools changed during the present listing."""
         self._opening = Listing(self._hooks.listing_begins().number, now + context.start_timeout)
         """The listing that is part of the opening, with the deadline of the opening."""
 
@@ -228,7 +226,6 @@ _MAX_PENDING = 1_000
 """Notifications that wait for the supervisor. Further ones are dropped, because they would fill the memory."""
 
 _MAX_PENDING_BYTES = 4 * 1024 * 1024
-"""The size of notifications that wait for the supervisor."""
 
 
 class Notifications:
@@ -243,9 +240,7 @@ class Notifications:
         self.tools_change_announced = False
         """Whether a change was announced since the last listing; another announcement would be redundant."""
         self._posting = reentrant_lock()
-        """Held to write `_posted`, because several threads may receive notifications."""
         self._posted = 0
-        """Bytes posted so far."""
         self._read = 0
         """Bytes read so far; only the supervisor's thread changes it."""
 
@@ -293,7 +288,6 @@ def offer_changed(server: str, notification: ServerNotification) -> events.Event
 
 
 def server_log(connection: Connection, message: LogMessage) -> events.ServerLog:
-    """Log a message of the server, with its secrets masked, and return the event."""
     level, data = connection.redact(_text(message.level)), message.data
     name = None if message.logger is None else connection.redact(_text(message.logger))
     text = connection.redact(_text(data))

@@ -107,7 +107,6 @@ class RestartTracker:
         self._rng = rng
         self._ready_since: float | None = None
         self._backoff: Iterator[float] | None = None
-        """The waits before restarts since the last immediate one."""
         self._restarts: deque[float] = deque()
         """When the restarts of the current window were granted, oldest first."""
         self._renewals: deque[float] = deque()
@@ -118,7 +117,6 @@ class RestartTracker:
         """How long the circuit stays open the next time."""
 
     def on_ready(self, now: float) -> None:
-        """The server finished its handshake."""
         self._ready_since = now
 
     def may_renew(self, now: float) -> bool:
@@ -297,7 +295,6 @@ class Recovery:
 
     def __init__(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
         self.ever_ready = False
-        """Whether the server was ready at least once."""
         self.keep_trying = False
         """Whether a server that was never ready is started again too."""
         self.adopt(policy, negotiation, rng)
@@ -313,12 +310,10 @@ class Recovery:
         self.tracker.on_ready(now)
 
     def may_stay_exited(self, loss: Loss) -> bool:
-        """Whether the server has exited by itself with status 0, while no call waited."""
         return self._policy.restart == "on-failure" and self.ever_ready and loss.ending.clean and not loss.had_calls
 
     @property
     def restarts(self) -> bool:
-        """Whether the policy restarts a server that fails."""
         return self._policy.restart != "never"
 
     def after(self, loss: Loss, now: float) -> Decision:

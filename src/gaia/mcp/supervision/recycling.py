@@ -21,7 +21,6 @@ _LIFETIME_JITTER = 0.1
 """A lifetime is shorter by up to this fraction, so that servers started together are not replaced together."""
 
 _SECONDS_BETWEEN_LOOKS = 5.0
-"""How often the memory of a server with a limit is measured."""
 
 
 class Recycling:
@@ -45,7 +44,6 @@ class Recycling:
         self._next_memory_look: float | None = None
 
     def begin(self, generation: Generation) -> None:
-        """The process is ready, and no call has been sent to it yet."""
         self.end()
         self._watched = generation
         context, connection = self._context, generation.connection
@@ -59,7 +57,6 @@ class Recycling:
         self._set_timer()
 
     def end(self) -> None:
-        """The process is lost, stopped, or being replaced."""
         self._watched = self._due = self._lifetime_ends = self._next_memory_look = None
         self._loop.timers.cancel(Timer.RECYCLING)
 
@@ -104,7 +101,6 @@ class Recycling:
 
 
 _LOOKS = 4
-"""How often a busy server is checked within the time after which an idle one is stopped."""
 
 
 class Idling:
@@ -143,7 +139,6 @@ class Idling:
         self._loop.timers.set(Timer.IDLE, now + self._context.idle_stop, self._look)
 
     def end(self) -> None:
-        """The process is lost, stopped, or being replaced."""
         self._watched = None
         self._loop.timers.cancel(Timer.IDLE)
 

@@ -63,9 +63,7 @@ class ServerLifecycle:
             retry_in=lambda: self.condition.retry_in,
             safe_to_repeat=context.hooks.safe_to_repeat,
         )
-        """For any thread."""
         self.condition = Condition(context, self.call_queue)
-        """For any thread to read."""
         self._context = context
         self._name = context.name
         self._loop = loop
@@ -186,7 +184,6 @@ class ServerLifecycle:
         generation.greet()
 
     def _start(self, number: int) -> Generation:
-        """Start a generation. Raises MCPError."""
         context = self.replacements.candidate or self._context
         return Generation(context, self._loop, number, self.call_queue, self._handlers)
 
@@ -274,14 +271,12 @@ class ServerLifecycle:
         self._ready(generation, has_waited=True)
 
     def _admit_again(self) -> None:
-        """An old generation will not write anything more: admit the calls that waited for that."""
         if self.call_queue.ready is not None:
             self._admit()
         elif self.condition.state is ServerState.EXITED and len(self.call_queue) > 0:
             self.call_waiting()
 
     def _left(self, generation: Generation) -> None:
-        """A generation that was replaced or stopped has ended completely."""
         self.condition.left(generation)
         if generation is self._resting:
             self._resting = None
@@ -355,7 +350,6 @@ class ServerLifecycle:
         self._admit_again()
 
     def maintain(self, step: Callable[[Maintenance], object]) -> None:
-        """Take a step of the maintenance of the running server, if there is one."""
         current = self.condition.current
         if current is not None and current.maintenance is not None:
             step(current.maintenance)
@@ -370,7 +364,6 @@ class ServerLifecycle:
     # Losing the server.
 
     def _ended(self, generation: Generation) -> None:
-        """The server's output ended, its process exited, or it closed its input."""
         if generation.maintenance is None:
             return
         if generation is self.condition.current:

@@ -45,13 +45,10 @@ _MAX_OPEN_BYTES = 32 * 1024 * 1024
 """Bytes of these requests together, including pictures for a model."""
 
 _THREADS = 4
-"""For each kind of request of one server."""
-
 _MAX_URLS = 1000
 """Ids of URL elicitations that are remembered for the server's `notifications/elicitation/complete`."""
 
 _MAX_URL_ID = 1024
-"""Characters of an id; longer ones are not remembered."""
 
 OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
 """Called with the result or the refusal; with neither if the server request was withdrawn."""
@@ -64,7 +61,6 @@ class ServerRequest:
         self.deadline = deadline
         self._timeout = timeout
         self.scope = CancelScope()
-        """The scope of the user code that works on the answer."""
         self.watched: DeadlineHandle | None = None
         self._outcome: dict[None, tuple[Any, ...]] = {}
         """The arguments of `_conclude`, see `end_once`."""
@@ -103,18 +99,15 @@ class ServerRequests:
         self._clock = clock
         self._timeout = timeout
         self._lock = reentrant_lock()
-        """Owns everything below. Never held while a server request ends."""
         self._open: set[ServerRequest] = set()
         self._held: dict[str, dict[ServerRequest, int]] = {method: {} for method in METHODS}
         """By method: the requests that user code has or will get, with their sizes in bytes. A request that has ended
         stays here until user code has returned, or a thread has skipped it."""
         self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
-        """The JSON-RPC requests, which are answered on their connection."""
         self._urls: deque[str] = deque(maxlen=_MAX_URLS)
         """The ids of the latest URLs that people were sent to, oldest first."""
 
     def deadline(self) -> float:
-        """The deadline of a request that arrives now, as a reading of the clock."""
         return self._clock.monotonic() + self._timeout
 
     def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> ServerRequest:
@@ -249,7 +242,6 @@ class ServerRequests:
             server_request.withdraw()
 
     def has_open(self, connection: Connection) -> bool:
-        """Whether the server waits for an answer on this connection."""
         with self._lock:
             return any(asker is connection for asker, _ in self._by_request)
 

@@ -82,7 +82,6 @@ class Spare:
             self._loop.timers.set(Timer.STANDBY, self._not_before, self._open)
 
     def reconfigured(self) -> None:
-        """The server may have another restart policy."""
         self._tracker = RestartTracker(self._context.policy, self._context.rng)
         self._not_before = 0.0
 
@@ -119,7 +118,6 @@ class Spare:
         return generation
 
     def after_fork(self) -> None:
-        """In a forked child: forget the spare, which belongs to the parent."""
         self.generation = None
         self._wanted = False
 
@@ -138,7 +136,6 @@ class Spare:
         generation.greet()
 
     def greeted(self) -> None:
-        """The spare can take over from now on."""
         generation, context = self.generation, self._context
         assert generation is not None, "only a spare that is there is greeted"
         assert generation.greeting is not None, "it was greeted"
@@ -226,7 +223,6 @@ class _Replacement(NamedTuple):
     reason: RecyclingReason
     on_done: OnReplaced
     context: SupervisionContext | None = None
-    """The configuration of the fresh process; None: that of the server."""
 
     @property
     def keeps_trying(self) -> bool:
@@ -250,7 +246,6 @@ class Replacements:
         draining: DrainingConnections,
         make_ready: Callable[[Generation], None],
     ) -> None:
-        """`make_ready` makes a greeted generation the current one, which gets the calls."""
         self._context, _, self._call_queue, self._condition = core
         self._spare = spare
         self._draining = draining
@@ -260,7 +255,6 @@ class Replacements:
 
     @property
     def candidate(self) -> SupervisionContext | None:
-        """The configuration for the next process; None if it is that of the server."""
         return None if self._wanted is None else self._wanted.context
 
     @property

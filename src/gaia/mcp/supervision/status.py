@@ -138,7 +138,6 @@ class CallStatistics:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Held to write everything below."""
         self.calls = 0
         self.errors = 0
         self._latencies: deque[float] = deque(maxlen=_WINDOW)
@@ -150,7 +149,6 @@ class CallStatistics:
             self._latencies.append(seconds)
 
     def percentiles(self, *ranks: float) -> list[float | None]:
-        """Latencies in seconds: the given shares (0 to 1) of the last calls took at most this long."""
         with self._lock:
             ordered = sorted(self._latencies)
         if not ordered:
@@ -164,7 +162,6 @@ class Condition:
 
     def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
         self.recovery = Recovery(context.policy, context.negotiation, context.rng)
-        """Its memory of losses and restarts; only the supervisor's thread uses it."""
         self.profile: ServerProfile | None = None
         """The server's own description from its last handshake."""
         self.starts = 0
@@ -172,17 +169,14 @@ class Condition:
         self.generation = 0
         """The number of the present start, or of the last one."""
         self.restarts = 0
-        """How many times the server became ready again after a downtime."""
         self.retry_at: float | None = None
         """The time of the next start, while the server waits for it; a reading of the clock."""
         self.last_error: str | None = None
         self.loss: Loss | None = None
-        """The last loss, until the server is ready again."""
         self.current: Generation | None = None
         """The running server, or a lost one that is being ended. The next one is started when that is done."""
         self.recyclings = 0
         self.last_recycling: str | None = None
-        """Why the last replacement was made."""
         self.standby: Callable[[], StandbyStatus | None] = lambda: None
         """Returns the status of the stand-by. Set once."""
         self.down_reason: str | None = None
@@ -196,7 +190,6 @@ class Condition:
 
     @property
     def ever_ready(self) -> bool:
-        """Whether a start has succeeded."""
         return self.recovery.ever_ready
 
     @property
@@ -234,7 +227,6 @@ class Condition:
         return self._earlier_unparsed if current is None else self._earlier_unparsed.plus(current.connection.unparsed)
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
-        """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
         unparsed, profile = self.unparsed, self.profile
         return ServerStatus(
@@ -274,7 +266,6 @@ class Condition:
             self.left(generation)
 
     def left(self, generation: Generation) -> None:
-        """An earlier generation has ended completely."""
         self._earlier_unparsed = self._earlier_unparsed.plus(generation.connection.unparsed)
 
     def begin_downtime(self, reason: str | None = None) -> None:

@@ -30,9 +30,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Held to write the members below."""
         self.resources: tuple[str, ...] = ()
-        """The URIs of the resources whose changes the client wants."""
         self.log_level: str | None = None
         """The least severe log messages that the client wants; None leaves it to the server."""
         self._undecided: tuple[tuple[str, Told], ...] = ()
@@ -185,7 +183,6 @@ class SubscriptionStream:
 
 
 def _is(runner: ExchangeRunner[None] | None, identifier: object) -> bool:
-    """Whether `identifier` is the id of the request of `runner`."""
     call = None if runner is None else runner.call
     # Both type and value: the specification keeps the type of the id.
     return call is not None and type(identifier) is int and identifier == call.id

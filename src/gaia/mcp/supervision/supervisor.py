@@ -41,8 +41,6 @@ _STOP_SECONDS = 30.0
 """Longer than the longest orderly shutdown."""
 
 _JOIN_SECONDS = 1.0
-"""Wait for a thread that has nothing left to do."""
-
 _LOOK_SECONDS = 0.5
 """How soon a thread that waits for a fresh process notices that the supervisor has ended."""
 
@@ -70,7 +68,6 @@ class Supervisor:
         self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted)
         self._context = context
         self._transport = context.transport
-        """The transport that `prepare` was called on."""
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -91,7 +88,6 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread supervises a server, or is about to."""
         return self._thread.ident is not None and not (self.is_forked or self._all_done.is_open or self._is_over())
 
     def start(self, *, keep_trying: bool = False) -> bool:
@@ -166,7 +162,6 @@ class Supervisor:
         return not self._told_to_stop
 
     def after_fork(self) -> None:
-        """In a forked child: the thread does not exist there, and the server belongs to the parent."""
         self.is_forked = True
         _running.discard(self)
         self._lifecycle.after_fork()
@@ -306,7 +301,6 @@ class Supervisor:
 
 
 def _flush() -> None:
-    """Let the application's log handlers and span processors process everything that happened until now."""
     log.flush()
     spans.flush()
 
