@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -70,70 +71,50 @@ class Reply(Protocol):
         """Forget the request: the client has closed the connection."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """Belongs to the gateway's event loop. Answered once; later answers are dropped. It is a `ClientSide`."""
 
-    __slots__ = (
-        "_after_end",
-        "_progress_token",
-        "address",
-        "capabilities",
-        "handle",
-        "headers",
-        "id",
-        "is_answered",
-        "is_stateless",
-        "log_level",
-        "meta",
-        "method",
-        "on_cancelled",
-        "params",
-        "principal",
-        "reply",
-        "session",
-        "view",
-    )
+    id: RequestId
+    method: str
+    params: Params
+    meta: Mapping[str, Any]
+    """Checked, if the client is of the stateless era."""
+    reply: Reply
+    view: View
+    session: Session | None
+    """None for a client of the stateless era."""
+    principal: Principal | None = None
+    """The client; None if clients have no names."""
+    address: str | None = None
+    """The IP address of the client, if known."""
+    headers: Mapping[bytes, bytes] | None = None
+    """Headers of the HTTP request, where they must agree with the params."""
+    handle: Handle | None = None
+    """The client's handle of its own instances, once the request has gone to one."""
+    is_answered: bool = False
+    on_cancelled: Callable[[str], None] | None = None
+    """Called with the reason if the client cancels a request that was passed on to a server."""
+    is_stateless: bool = field(init=False)
+    identity: str = field(init=False)
+    """The client's name, "" without names. Sealed states of one client are not accepted from another one."""
+    key: Hashable | None = field(init=False)
+    wants_progress: bool = field(init=False)
+    capabilities: Mapping[str, Any] = field(init=False)
+    log_level: str | None = field(init=False)
+    _after_end: list[Callable[[], object]] = field(default_factory=list)
 
-    def __init__(
-        self,
-        identifier: RequestId,
-        method: str,
-        params: Params,
-        meta: Mapping[str, Any],
-        reply: Reply,
-        view: View,
-        session: Session | None,
-        principal: Principal | None = None,
-        address: str | None = None,
-    ) -> None:
-        """`session` is None for a client of the stateless era, whose `meta` has been checked."""
-        self.id = identifier
-        self.method = method
-        self.params = params
-        self.meta = meta
-        self.reply = reply
-        self.view = view
-        self.session = session
-        self.principal = principal
-        """The client; None if clients have no names."""
-        self.address = address
-        """The IP address of the client, if known."""
-        self.headers: Mapping[bytes, bytes] | None = None
-        """Headers of the HTTP request, where they must agree with the params."""
-        self.handle: Handle | None = None
-        """The client's handle of its own instances, once the request has gone to one."""
+    def __post_init__(self) -> None:
+        meta, session = self.meta, self.session
         self.is_stateless = session is None
-        self.is_answered = False
-        self.on_cancelled: Callable[[str], None] | None = None
-        """Called with the reason if the client cancels a request that was passed on to a server."""
-        self._after_end: list[Callable[[], object]] = []
-        self._progress_token = meta.get("progressToken")
+        self.identity = "" if self.principal is None else self.principal.name
+        self.key = session or self.principal
+        self.wants_progress = meta.get("progressToken") is not None
         if session is None:
-            self.capabilities: Mapping[str, Any] = meta.get(f"{META}clientCapabilities") or _NO_CAPABILITIES
-            self.log_level: str | None = meta.get(f"{META}logLevel")
+            self.capabilities = meta.get(f"{META}clientCapabilities") or _NO_CAPABILITIES
+            self.log_level = meta.get(f"{META}logLevel")
         else:
-            self.capabilities = session.capabilities
-            self.log_level = session.log_level
+            self.capabilities, self.log_level = session.capabilities, session.log_level
 
     # For the handlers.
 
@@ -236,26 +217,13 @@ class PendingRequest:
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         return self.view.profile.allows_tool(server, tool, annotations)
 
-    @property
-    def identity(self) -> str:
-        """The client's name, "" without names. Sealed states of one client are not accepted from another one."""
-        return "" if self.principal is None else self.principal.name
-
-    @property
-    def key(self) -> Hashable | None:
-        return self.session or self.principal
-
-    @property
-    def wants_progress(self) -> bool:
-        return self._progress_token is not None
-
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         if not self.is_answered:
             self.reply.send(encode_notification(method, params))
 
     def progress(self, params: dict[str, Any]) -> None:
-        if self._progress_token is not None:
-            self.notify("notifications/progress", {**params, "progressToken": self._progress_token})
+        if self.wants_progress:
+            self.notify("notifications/progress", {**params, "progressToken": self.meta["progressToken"]})
 
     def log(self, params: dict[str, Any]) -> None:
         if is_wanted(params.get("level"), self.log_level):

@@ -57,6 +57,7 @@ class Session:
         """The session is valid only at the path of this view."""
         self.owner = owner
         """The principal that opened the session. For others it does not exist."""
+        self.identity = "" if owner is None else owner.name
         self.revision = ""
         """The revision that `initialize` agreed on; "" before."""
         self.capabilities: Mapping[str, Any] = {}
@@ -81,11 +82,6 @@ class Session:
     def is_idle(self) -> bool:
         """Whether it has no open requests and no streams, so that it may be ended for another session."""
         return not self.requests and not self._streams
-
-    @property
-    def identity(self) -> str:
-        """The name of its client, "" if clients have none."""
-        return "" if self.owner is None else self.owner.name
 
     # The server's stream.
 
@@ -112,12 +108,6 @@ class Session:
             self._untold[message] = None
 
     # As an audience.
-
-    def sees(self, server: str) -> bool:
-        return self.view.sees(server)
-
-    def sees_resource(self, server: str, uri: str) -> bool:
-        return self.view.sees_resource(server, uri)
 
     def list_changed(self, kind: Kind) -> None:
         self._changed(encode_notification(f"notifications/{kind}/list_changed", None))

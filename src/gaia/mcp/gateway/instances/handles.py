@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -50,17 +51,17 @@ class UnknownHandle(RequestRefused):
     """The handle belongs to another client, has expired, or never existed."""
 
 
+@dataclass(eq=False)
 class Handle:
     """A client's right to its instances, and their owner. Handles are compared by identity."""
 
-    def __init__(self, text: str, identity: str) -> None:
-        self.text = text
-        self.identity = identity
-        """The client that got the handle."""
-        self.used_at = 0.0
-        """A reading of the clock, in seconds."""
-        self.under_way = 0
-        """Number of open requests that use it."""
+    text: str
+    identity: str
+    """The client that got the handle."""
+    used_at: float = 0.0
+    """A reading of the clock, in seconds."""
+    under_way: int = 0
+    """Number of open requests that use it."""
 
 
 class Handles:

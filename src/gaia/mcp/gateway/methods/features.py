@@ -13,9 +13,8 @@ from gaia.mcp.gateway.clients.metadata import check_parameters
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.messages import RequestRefused, member
 from gaia.mcp.gateway.methods.relaying import RESOURCE_NOT_FOUND, fail, record_unknown, refuse_unknown, relay
-from gaia.mcp.gateway.views.merged_list import MergedList
 from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
-from gaia.mcp.gateway.views.view import View, expanded
+from gaia.mcp.gateway.views.view import MergedList, View, expanded
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 

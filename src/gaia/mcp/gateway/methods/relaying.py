@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -134,43 +135,23 @@ def relay(
             passed.admission = admission
 
 
+@dataclass(slots=True, eq=False)
 class _PassedRequest:
     """A request that is passed on to a server, as the limits, the audit and the counts see it."""
 
-    __slots__ = (
-        "admission",
-        "begun",
-        "call",
-        "failed",
-        "handle",
-        "is_over",
-        "observation",
-        "request",
-        "server",
-        "target",
-    )
-
-    def __init__(
-        self,
-        request: PendingRequest,
-        server: str | None,
-        target: str,
-        handle: Handle | None = None,
-        failed: OnFailed | None = None,
-    ) -> None:
-        """`server` is None if no server has the target."""
-        self.request = request
-        self.server = server
-        self.target = target
-        self.handle = handle
-        """A new handle, which is added to the result."""
-        self.failed = failed
-        self.begun = time.monotonic()
-        self.admission: Admission | None = None
-        self.call: OngoingCall | None = None
-        self.observation: Observation | None = None
-        self.is_over = False
-        """Whether the call is over. The audit may still hold the answer back."""
+    request: PendingRequest
+    server: str | None
+    """None if no server has the target."""
+    target: str
+    handle: Handle | None = None
+    """A new handle, which is added to the result."""
+    failed: OnFailed | None = None
+    begun: float = field(default_factory=time.monotonic)
+    admission: Admission | None = None
+    call: OngoingCall | None = None
+    observation: Observation | None = None
+    is_over: bool = False
+    """Whether the call is over. The audit may still hold the answer back."""
 
     def __enter__(self) -> None:
         """Pass the request on. An error in the block ends it: nothing else would."""

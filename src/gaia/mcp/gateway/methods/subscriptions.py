@@ -47,12 +47,6 @@ class _Listening:
     def view(self) -> View:
         return self._request.view
 
-    def sees(self, server: str) -> bool:
-        return self.view.sees(server)
-
-    def sees_resource(self, server: str, uri: str) -> bool:
-        return self.view.sees_resource(server, uri)
-
     def acknowledge(self, notifications: dict[str, Any]) -> None:
         self._request.notify(
             "notifications/subscriptions/acknowledged", {"_meta": self._meta, "notifications": notifications}

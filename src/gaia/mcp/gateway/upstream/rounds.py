@@ -56,27 +56,16 @@ OnEnd = Callable[[Relayed], None]
 class ClientSide(Protocol):
     """The request of a client, as far as the server that answers it may use the client. For the gateway's loop."""
 
-    @property
-    def identity(self) -> str:
-        """The client's name; "" if clients have no names."""
-
-    @property
-    def key(self) -> Hashable | None:
-        """Equal for requests of the same client; None if the client is not known, as without sessions and names."""
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether the client speaks the stateless era. Then it is not asked, but repeats its request with answers."""
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]: ...
-
-    @property
-    def log_level(self) -> str | None:
-        """The least severe level of log messages that the client wants; None for none."""
-
-    @property
-    def wants_progress(self) -> bool: ...
+    identity: str
+    """The client's name; "" if clients have no names."""
+    key: Hashable | None
+    """Equal for requests of the same client; None if the client is not known, as without sessions and names."""
+    is_stateless: bool
+    """Whether the client speaks the stateless era. Then it is not asked, but repeats its request with answers."""
+    capabilities: Mapping[str, Any]
+    log_level: str | None
+    """The least severe level of log messages that the client wants; None for none."""
+    wants_progress: bool
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         """Whether the client may call a tool with these annotations (None: not listed). For any thread."""

@@ -33,6 +33,14 @@ _MAX_UNTOLD = 256
 Done = Callable[[MCPError | None], None]
 
 
+class Sight(Protocol):
+    """What a client may be told of; see `View`."""
+
+    def sees(self, server: str) -> bool: ...
+
+    def sees_resource(self, server: str, uri: str) -> bool: ...
+
+
 class Audience(Protocol):
     """A client that may be told of changes: a session, or one ``subscriptions/listen``."""
 
@@ -41,12 +49,7 @@ class Audience(Protocol):
         """The client; None if clients have no names."""
 
     @property
-    def view(self) -> object: ...
-
-    def sees(self, server: str) -> bool:
-        """Whether the client may be told of anything at a server."""
-
-    def sees_resource(self, server: str, uri: str) -> bool: ...
+    def view(self) -> Sight: ...
 
     def list_changed(self, kind: Kind) -> None: ...
 
@@ -137,7 +140,7 @@ class Notifier:
     def _tell_lists(self) -> Iterator[None]:
         untold, self._untold = self._untold, {}
         for audience in list(self._audiences):
-            for kind in dict.fromkeys(kind for server, kind in untold if audience.sees(server)):
+            for kind in dict.fromkeys(kind for server, kind in untold if audience.view.sees(server)):
                 audience.list_changed(kind)
             yield
 
@@ -157,7 +160,8 @@ class Notifier:
         message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
         for audience in list(self._audiences):
             identity = "" if audience.owner is None else audience.owner.name
-            if audience.sees(server.name) and (process is None or server.is_process_of(process, audience, identity)):
+            is_user = process is None or server.is_process_of(process, audience, identity)
+            if is_user and audience.view.sees(server.name):
                 audience.server_log(message)
             yield
 
@@ -166,7 +170,7 @@ class Notifier:
             # The event's resource may be a part of the watched one.
             if watched_by is client and event.uri.startswith(uri):
                 for audience in list(watch.audiences):
-                    if audience.sees_resource(event.server, event.uri):
+                    if audience.view.sees_resource(event.server, event.uri):
                         audience.resource_updated(event.uri)
                     yield
             yield

@@ -9,8 +9,8 @@ import pytest
 
 from gaia.mcp.gateway.messages import RequestRefused
 from gaia.mcp.gateway.views.cached_list import CachedList
-from gaia.mcp.gateway.views.merged_list import MergedList
 from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
+from gaia.mcp.gateway.views.view import MergedList
 
 SERVER = cast("UpstreamServer", object())
 

@@ -31,6 +31,7 @@ class Audience:
         self.kinds: list[str] = []
         self.uris: list[str] = []
         self.is_dismissed = False
+        self.view = self
         self.told = asyncio.Event()
 
     def sees(self, server: str) -> bool:
