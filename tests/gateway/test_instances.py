@@ -49,8 +49,8 @@ def test_each_session_has_a_process_that_ends_with_it(fault_server: FaultServer,
                 assert await pid(one) == first
             assert await dead(first)
             # That of the lists, and a spare.
-            alive = sum(map(is_alive, read_state(tmp_path / "state").pids))
-            assert alive == 2
+            state = tmp_path / "state"
+            assert await asyncio.to_thread(wait_until, lambda: sum(map(is_alive, read_state(state).pids)) == 2)
         assert not any(map(is_alive, read_state(tmp_path / "state").pids))
 
     asyncio.run(use())
