@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaia.mcp.errors import CallTimeout, Delivery, MCPError, Overloaded, ServerUnavailable, error_of
@@ -33,6 +33,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.integers(0, 2**62), st.dictionaries(st.text(), VALUES), st.booleans())
+@settings(max_examples=40)
 def test_the_result_is_what_the_server_wrote(identifier: int, result: dict[str, Any], ascii_only: bool) -> None:
     written = json.dumps(result, ensure_ascii=ascii_only).encode("utf-8", "replace")
     line = b'{"jsonrpc": "2.0", "result": %b, "id": %d}' % (written, identifier)

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gaia.mcp.protocol import messages as long_strings
+from gaia.mcp.protocol import messages
 from gaia.mcp.protocol.messages import (
     MAX_DEPTH,
     ErrorResponse,
@@ -368,7 +368,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     class Noting:
         loads = staticmethod(loads_and_note)
 
-    monkeypatch.setattr(long_strings, "orjson", Noting)
+    monkeypatch.setattr(messages, "orjson", Noting)
     return lengths
 
 
@@ -432,8 +432,9 @@ def test_what_is_no_json_is_refused(line: bytes) -> None:
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
     )
 )
+@settings(max_examples=40)
 def test_it_agrees_with_the_decoder(value: Any) -> None:
     line = orjson.dumps(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_strings, "LONG", 4)
+        patch.setattr(messages, "LONG", 4)
         assert loads(line) == value
