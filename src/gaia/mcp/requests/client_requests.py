@@ -27,7 +27,7 @@ from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import Callbacks, Lane
 from gaia.runtime.cancellation import CancelScope, current_scope
 from gaia.runtime.clock import Clock
-from gaia.runtime.locks import Latch, TimedQueue
+from gaia.runtime.locks import TimedQueue
 
 T = TypeVar("T")
 
@@ -100,13 +100,17 @@ class ClientRequests(RequestContext):
         return call, functools.partial(_report_until_done, call, lane, arrived, self.clock)
 
     def _ask(self, exchange: RequestExchange) -> Step:
-        done = Latch()
-        inputs = InputRequests(self.server_requests, exchange.questions, lambda _: done.open())
+        done: TimedQueue[None] = TimedQueue()
+        inputs = InputRequests(self.server_requests, exchange.questions, lambda _: done.put(None))
         scope = current_scope()
         forget = None if scope is None else _cancel_with(scope, inputs)
         try:
-            inputs.start(self.deadlines)
-            done.wait()
+            inputs.start()
+            try:
+                self.clock.get(done, inputs.deadline)
+            except queue.Empty:
+                inputs.expire()
+                done.get()
         except BaseException:
             inputs.cancel(CallCancelled("the caller was interrupted"))
             raise

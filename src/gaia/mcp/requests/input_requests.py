@@ -10,7 +10,7 @@ from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPErr
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.protocol.rounds import InputRequest
 from gaia.mcp.supervision.server_requests import ServerRequest, ServerRequests
-from gaia.runtime.deadlines import DeadlineHandle, Deadlines
+from gaia.runtime.deadlines import DeadlineHandle
 from gaia.runtime.locks import end_once, reentrant_lock
 
 
@@ -23,7 +23,10 @@ class InputRequests:
         requests: Mapping[str, InputRequest],
         on_done: Callable[[InputRequests], object],
     ) -> None:
-        """Asks nothing yet. `on_done` runs on the thread that ends this object, and must be quick."""
+        """Asks nothing yet. The caller has to call `expire` at the deadline.
+
+        `on_done` runs on the thread that ends this object, and must be quick. It is called again after an interruption.
+        """
         self.deadline = server_requests.deadline()
         self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}
@@ -36,7 +39,7 @@ class InputRequests:
         self._open: list[ServerRequest] = []
         self._outcome: dict[None, tuple[Any, ...]] = {}
 
-    def start(self, deadlines: Deadlines) -> None:
+    def start(self) -> None:
         """Ask the application for all inputs; ask nothing and fail if the server requires one that was not offered."""
         for key, request in self._requests.items():
             if not self._server_requests.features.offers(request.method):
@@ -56,7 +59,6 @@ class InputRequests:
         if self.ended:
             # Another thread may have ended it before all requests were in `_open`.
             self._withdraw()
-        deadlines.watch(self)
 
     @property
     def ended(self) -> bool:
@@ -92,8 +94,7 @@ class InputRequests:
             error.delivery = "unknown"
         self.error = error
         self._withdraw()
-        on_done, self._on_done = self._on_done, lambda _: None
-        on_done(self)
+        self._on_done(self)
         if self.watched is not None:
             self.watched.release()
 

@@ -174,9 +174,14 @@ class SubmittedRequest:
         requests = self.requests
         inputs = InputRequests(requests.server_requests, self.exchange.questions, self._application_answered)
         self._begin(inputs)
-        inputs.start(requests.deadlines)
+        inputs.start()
+        requests.deadlines.watch(inputs)
 
     def _application_answered(self, inputs: InputRequests) -> None:
+        if self.under_way is not inputs:
+            # This was called before; a second time it must not send the request again.
+            return
+        self.under_way = None
         error = inputs.error
         self._later(lambda: self.input_arrived(inputs.answers) if error is None else self.fail(error))
 

@@ -9,6 +9,7 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import CallTimeout, InputMissing, InvalidResponse, ServerCrashed
+from gaia.mcp.requests.submitted_request import SubmittedRequest
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.runtime.cancellation import CancelScope
 from gaia.testing import FakeClock
@@ -333,3 +334,16 @@ class TestCrashes:
         assert request["params"]["inputResponses"] == {"who": NAMED}
         second.answer(request, DONE)
         assert future.result(PATIENCE) == DONE
+
+
+def test_answers_that_are_told_twice_are_sent_once(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an interruption of the thread that ends the questions."""
+    answered = SubmittedRequest._application_answered
+    monkeypatch.setattr(
+        SubmittedRequest, "_application_answered", lambda self, inputs: [answered(self, inputs) for _ in range(2)]
+    )
+    future = asked.client.submit_tool("echo")
+    asked.channel.answer(asked.round(1), required(who=FORM))
+    asked.channel.answer(asked.round(2), DONE)
+    assert future.result(PATIENCE) == DONE
+    assert len(asked.channel.requests("tools/call")) == 2

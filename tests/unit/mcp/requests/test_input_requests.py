@@ -51,7 +51,8 @@ def ask(server_requests: ServerRequests, fake_clock: FakeClock, done: list[Input
 
     def started(**requests: InputRequest) -> InputRequests:
         inputs = InputRequests(server_requests, requests, done.append)
-        inputs.start(deadlines)
+        inputs.start()
+        deadlines.watch(inputs)
         return inputs
 
     yield started
@@ -152,3 +153,16 @@ class TestEnd:
         assert not inputs.cancel(CallCancelled("too late"))
         inputs.expire()
         assert (inputs.error, inputs.answers) == (None, {"a": ANSWER})
+
+    def test_an_end_that_is_interrupted_is_told_again(self, server_requests: ServerRequests) -> None:
+        told: list[InputRequests] = []
+
+        def on_done(inputs: InputRequests) -> None:
+            told.append(inputs)
+            if len(told) == 1:
+                raise KeyboardInterrupt
+
+        inputs = InputRequests(server_requests, {}, on_done)
+        with pytest.raises(KeyboardInterrupt):
+            inputs.start()
+        assert (told, inputs.ended, inputs.error) == ([inputs, inputs], True, None)
