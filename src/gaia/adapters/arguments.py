@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["accepts_null", "arguments_model", "flat_properties", "inlined_schema", "without_nulls"]
 
 _TYPES = ("string", "number", "integer", "boolean", "array", "object")
-"""The types of JSON Schema, except null."""
 
 _MAX_DEPTH = 64
 _MAX_NODES = 10_000
@@ -125,8 +124,6 @@ class _TooLarge(Exception):
 
 
 class _Inliner:
-    """Replaces references of one root schema by their targets."""
-
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._nodes = 0
@@ -153,7 +150,6 @@ class _Inliner:
         return rest
 
     def _target(self, reference: str) -> object:
-        """The target of a pointer into this schema; None for another document's, or without a target."""
         if not reference.startswith("#/"):
             return None
         here: Any = self._root

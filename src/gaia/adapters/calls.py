@@ -15,7 +15,6 @@ from gaia.mcp.aio import AsyncMCPClientManager
 __all__ = ["Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"]
 
 Manager: TypeAlias = MCPClientManager | AsyncMCPClientManager
-"""The managers that adapters accept."""
 
 
 def synchronous(manager: Manager) -> MCPClientManager:

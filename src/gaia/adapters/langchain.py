@@ -21,7 +21,6 @@ except ImportError as error:
     raise ImportError("gaia.adapters.langchain needs LangChain: pip install langchain") from error
 
 _IDENTITY = "mcp_tool_call_id"
-"""The key of the call's id in the metadata."""
 
 _Request: TypeAlias = tuple[object, ...]
 

@@ -36,7 +36,6 @@ DO_NOT_REPEAT = (
 MAY_BE_REPEATED = "It may be repeated: the tool is marked as safe to call twice."
 
 IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
-"""The image types that models accept."""
 
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
 """JSON-RPC codes of calls that the server did not execute."""
@@ -164,7 +163,6 @@ def _is_base64(data: str) -> bool:
 
 
 def _named(kind: str, members: Any, data: str) -> str:
-    """A description in brackets of a block that cannot be shown."""
     size = len(data) * 3 // 4 - data[-2:].count("=")
     told = (kind, members.get("mimeType"), members.get("uri"), f"{size} bytes")
     return f"[{', '.join(str(one) for one in told if one)}]"

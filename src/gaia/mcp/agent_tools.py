@@ -207,13 +207,10 @@ class AgentServers:
     """The state of `MCPClientMixin` for one agent: its settings, its manager, and the tools that it registered."""
 
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The constructor's ``mcp_servers``."""
     auto_load: bool = False
-    """Whether the servers of the stacked configuration files are connected when the agent is constructed."""
     config_file: str | os.PathLike[str] | None = None
     trust_local: bool = True
     options: dict[str, Any] = field(default_factory=lambda: {"tool_filter": ALLOW_ALL, "restart_policy": None})
-    """Further arguments of the manager."""
     debug: bool | None = None
 
     pending: bool = False
@@ -228,7 +225,6 @@ class AgentServers:
 
     tools: RegisteredTools = field(default_factory=RegisteredTools)
     registry: Registry | None = None
-    """The registry of a host that has none of its own."""
 
 
 def check_entry(name: str, entry: object) -> None:
@@ -269,7 +265,6 @@ def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], 
 
 _ON_THE_WAY = (ServerState.CREATED, ServerState.STARTING, ServerState.AUTHORIZING)
 _NAMED = 100
-"""The limit of tools of a server that are named."""
 
 
 def connected_line(client: MCPClient, file: Path | None = None) -> str:

@@ -205,7 +205,6 @@ class MCPClientMixin(ConstructionHook):
         return True
 
     def _ready_mcp_client(self, name: str, config: Mapping[str, Any], save: bool | None) -> MCPClient:
-        """The client of a ready server. Raises an exception if it cannot be made ready."""
         manager = self._mcp_manager
         client: MCPClient | None = manager.get_client(name)
         is_new = manager.config.get_server(name) != config
@@ -263,7 +262,6 @@ class MCPClientMixin(ConstructionHook):
         return registered
 
     def _follow_connected_mcp_servers(self, manager: Any) -> int:
-        """Register the tools of all connected servers. Returns the number of servers."""
         clients = [client for name in manager.list_servers() if (client := manager.get_client(name)) is not None]
         for client in clients:
             self._follow_mcp_tools(client)
@@ -346,7 +344,6 @@ class MCPClientMixin(ConstructionHook):
         self._mcp_state.tools.remove(self._mcp_registry(), client.name)
 
     def _follow_mcp_tools(self, client: MCPClient) -> None:
-        """Register the tools of `client`, and adopt those that an override wrote elsewhere."""
         self._register_mcp_tools(client)
         registry = self._mcp_registry()
         if isinstance(registry, ToolRegistry):

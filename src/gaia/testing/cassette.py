@@ -74,20 +74,15 @@ class RecordedExchange(_Part):
     """One request of the client, and its outcome: exactly one of the last five fields."""
 
     request: str
-    """The method."""
     params: dict[str, Any] = {}
     """Without ``_meta``. Empty for the greeting, which describes the client."""
     meanwhile: list[Step] = []
-    """Messages of the server before the answer."""
     afterwards: list[Step] = []
-    """Messages of the server after the answer, and before the next request."""
     result: dict[str, Any] | None = None
     error: Any = None
     failed: Failure | None = None
     crashed: bool = False
-    """Whether the server ended before it answered."""
     unanswered: bool = False
-    """Whether the client gave up."""
 
     @property
     def is_call(self) -> bool:
@@ -134,7 +129,6 @@ class Cassette(_Part):
     VERSION: ClassVar[int] = _VERSION
 
     cassette: int
-    """The version of the format."""
     servers: dict[str, RecordedServer] = {}
 
     @classmethod
@@ -271,7 +265,6 @@ def _masked(exchange: RecordedExchange, redact: Redact) -> RecordedExchange:
 
 
 def _stateless(members: Any) -> Any:
-    """`members` with a constant in place of the state."""
     return {**members, _STATE: MASK} if members and _STATE in members else members
 
 

@@ -19,7 +19,6 @@ _JOIN_SECONDS = 2.0
 
 class FakeChannel(InMemoryChannel):
     def __init__(self, state: FakeServerState, listener: ChannelListener, name: str, number: int) -> None:
-        """`number` is the number of the start, from 1."""
         super().__init__(listener)
         self._state = state
         self._threads = DaemonPool(f"mcp-{name}-fake", _THREADS)

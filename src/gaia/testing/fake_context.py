@@ -30,7 +30,6 @@ class FakeRequests:
     """The requests of one generation to the client. Thread-safe."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
-        """`write` sends a line to the client."""
         self._write = write
         self._ids = itertools.count(1)
         self._waiting: dict[str, Future[Json]] = {}
@@ -75,7 +74,6 @@ class FakeContext(MCPContext):
         requests: FakeRequests,
         notify: Callable[[str, Json], None],
     ) -> None:
-        """`notify` sends the client a notification."""
         super().__init__()
         self._requests = requests
         self._notify = notify
@@ -83,7 +81,6 @@ class FakeContext(MCPContext):
         self.method = method
         self.params = params
         self.record: FakeCall | None = None
-        """The record of a tool call; None for other requests."""
         self.work_ended: Callable[[], None] = lambda: None
         """Called when the server has finished its work for the request."""
         self.may_hang = True

@@ -33,6 +33,9 @@ class FakeServer(InProcessServer):
     the server's own name of a tool, only calls of this tool count. Restarts do not change pending faults.
     """
 
+    clock: Clock | None = None
+    """The clock of the server and its clients; None is the system's clock."""
+
     def __init__(
         self,
         name: str,
@@ -187,7 +190,6 @@ class FakeServer(InProcessServer):
             return FakeChannel(self._state, listener, name, self._generation)
 
     def _present(self) -> list[FakeChannel]:
-        """The channels in use, one for each connected client."""
         channels = [transport.channel for transport in self._transports.present()]
         return [channel for channel in channels if isinstance(channel, FakeChannel)]
 

@@ -34,7 +34,6 @@ _WANTED_AS = {
     "notifications/prompts/list_changed": "promptsListChanged",
     "notifications/resources/list_changed": "resourcesListChanged",
 }
-"""The key with which a client of the stateless era asks for each notification."""
 
 
 class FakeSession:
@@ -65,13 +64,11 @@ class FakeSession:
         """``capabilities`` and ``clientInfo`` of the client."""
         self._log_level = "debug"
         self._subscribed: set[str] = set()
-        """URIs of resources, in the handshake era."""
         self._listening: dict[RequestId, Json] = {}
         """Open `subscriptions/listen`, each with the notifications that it wants."""
         self._running: dict[RequestId, FakeContext] = {}
         self._is_closed = False
         self._held: list[Callable[[], None]] = []
-        """Functions that continue hanging calls."""
         of_the_era: dict[str, Callable[[Json], Json]] = {
             "initialize": self._initialize,
             "ping": lambda _: {},
@@ -239,7 +236,6 @@ class FakeSession:
         self._threads.submit(functools.partial(self._go_on, context, faults))
 
     def _result_of(self, context: FakeContext) -> Json:
-        """The answer of a function of the test, on the thread of the caller."""
         name, arguments = context.params.get("name"), context.params.get("arguments") or {}
         if context.method == "resources/read":
             if (resource := self._state.resources.get(uri := context.params.get("uri"))) is None:
@@ -251,7 +247,6 @@ class FakeSession:
         return item.run(arguments, context)
 
     def _go_on(self, context: FakeContext, faults: list[Fault]) -> None:
-        """Run a call through its `faults`. A fault may end it."""
         for position, fault in enumerate(faults):
             if fault.kind == "delay":
                 context.work_ended()

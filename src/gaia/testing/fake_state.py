@@ -18,7 +18,6 @@ from gaia.testing.fake_clock import FakeClock, blocked_loop
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 
 Content = str | bytes
-"""The content of a resource: a text, or bytes."""
 
 _PATIENCE = 60.0
 """Real seconds until a wait for a call fails the test."""
@@ -81,13 +80,14 @@ class Collection(Generic[ItemT]):
         self._on_changed()
 
     def get(self, name: object) -> ItemT | None:
+        """The item of this name; None if it is not there."""
         return self._items.get(name) if isinstance(name, str) else None
 
     def definitions(self) -> list[Json]:
+        """The definitions for a listing."""
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:
-        """The names, in the order of adding."""
         return iter(self._items)
 
     def __len__(self) -> int:
@@ -144,7 +144,6 @@ class FakeServerState:
         clock: Clock,
         notify: Callable[[str, Json], None],
     ) -> None:
-        """`notify` tells connected clients of a change."""
         self.name = name
         self.revision = revision
         self.instructions = instructions
@@ -224,11 +223,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     kind: Literal["delay", "junk", "hang", "end"]
     seconds: float = 0.0
-    """For "delay"."""
     data: bytes = b""
-    """For "junk"."""
     ending: Ending = Ending()
-    """For "end": how the server ends."""
     after: bool = False
     """Whether the server ends after the tool has run, and not before."""
 

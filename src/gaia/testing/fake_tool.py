@@ -26,9 +26,7 @@ class FakeItem:
         """`derived` are members from the function besides its name and its docstring; `definition` overrides them."""
         self._function = function
         self.definition: Json = {"name": function.name, "description": function.docstring, **derived, **definition}
-        """The definition in the listing."""
         self.name: str = self.definition["name"]
-        """The name by which clients call it."""
 
 
 class FakeTool(FakeItem):

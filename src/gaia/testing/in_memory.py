@@ -49,7 +49,6 @@ class InMemoryTransport(StandaloneTransport):
     network_transport = "pipe"
 
     def __init__(self, name: str, timeout: float, start: Callable[[ChannelListener, str], InMemoryChannel]) -> None:
-        """`start` makes a new channel; it may raise `StartFailed`."""
         super().__init__(timeout, _MAX_PENDING)
         self._name = name
         self._start = start

@@ -77,7 +77,6 @@ def different_answer(place: str, method: str, recorded: dict[str, Any], given: d
 
 
 def _subject(method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The subject of a request in words, and its details."""
     if method == "tools/call":
         rest = {key: value for key, value in params.items() if key not in ("name", "arguments")}
         arguments = params.get("arguments") or {}

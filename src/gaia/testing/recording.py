@@ -84,7 +84,6 @@ def _restart_all(manager: MCPClientManager) -> None:
 def _cassette(
     starts: Mapping[str, list[StartRecorder]], entries: Mapping[str, Any], secrets: Iterable[str]
 ) -> Cassette:
-    """The cassette of the `starts` of each server. `entries` are the servers' configuration entries."""
     redactors: list[Callable[[str], str]] = [Redactor(secrets)]
     redactors += [start.redact for of_server in starts.values() for start in of_server]
 

@@ -30,7 +30,6 @@ from gaia.testing.in_memory import InMemoryChannel, InMemoryTransport
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
 _MISMATCH = -32000
-"""The error code of the answer to a request that was not recorded."""
 
 _JOIN_SECONDS = 2.0
 
@@ -79,7 +78,6 @@ class ReplayedServer(InProcessServer):
         self.clock = clock
         self.on_mismatch = on_mismatch
         self._lock = reentrant_lock()
-        """Owns `_started` and the flags of the exchanges."""
         self._starts = [_PlayedStart(start) for start in server.starts]
         self._started = 0
 
@@ -151,7 +149,6 @@ class _ReplayChannel(InMemoryChannel):
     """One start of the server. Its own thread plays the server's messages."""
 
     def __init__(self, server: ReplayedServer, start: _PlayedStart, listener: ChannelListener, name: str) -> None:
-        """Raises StartFailed if there are no more threads."""
         super().__init__(listener)
         self._server = server
         self._start = start
@@ -241,7 +238,6 @@ class _ReplayChannel(InMemoryChannel):
             self._greet()
 
     def _greet(self) -> None:
-        """Send the messages that came before the first call."""
         if not self._greeted:
             self._greeted = True
             self._advance(self._steps(self._start.recorded.meanwhile, None))

@@ -62,7 +62,6 @@ class Recording:
         """Owns everything below, and the state of all recorders."""
         self.stopped = False
         self.starts: dict[str, list[StartRecorder]] = {}
-        """By server, in the order of the starts."""
 
     def begin(self, server: str) -> StartRecorder:
         """Record a server that is about to start."""
@@ -85,18 +84,15 @@ class StartRecorder:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._requests: list[_Pending] = []
-        """In the order in which they were written."""
         self._by_id: dict[str, _Pending] = {}
         """By id as text: some servers send ids back as strings."""
         self._asked: dict[RequestId, Step] = {}
-        """The server's unanswered requests."""
         self._greeting: list[Step] = []
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._failure: str | None = None
         self._ending: Ending | None = None
         self._ended = False
-        """Whether the server has ended by itself."""
         self._closing = False
 
     # Between the channel and the connection; see `Recorder`.

@@ -197,7 +197,6 @@ class Agent(ABC):
         return "\n".join(f"- {name}" for name in self._tools_registry.copy())
 
     def _resolve_tool_name(self, tool_name: str) -> str:
-        """The registry key of the tool that `tool_name` means; see `gaia.agents.base.tools.resolve_tool_name`."""
         return resolve_tool_name(tool_name, self._tools_registry)
 
     def _execute_tool(self, tool_name: str, tool_args: dict[str, Any]) -> Any:
@@ -219,14 +218,12 @@ class Agent(ABC):
 
 
 def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | None:
-    """The function that asks at this console; None if it cannot ask."""
     if isinstance(console, AgentConsole) and not console.interactive:
         return None
     return getattr(console, "confirm", None)
 
 
 def _drop_foreign_keywords(cls: type[Agent], arguments: dict[str, Any]) -> None:
-    """Remove the keywords of AMD's ``Agent`` from `arguments`, and warn the calling code."""
     foreign = sorted(_KEYWORDS_OF_AMDS_AGENT.intersection(arguments))
     ignored = [name for name in foreign if not takes_keyword_after(cls, Agent, name)]
     if not ignored:

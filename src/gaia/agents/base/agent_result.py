@@ -15,10 +15,13 @@ class Usage:
     """Tokens as the endpoint counted them; zeros if it does not count."""
 
     prompt_tokens: int = 0
+    """Tokens that the model read."""
     completion_tokens: int = 0
+    """Tokens that the model wrote."""
 
     @property
     def total_tokens(self) -> int:
+        """The sum of both."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:

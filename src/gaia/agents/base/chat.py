@@ -17,7 +17,9 @@ class RequestedCall:
     """A tool call as the model wrote it, unchecked."""
 
     id: str
+    """The model's own id of this call."""
     name: str
+    """The tool, as the model wrote it."""
     arguments: Any
     """JSON text, possibly malformed."""
 
@@ -29,7 +31,9 @@ class Completion:
     text: str
     """The model's text; empty if it only requests calls."""
     tool_calls: tuple[RequestedCall, ...] = ()
+    """The requested calls, in order."""
     usage: Usage = field(default_factory=Usage)
+    """The tokens of this request."""
     finish_reason: str | None = None
     """The endpoint's word for the reason it ended: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
 

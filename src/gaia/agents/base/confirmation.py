@@ -33,7 +33,6 @@ _REASONS: Mapping[ConfirmationPolicy, str] = {
     "destructive": "the tool is not marked read-only",
     "always": "every call needs one",
 }
-"""By policy: why a call needs a confirmation."""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
 _TOOL_ACTIVITIES = {"query_documents": "Searching through indexed documents..."}
-"""Texts for tools that are not shown by their names."""
 
 _PAGE = 4000
-"""Characters of a call's arguments that are shown at a time."""
 _PAGE_LINES = 60
 
 

@@ -80,7 +80,6 @@ class OpenAIChat:
         self.model = str(self.settings.model)
         self._openai: Any = openai
         self._streams: list[Any] = []
-        """The network streams of all connections, from the HTTP library."""
         self._client: Any = openai.OpenAI(
             base_url=self.settings.base_url,
             # The package requires a key; many local endpoints have none.
@@ -194,7 +193,6 @@ class OpenAIChat:
         return LLMRequestRefused(f"{where} refused the request for model {self.model!r} ({message})", status=status)
 
     def _safe(self, text: object) -> str:
-        """`text` without the API key, which endpoints may repeat."""
         message, key = str(text), self.settings.api_key
         return message.replace(key, "***") if key else message
 
@@ -219,7 +217,6 @@ class LLMError(RuntimeError):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """The HTTP status, if there was one."""
 
 
 class LLMNotConfigured(LLMError):

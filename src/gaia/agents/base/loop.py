@@ -146,7 +146,6 @@ class Run:
         ]
 
     def _remember(self, completion: Completion, calls: Sequence[ToolCall]) -> None:
-        """Add the model's answer, and the results of its calls, to the conversation."""
         if not completion.tool_calls:
             self._say(completion.text)
             return
@@ -173,7 +172,6 @@ class Run:
     # The tools.
 
     def _make_calls(self, requests: Sequence[RequestedCall]) -> tuple[ToolCall, ...]:
-        """Make the valid calls at once; returns the outcome of each, in the order of the requests."""
         ended: dict[int, ToolCall] = {}
         ready: dict[int, PreparedCall] = {}
         for number, request in enumerate(requests):
@@ -256,7 +254,6 @@ class Done(Generic[Key, Value]):
     value: Value
     error: BaseException | None
     duration: float
-    """Seconds."""
 
 
 def work(

@@ -17,7 +17,6 @@ CAPABILITIES = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""By question: the capability that a client must have declared."""
 
 
 class MCPRequestCancelled(Exception):
@@ -153,7 +152,6 @@ class MCPContext:
 
 
 current_mcp_context: ContextVar[MCPContext | None] = ContextVar("gaia_mcp_context", default=None)
-"""Set by the server around each call into an agent."""
 
 
 class ServableAgent(Protocol):

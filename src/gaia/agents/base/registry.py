@@ -49,7 +49,6 @@ def _withdraw_dropped() -> None:
 
 
 def _drop(shared: _SharedRegistry, table: _Table) -> None:
-    """The finalizer of a view."""
     _dropped.put((shared, table))
     if _lock.acquire(False):
         try:

@@ -154,7 +154,6 @@ def parse_arguments(written: object, tool: str) -> dict[str, Any]:
 def _argument_problem(
     name: str, parameters: Mapping[str, Any], function: Callable[..., Any], arguments: object
 ) -> str | None:
-    """The problem with the arguments of a call; None if there is none."""
     if not isinstance(arguments, dict):
         return f"Arguments of tool {name!r} must be an object, not {type(arguments).__name__}"
     problems = []

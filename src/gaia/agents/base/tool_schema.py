@@ -152,7 +152,6 @@ def _plain(schema: Schema, definitions: Mapping[str, Schema], within: tuple[str,
 
 
 def _schema_of_word(word: str) -> Schema:
-    """The schema of the registry's word for a type, such as ``string|integer``."""
     names = word.split("|")
     return {} if "any" in names else _with_items({"type": _one_or_all(names)})
 

@@ -43,7 +43,6 @@ _collector: ContextVar[Callable[[str, dict[str, Any]], object] | None] = Context
 _view: ContextVar[Mapping[str, Mapping[str, Any]] | None] = ContextVar("gaia_tool_view", default=None)
 
 Entry = dict[str, Any]
-"""An entry of a registry; see above."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -174,7 +173,6 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
 
 
 def _aliases(key: str, entry: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """The names under which a tool can be called, one list for each rule of `resolve_tool_name`."""
     if "_mcp_tool_name" not in entry:
         return [key], [], []
     bare = str(entry["_mcp_tool_name"])
@@ -199,7 +197,6 @@ _PARAMETER = re.compile(r"^\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)$")
 
 
 def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
-    """Split a Google-style docstring into its prose and the descriptions of the parameters."""
     prose: list[str] = []
     texts: dict[str, str] = {}
     section: str | None = None
