@@ -9,8 +9,6 @@ from benchmarks.contenders import GAIA, floor_among
 from benchmarks.figures import ratio
 from benchmarks.results import Row, Run
 
-__all__ = ["Change", "compare"]
-
 _TOLERANCES = (
     # By the end of a row's key: how many times worse it may look before it counts, from how such rows differ between
     # runs of the same code on a machine that others use too.

@@ -17,8 +17,6 @@ import psutil
 from benchmarks.contenders import Contender
 from benchmarks.environments import interpreter_for, variables_for
 
-__all__ = ["CORES", "DriverFailed", "DriverProcess", "bind"]
-
 _DRIVERS = Path(__file__).parent / "drivers"
 _MAX_SECONDS = 120.0
 _LEAVE_SECONDS = 10.0

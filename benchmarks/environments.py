@@ -17,8 +17,6 @@ from pathlib import Path
 from benchmarks.contenders import Contender
 from benchmarks.echo_server import CACHE
 
-__all__ = ["NPM", "CannotInstall", "interpreter_for", "variables_for", "version_of"]
-
 NPM = "npm:"
 """Requirements that begin so are packages for Node, as in ``npm:mcp-proxy@6``; node comes from another requirement."""
 

@@ -24,11 +24,8 @@ from benchmarks.contenders import (
     Contender,
     floor_among,
 )
-from benchmarks.figures import ratio
+from benchmarks.figures import amount, ratio
 from benchmarks.results import Row, Run
-from benchmarks.words import amount
-
-__all__ = ["EXPLAINED", "Finding", "judge"]
 
 _MAX_OVERHEAD = 0.050
 """Seconds that the client may add to the 99th percentile of calls of any size."""
@@ -251,13 +248,16 @@ _Judge = Callable[[Row, list[float]], tuple[str, bool] | None]
 
 def _bars(run: Run) -> Iterator[Finding]:
     for key, contender, most in _MAX_TIMES_THE_FLOOR:
-        yield from _bar(run, key, contender, _times_the_floor(most), f"at most {most:g} times")
+        times = _against_the_floor(ratio, most, 1, lambda times, floor: f"{times:.2f} times the {floor}")
+        yield from _bar(run, key, contender, times, f"at most {most:g} times")
     for key, contender, least in _MIN_SHARE_OF_THE_FLOOR:
-        yield from _bar(run, key, contender, _share_of_the_floor(least), f"at least {least:.0%}")
+        share = _against_the_floor(ratio, least, -1, lambda share, floor: f"{share:.0%} of the {floor}")
+        yield from _bar(run, key, contender, share, f"at least {least:.0%}")
     for key, contender, most in _MAX_ABOVE_THE_FLOOR:
         floor = "both added up" if contender is PLACED else "the server's own start"
         wanted = f"at most {amount(most, 'seconds')} more than {floor}"
-        yield from _bar(run, key, contender, _above_the_floor(most), wanted)
+        above = _against_the_floor(_difference, most, 1, lambda more, _: f"{amount(more, 'seconds')} more")
+        yield from _bar(run, key, contender, above, wanted)
     for key, other, contender, most in _MAX_TIMES_ANOTHER_ROW:
         yield from _bar(run, key, contender, _times_another_row(run, other, contender, most), f"at most {most:g} times")
     for limits, sign, words in ((_AT_MOST, 1, "most"), (_AT_LEAST, -1, "least")):
@@ -282,38 +282,23 @@ def _bar(run: Run, key: str, contender: Contender, judged: _Judge, wanted: str) 
         yield Finding(what, "could not be measured", wanted, ok=False, cause=f"{contender.title}: {why}")
 
 
-def _times_the_floor(most: float) -> _Judge:
+def _against_the_floor(
+    compare: Callable[[list[float], list[float]], float], limit: float, sign: int, words: Callable[[float, str], str]
+) -> _Judge:
+    """`sign` is 1 if `limit` is the most, and -1 if it is the least."""
+
     def judged(row: Row, values: list[float]) -> tuple[str, bool] | None:
         floor = floor_among(row.values)
         if floor is None:
             return None
-        times = ratio(values, row.values[floor.key])
-        return f"{times:.2f} times the {floor.title}", times <= most
+        figure = compare(values, row.values[floor.key])
+        return words(figure, floor.title), figure * sign <= limit * sign
 
     return judged
 
 
-def _share_of_the_floor(least: float) -> _Judge:
-    def judged(row: Row, values: list[float]) -> tuple[str, bool] | None:
-        floor = floor_among(row.values)
-        if floor is None:
-            return None
-        share = ratio(values, row.values[floor.key])
-        return f"{share:.0%} of the {floor.title}", share >= least
-
-    return judged
-
-
-def _above_the_floor(most: float) -> _Judge:
-    def judged(row: Row, values: list[float]) -> tuple[str, bool] | None:
-        floor = floor_among(row.values)
-        if floor is None:
-            return None
-        pairs = zip(values, row.values[floor.key], strict=False)
-        more = statistics.median(figure - start for figure, start in pairs)
-        return f"{amount(more, 'seconds')} more", more <= most
-
-    return judged
+def _difference(values: list[float], others: list[float]) -> float:
+    return statistics.median(value - other for value, other in zip(values, others, strict=False))
 
 
 def _times_another_row(run: Run, other: str, contender: Contender, most: float) -> _Judge:

@@ -9,8 +9,6 @@ import psutil
 from benchmarks.driver_process import bind
 from benchmarks.echo_server import build
 
-__all__ = ["HttpEchoServer"]
-
 
 class HttpEchoServer:
     """One server in a process of its own. A context manager; the server ends on leaving."""

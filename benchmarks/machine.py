@@ -8,8 +8,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["describe"]
-
 
 def describe() -> dict[str, str]:
     """Processor, memory, system and load as texts, without names of the machine or its user."""

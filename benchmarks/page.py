@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import markdown
+from benchmarks import figures
 from benchmarks.contenders import FRAMEWORKS, GAIA, GATEWAY, PLACED, SHOWN, floor_among
-from benchmarks.figures import ratio
+from benchmarks.figures import amount_with_spread, ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
 from benchmarks.results import Row, Run
-from benchmarks.words import amount_with_spread
-
-__all__ = ["gate_table", "table", "text", "write"]
-
 
 _OURS = {GAIA.key, GATEWAY.key, PLACED.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
 """What stands out in tables."""
@@ -207,13 +203,13 @@ def table(rows: list[Row]) -> list[str]:
         for contender in SHOWN
         if any(contender.key in row.values for row in rows)
     )
-    return markdown.table(lines if _has_plot(rows) else [list(line) for line in zip(*lines, strict=True)])
+    return figures.table(lines if _has_plot(rows) else [list(line) for line in zip(*lines, strict=True)])
 
 
 def gate_table(findings: list[Finding]) -> list[str]:
     lines = [["", "found", "wanted", ""]]
     lines.extend([finding.what, finding.found, finding.wanted, _verdict(finding)] for finding in findings)
-    return markdown.table(lines)
+    return figures.table(lines)
 
 
 def _page(run: Run) -> Iterator[str]:
@@ -223,7 +219,7 @@ def _page(run: Run) -> Iterator[str]:
     machine = ", ".join(f"{topic}: {words}" for topic, words in run.machine.items())
     yield f"{run.date}, {run.seconds / 60:.0f} minutes, on {machine}.\n"
     versions = [[_title(key), version] for key, version in run.versions.items()]
-    yield from (*markdown.table([["client", "version"], *versions]), "")
+    yield from (*figures.table([["client", "version"], *versions]), "")
     yield from (f"- {_title(key)} is missing: {why}\n" for key, why in run.absent.items())
     section = ""
     for (name, title), rows in run.tables().items():

@@ -6,11 +6,8 @@ import math
 from html import escape
 
 from benchmarks.contenders import SHOWN
-from benchmarks.figures import spread
+from benchmarks.figures import amount, spread
 from benchmarks.results import Row
-from benchmarks.words import amount
-
-__all__ = ["plot"]
 
 _WIDTH = 760
 _LABELS = 170

@@ -6,12 +6,8 @@ import re
 from pathlib import Path
 
 from benchmarks.contenders import ALL, FLOOR, GAIA, RAW_SOCKET, floor_among
-from benchmarks.figures import spread
-from benchmarks.markdown import table
+from benchmarks.figures import amount, spread, table
 from benchmarks.results import Run
-from benchmarks.words import amount
-
-__all__ = ["update", "with_figures"]
 
 _COLUMNS = {
     "a call of 64 B": "latency: 64 B, two cores: p50",

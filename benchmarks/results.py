@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Row", "Run", "UnusableResults"]
+from benchmarks.contenders import Contender
 
 Unit = Literal["seconds", "calls/s", "bytes", "count"]
 
@@ -35,6 +35,9 @@ class Row(msgspec.Struct):
     @property
     def key(self) -> str:
         return f"{self.section}: {self.table}: {self.column}"
+
+    def add(self, contender: Contender, figure: float) -> None:
+        self.values.setdefault(contender.key, []).append(figure)
 
 
 class Run(msgspec.Struct):

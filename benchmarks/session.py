@@ -1,4 +1,4 @@
-"""A benchmark run in progress: the contenders' turns, their failures, and progress messages."""
+"""A benchmark run in progress: the contenders' turns and rounds, their failures, and progress messages."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 import psutil
 
 from benchmarks.contenders import CLUSTERS, FRAMEWORKS, GATEWAYS, Contender
-from benchmarks.driver_process import DriverFailed, DriverProcess
+from benchmarks.driver_process import CORES, DriverFailed, DriverProcess
 from benchmarks.environments import CannotInstall
-from benchmarks.results import Run
-
-__all__ = ["Effort", "Session"]
+from benchmarks.figures import percentile
+from benchmarks.results import Row, Run, Unit
 
 
 class Effort:
@@ -30,6 +30,30 @@ class Effort:
     def amount(self, full: int, quick: int) -> int:
         """Calls in one round."""
         return quick if self._quick else full
+
+
+class Case(NamedTuple):
+    """Calls of one size, one after the other."""
+
+    title: str
+    size: int
+    calls: int
+    """In a round of a full run."""
+    rounds: int
+    together: bool = False
+    """Whether all processes are bound to one core."""
+
+
+class Calls(NamedTuple):
+    """What the calls of one contender took in one round, in seconds."""
+
+    latencies: list[float]
+    processor: float
+    """Processor time of a call."""
+
+    def figures(self, *ranks: int) -> dict[str, float]:
+        """Percentiles, by their names such as ``p50``."""
+        return {f"p{rank}": percentile(self.latencies, rank / 100) for rank in ranks}
 
 
 class Session:
@@ -91,6 +115,45 @@ class Session:
                     ready.append(driver)
             yield ready
 
+    def rounds_of_calls(
+        self, section: str, drivers: Sequence[DriverProcess], case: Case
+    ) -> Iterator[dict[Contender, Calls]]:
+        """Round by round, what the calls of each contender took. A first round warms up, and is thrown away."""
+        calls = self.effort.amount(case.calls, max(5, case.calls // 4))
+        self.say(f"{section}, {case.title}: {calls} calls a round")
+        for number in range(self.effort.rounds(case.rounds, 3) + 1):
+            taken = {}
+            for driver in self.left(section, drivers):
+                with self.turn(section, driver.contender):
+                    latencies, processor = driver.call(case.size, calls)
+                    taken[driver.contender] = Calls(latencies, processor / calls)
+            if number > 0:
+                yield taken
+
+    def measure_crowd(
+        self, row: Row, drivers: Sequence[DriverProcess], callers: int, servers: int, seconds: float, rounds: int
+    ) -> None:
+        """Add to `row` how many calls per second are answered when so many callers ask at once."""
+        self.say(row.key)
+        for _ in range(self.effort.rounds(rounds, 2)):
+            for driver in self.left(row.section, drivers):
+                with self.turn(row.section, driver.contender):
+                    row.add(driver.contender, driver.crowd(callers, servers, seconds))
+
+    def add(self, contender: Contender, section: str, table: str, column: str, figure: float, unit: Unit) -> None:
+        self.run.row(section, table, column, unit).add(contender, figure)
+
     def say(self, what: str) -> None:
         """Progress, on standard error."""
         print(f"[{time.monotonic() - self._began:5.0f} s] {what}", file=sys.stderr, flush=True)
+
+
+def place(drivers: Sequence[DriverProcess], *, together: bool) -> None:
+    """Bind clients to one core, and their servers to the same or to another one."""
+    if CORES:
+        for driver in drivers:
+            driver.place(CORES[0], CORES[0 if together else -1])
+
+
+def numbered(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count > 1)}"

@@ -31,8 +31,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-__all__ = ["AsyncContender", "Contender", "drive", "drive_async", "is_url"]
-
 _TEXT_BYTES = 64
 _RETRY_SECONDS = 0.001
 

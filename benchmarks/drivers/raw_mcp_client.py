@@ -12,8 +12,6 @@ import socket
 import time
 from typing import Any
 
-__all__ = ["Failed", "RawClient", "RawSession"]
-
 _HANDSHAKE, _STATELESS = "2025-11-25", "2026-07-28"
 _READ_BYTES = 256 * 1024
 _TIMEOUT = 20.0

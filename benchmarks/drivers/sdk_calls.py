@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SdkCalls"]
-
 
 class SdkCalls:
     """The part of an `AsyncContender` that does not depend on how its clients are made."""

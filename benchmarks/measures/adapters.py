@@ -7,8 +7,6 @@ from benchmarks.driver_process import DriverProcess
 from benchmarks.figures import percentile
 from benchmarks.session import Session
 
-__all__ = ["measure"]
-
 SECTION = "adapters"
 _TABLE = "calls of 64 B, and kill -9"
 _CALL, _FIRST, _SECOND = "p50 of a call", "next good answer", "killed again at once"
@@ -32,15 +30,11 @@ def _measure(session: Session, contender: Contender, calls: int) -> None:
         driver.connect(1)
         driver.call(64, _WARM_UP)
         latencies, _ = driver.call(64, calls)
-        _add(session, contender, _CALL, percentile(latencies, 0.50))
+        session.add(contender, SECTION, _TABLE, _CALL, percentile(latencies, 0.50), "seconds")
         if not session.able(SECTION, [contender]):
             return
         if not driver.servers():
             session.fail(SECTION, contender, "each call has a server of its own; between calls there is none to kill")
             return
         for column in (_FIRST, _SECOND):
-            _add(session, contender, column, driver.recover(_GIVE_UP_SECONDS))
-
-
-def _add(session: Session, contender: Contender, column: str, seconds: float) -> None:
-    session.run.row(SECTION, _TABLE, column, "seconds").values.setdefault(contender.key, []).append(seconds)
+            session.add(contender, SECTION, _TABLE, column, driver.recover(_GIVE_UP_SECONDS), "seconds")

@@ -10,13 +10,10 @@ from benchmarks.contenders import (
     OBJECT_STORE,
     PLACED,
     SLEEP_ALONE,
-    Contender,
 )
 from benchmarks.driver_process import DriverProcess
 from benchmarks.figures import percentile
-from benchmarks.session import Session
-
-__all__ = ["SECTION", "measure"]
+from benchmarks.session import Session, numbered
 
 SECTION = "cluster"
 
@@ -56,8 +53,10 @@ def _measure_calls(session: Session, driver: DriverProcess) -> None:
             figures = {way: percentile(of_way, rank / 100) for way, of_way in latencies.items()}
             if number > 0:
                 for way, contender in _WAYS.items():
-                    _add(session, "64 B", f"p{rank}", contender, figures[way])
-                _add(session, "64 B", f"p{rank}", ACTOR_AND_LOCAL, figures["actor"] + figures["local"])
+                    session.add(contender, SECTION, "64 B", f"p{rank}", figures[way], "seconds")
+                session.add(
+                    ACTOR_AND_LOCAL, SECTION, "64 B", f"p{rank}", figures["actor"] + figures["local"], "seconds"
+                )
 
 
 def _measure_results(session: Session, driver: DriverProcess) -> None:
@@ -68,29 +67,24 @@ def _measure_results(session: Session, driver: DriverProcess) -> None:
             for way, contender in _RESULT_WAYS.items():
                 latencies = driver.ask(do="fetch", way=way, size=size, count=count)["latencies"]
                 if number > 0:
-                    _add(session, "results, p50", title, contender, percentile(latencies, 0.5))
+                    session.add(contender, SECTION, "results, p50", title, percentile(latencies, 0.5), "seconds")
 
 
 def _measure_starts(session: Session, driver: DriverProcess) -> None:
     session.say("cluster: cold start")
     for _ in range(session.effort.rounds(_START_ROUNDS, 2)):
         for part, seconds in driver.ask(do="start")["seconds"].items():
-            _add(session, "cold start", part, PLACED, seconds)
+            session.add(PLACED, SECTION, "cold start", part, seconds, "seconds")
 
 
 def _measure_replicas(session: Session, driver: DriverProcess) -> None:
     for replicas in _REPLICAS:
-        column = f"{replicas} replica{'s' * (replicas > 1)}"
+        column = numbered(replicas, "replica")
         session.say(f"cluster: {column}")
         row = session.run.row(
             SECTION, "calls per second of a tool that sleeps 100 ms", column, "calls/s", more_is_better=True
         )
         for _ in range(session.effort.rounds(_CROWD_ROUNDS, 1)):
             answer = driver.ask(do="crowd", replicas=replicas, seconds=_CROWD_SECONDS, sleep=_SLEEP)
-            row.values.setdefault(PLACED.key, []).append(answer["calls"] / answer["seconds"])
-            row.values.setdefault(SLEEP_ALONE.key, []).append(replicas / _SLEEP)
-
-
-def _add(session: Session, table: str, column: str, contender: Contender, seconds: float) -> None:
-    row = session.run.row(SECTION, table, column, "seconds")
-    row.values.setdefault(contender.key, []).append(seconds)
+            row.add(PLACED, answer["calls"] / answer["seconds"])
+            row.add(SLEEP_ALONE, replicas / _SLEEP)

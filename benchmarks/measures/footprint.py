@@ -10,9 +10,8 @@ import psutil
 
 from benchmarks.contenders import FLOOR, GAIA
 from benchmarks.driver_process import DriverProcess
-from benchmarks.session import Session
-
-__all__ = ["measure", "own_share"]
+from benchmarks.results import Unit
+from benchmarks.session import Session, numbered
 
 SECTION = "footprint"
 FLEET = "start and end"
@@ -31,7 +30,7 @@ _CALLS = 3
 
 def measure(session: Session) -> None:
     for servers, rounds in _ROUNDS.items():
-        session.say(f"footprint with {_servers(servers)}")
+        session.say(f"footprint with {numbered(servers, 'server')}")
         for _ in range(session.effort.rounds(rounds, 1)):
             for contender in session.able(SECTION):
                 with session.turn(SECTION, contender), DriverProcess(contender, session.server) as driver:
@@ -48,16 +47,12 @@ def measure(session: Session) -> None:
 
 
 def _measure_ends(session: Session, servers: int) -> None:
-    session.say(f"start and end of {_servers(servers)}")
+    session.say(f"start and end of {numbered(servers, 'server')}")
     for _ in range(session.effort.rounds(_FURTHER_ENDS, 0)):
         for contender in (each for each in session.able(FLEET) if each in (FLOOR, GAIA)):
             with session.turn(FLEET, contender), DriverProcess(contender, session.server) as driver:
                 driver.load()
                 _end(session, driver, servers, driver.connect(servers))
-
-
-def _servers(servers: int) -> str:
-    return f"{servers} server{'s' * (servers > 1)}"
 
 
 def own_share(process: psutil.Process) -> int:
@@ -83,23 +78,22 @@ def _add(session: Session, driver: DriverProcess, servers: int) -> None:
         "descriptors": process.num_fds(),
     }
     for what, figure in figures.items():
-        row = session.run.row(SECTION, what, _servers(servers), "bytes" if "memory" in what else "count")
-        row.values.setdefault(driver.contender.key, []).append(figure)
+        unit: Unit = "bytes" if "memory" in what else "count"
+        session.add(driver.contender, SECTION, what, numbered(servers, "server"), figure, unit)
 
 
 def _end(session: Session, driver: DriverProcess, servers: int, started: float) -> None:
     """What the servers take to end, if that works; `started` is what they took to start."""
     with session.turn(FLEET, driver.contender):
         for column, seconds in (("start", started), ("end", driver.disconnect())):
-            row = session.run.row(FLEET, _servers(servers), column, "seconds")
-            row.values.setdefault(driver.contender.key, []).append(seconds)
+            session.add(driver.contender, FLEET, numbered(servers, "server"), column, seconds, "seconds")
 
 
 def _add_growth(session: Session) -> None:
     """What one server more costs, in bytes."""
     few, many = min(_ROUNDS), max(_ROUNDS)
-    least = session.run.find(f"{SECTION}: memory: {_servers(few)}")
-    most = session.run.find(f"{SECTION}: memory: {_servers(many)}")
+    least = session.run.find(f"{SECTION}: memory: {numbered(few, 'server')}")
+    most = session.run.find(f"{SECTION}: memory: {numbered(many, 'server')}")
     if least is None or most is None:
         return
     row = session.run.row(SECTION, "memory of one server more", f"from {few} to {many} servers", "bytes")
@@ -117,8 +111,8 @@ def _measure_sizes(session: Session) -> None:
             # The largest come last: a peak stays.
             for title, size in _SIZES.items():
                 driver.call(size, _CALLS)
-                row = session.run.row(SECTION, "peak memory, by the size of a call", title, "bytes")
-                row.values.setdefault(contender.key, []).append(_peak(driver.process))
+                table = "peak memory, by the size of a call"
+                session.add(contender, SECTION, table, title, _peak(driver.process), "bytes")
 
 
 def _peak(process: psutil.Process) -> int:

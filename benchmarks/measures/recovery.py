@@ -9,8 +9,6 @@ from benchmarks.contenders import GAIA, STANDBY, Contender
 from benchmarks.driver_process import DriverFailed, DriverProcess
 from benchmarks.session import Session
 
-__all__ = ["measure"]
-
 SECTION = "recovery"
 _FIRST, _SECOND = "next good answer", "killed again at once"
 _GIVE_UP_SECONDS = 3.0
@@ -59,8 +57,7 @@ def _recover(session: Session, contender: Contender, case: _Case) -> None:
             _wait_for_standby(driver, case.start)
         for column in (_FIRST, _SECOND):
             seconds = driver.recover(case.start + _GIVE_UP_SECONDS)
-            row = session.run.row(SECTION, case.table, column, "seconds")
-            row.values.setdefault(contender.key, []).append(seconds)
+            session.add(contender, SECTION, case.table, column, seconds, "seconds")
 
 
 def _wait_for_standby(driver: DriverProcess, start: float) -> None:

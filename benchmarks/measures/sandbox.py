@@ -6,17 +6,12 @@ import time
 
 from benchmarks.contenders import GAIA, SANDBOXED
 from benchmarks.driver_process import DriverProcess
-from benchmarks.figures import percentile
-from benchmarks.session import Session
-
-__all__ = ["measure"]
+from benchmarks.session import Case, Session
 
 SECTION = "sandbox"
 _TABLE = "servers in a sandbox"
 _SIZE = 64
-_CALLS = 400
 _STARTS = 15
-_ROUNDS = 40
 
 
 def measure(session: Session) -> None:
@@ -38,17 +33,12 @@ def _starts(session: Session) -> None:
                 driver.call(_SIZE, 1)
                 started = time.perf_counter() - began
                 if number > 0:
-                    starts.values.setdefault(contender.key, []).append(started)
+                    starts.add(contender, started)
 
 
 def _calls(session: Session) -> None:
-    calls = session.effort.amount(_CALLS, _CALLS // 4)
-    medians = session.run.row(SECTION, _TABLE, "one call of 64 B, p50", "seconds")
+    column = "one call of 64 B, p50"
     with session.drivers(SECTION, servers=1, among=(GAIA, SANDBOXED)) as drivers:
-        # The first round warms up, and is thrown away.
-        for number in range(session.effort.rounds(_ROUNDS, 3) + 1):
-            for driver in drivers:
-                with session.turn(SECTION, driver.contender):
-                    latencies, _ = driver.call(_SIZE, calls)
-                    if number > 0:
-                        medians.values.setdefault(driver.contender.key, []).append(percentile(latencies, 0.50))
+        for taken in session.rounds_of_calls(SECTION, drivers, Case(column, _SIZE, calls=400, rounds=40)):
+            for contender, calls in taken.items():
+                session.add(contender, SECTION, _TABLE, column, calls.figures(50)["p50"], "seconds")

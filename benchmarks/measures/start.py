@@ -7,8 +7,6 @@ import time
 from benchmarks.driver_process import DriverProcess
 from benchmarks.session import Session
 
-__all__ = ["measure"]
-
 SECTION = "start"
 _TABLE = "cold start"
 _ROUNDS = 5
@@ -30,6 +28,6 @@ def measure(session: Session) -> None:
                 driver.call(64, 1)
                 now = time.perf_counter()
                 if number > 0:
-                    imports.values.setdefault(contender.key, []).append(imported)
-                    connects.values.setdefault(contender.key, []).append(now - began)
-                    totals.values.setdefault(contender.key, []).append(now - driver.started)
+                    imports.add(contender, imported)
+                    connects.add(contender, now - began)
+                    totals.add(contender, now - driver.started)

@@ -22,18 +22,12 @@ from benchmarks.contenders import (
     Contender,
 )
 from benchmarks.driver_process import CORES, DriverProcess
-from benchmarks.figures import percentile
 from benchmarks.http_echo_server import HttpEchoServer
-from benchmarks.session import Session
-
-__all__ = ["measure"]
+from benchmarks.session import Case, Session, place
 
 SECTION = "steps"
-_TABLE = "a call of 64 B, one core"
+_CASE = Case("a call of 64 B, one core", 64, calls=400, rounds=15, together=True)
 _WHOLE = "the whole call"
-_SIZE = 64
-_CALLS = 400
-_ROUNDS = 15
 
 
 class _Step(NamedTuple):
@@ -73,19 +67,9 @@ _PATHS = {
 
 
 def measure(session: Session) -> None:
-    session.say("steps: what each part of a call adds")
-    calls = session.effort.amount(_CALLS, _CALLS // 4)
     with ExitStack() as stack:
-        drivers = _drivers(session, stack)
-        # The first round warms up, and is thrown away.
-        for number in range(session.effort.rounds(_ROUNDS, 3) + 1):
-            medians: dict[Contender, float] = {}
-            for driver in session.left(SECTION, drivers):
-                with session.turn(SECTION, driver.contender):
-                    latencies, _ = driver.call(_SIZE, calls)
-                    medians[driver.contender] = percentile(latencies, 0.50)
-            if number > 0:
-                _add(session, medians)
+        for taken in session.rounds_of_calls(SECTION, _drivers(session, stack), _CASE):
+            _add(session, {contender: calls.figures(50)["p50"] for contender, calls in taken.items()})
 
 
 def _drivers(session: Session, stack: ExitStack) -> list[DriverProcess]:
@@ -98,15 +82,14 @@ def _drivers(session: Session, stack: ExitStack) -> list[DriverProcess]:
         drivers += stack.enter_context(session.drivers(SECTION, servers=1, among=among, server=where))
     if CORES:
         server.place(CORES[0])
-        for driver in drivers:
-            driver.place(CORES[0], CORES[0])
+    place(drivers, together=True)
     return drivers
 
 
 def _add(session: Session, medians: dict[Contender, float]) -> None:
     """The steps of one round. A path of which a contender is missing is left out."""
-    paths = {called.key: path for called, path in _PATHS.items() if all(step.contender in medians for step in path)}
-    figures: dict[str, dict[str, float]] = {step.title: {} for path in _PATHS.values() for step in path}
+    paths = {called: path for called, path in _PATHS.items() if all(step.contender in medians for step in path)}
+    figures: dict[str, dict[Contender, float]] = {step.title: {} for path in _PATHS.values() for step in path}
     figures[_WHOLE] = {}
     for called, path in paths.items():
         before = 0.0
@@ -116,4 +99,4 @@ def _add(session: Session, medians: dict[Contender, float]) -> None:
         figures[_WHOLE][called] = before
     for title, by_contender in figures.items():
         for called, figure in by_contender.items():
-            session.run.row(SECTION, _TABLE, title, "seconds").values.setdefault(called, []).append(figure)
+            session.add(called, SECTION, _CASE.title, title, figure, "seconds")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gaia.adapters.anthropic import anthropic_tools, run_tool_call, run_tool_call_async
+from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Json, Play, Told
+from tests.adapters.scripted_turns import Turn, turn, turns_of
 from tests.servers.ledger_server import PIXEL
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 
@@ -18,21 +21,10 @@ pytest.importorskip("anthropic", reason="the client of Anthropic is not installe
 
 from anthropic import Anthropic, AsyncAnthropic
 
-Json = dict[str, Any]
 Run = Callable[..., ScriptedLLM]
 
 
-def turn(*calls: tuple[str, Json], after: Callable[[], object] = lambda: None) -> Callable[[Json], Reply]:
-    """The model makes the calls, when `after` has returned."""
-
-    def reply(_request: Json) -> Reply:
-        after()
-        return Reply(calls=calls)
-
-    return reply
-
-
-def loop(manager: MCPClientManager, client: Anthropic) -> None:
+def loop(manager: Manager, client: Anthropic) -> None:
     messages: list[Any] = [{"role": "user", "content": "go on"}]
     while True:
         tools: Any = anthropic_tools(manager)
@@ -44,7 +36,7 @@ def loop(manager: MCPClientManager, client: Anthropic) -> None:
         messages.append({"role": "user", "content": [run_tool_call(manager, call) for call in calls]})
 
 
-async def loop_async(manager: MCPClientManager, client: AsyncAnthropic) -> None:
+async def loop_async(manager: Manager, client: AsyncAnthropic) -> None:
     messages: list[Any] = [{"role": "user", "content": "go on"}]
     while True:
         tools: Any = anthropic_tools(manager)
@@ -64,18 +56,18 @@ def told(endpoint: ScriptedLLM) -> list[Json]:
 
 
 @pytest.fixture(params=["sync", "async"])
-def run(request: pytest.FixtureRequest, manager: MCPClientManager) -> Run:
-    """Runs the loop to its end with a script of turns; returns the endpoint, which was asked."""
+def run_with(request: pytest.FixtureRequest) -> Run:
+    """Runs the loop to its end with a manager and a script of turns; returns the endpoint, which was asked."""
 
-    async def awaited(url: str) -> None:
+    async def awaited(manager: Manager, url: str) -> None:
         async with AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
             await loop_async(manager, client)
 
-    def run(*turns: Reply | Callable[[Json], Reply]) -> ScriptedLLM:
+    def run(manager: Manager, *turns: Turn) -> ScriptedLLM:
         with scripted_llm(*turns, Reply("done")) as endpoint:
             url = endpoint.base_url.removesuffix("/v1")
             if request.param == "async":
-                asyncio.run(awaited(url))
+                asyncio.run(awaited(manager, url))
             else:
                 with Anthropic(base_url=url, api_key="none", max_retries=0) as client:
                     loop(manager, client)
@@ -84,7 +76,21 @@ def run(request: pytest.FixtureRequest, manager: MCPClientManager) -> Run:
     return run
 
 
-def test_the_loop_calls_the_tools(run: Run) -> None:
+@pytest.fixture
+def run(run_with: Run, manager: MCPClientManager) -> Run:
+    return functools.partial(run_with, manager)
+
+
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self, run_with: Run) -> Play:
+        return lambda manager, *steps: [
+            Told(str(block["content"]), block.get("is_error", False))
+            for block in told(run_with(manager, *turns_of(*steps)))
+        ]
+
+
+def test_the_calls_of_one_turn_are_answered_in_order(run: Run) -> None:
     endpoint = run(turn(("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_echo", {"text": "hello"})))
 
     assert [block["content"] for block in told(endpoint)] == [
@@ -92,37 +98,6 @@ def test_the_loop_calls_the_tools(run: Run) -> None:
         [{"type": "text", "text": "hello"}],
     ]
     assert [block["tool_use_id"] for block in told(endpoint)] == ["call_100", "call_101"]
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(run: Run, killer: Killer, ledger: Ledger) -> None:
-    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
-
-    endpoint = run(turn(first), turn(second, after=killer.kill))
-
-    assert [block.get("is_error") for block in told(endpoint)] == [None, None]
-    assert ledger.lines == ["first", "second"]
-
-
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
-    run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("held"):
-        endpoint = run(turn(("mcp_ledger_hold", {"text": "held"})), turn(("mcp_ledger_record", {"text": "next"})))
-
-    held, after = told(endpoint)
-    assert held["is_error"] is True
-    assert "Do not repeat it" in held["content"]
-    assert "is_error" not in after
-    assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(run: Run, killer: Killer, ledger: Ledger) -> None:
-    with killer.during("page"):
-        endpoint = run(turn(("mcp_ledger_read", {"text": "page"})))
-
-    (block,) = told(endpoint)
-    assert block["content"] == [{"type": "text", "text": "read page"}]
-    assert ledger.lines == ["page", "page"]
 
 
 def test_a_new_tool_is_there_in_the_next_turn(run: Run, until_grown: Callable[[], None]) -> None:

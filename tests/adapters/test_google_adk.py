@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
-from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Ledger
+from tests.adapters.contract import HOLD, RECORD, AdapterContract, Json, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 from tests.waiting import PATIENCE
@@ -31,12 +32,6 @@ from google.genai import types
 from pydantic import Field
 
 from gaia.adapters.google_adk import MCPManagerToolset
-
-Json = dict[str, Any]
-Step = tuple[str, Json] | Callable[[], object]
-
-RECORD = ("mcp_ledger_record", {"text": "next"})
-HOLD = ("mcp_ledger_hold", {"text": "held"})
 
 
 class ScriptedModel(BaseLlm):
@@ -93,10 +88,21 @@ def answers(toolset: MCPManagerToolset, *steps: Step) -> list[Json]:
     return [response.response for response in responses(events)]
 
 
-def test_the_agent_calls_the_tool(manager: MCPClientManager) -> None:
-    toolset = MCPManagerToolset(manager)
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self) -> Play:
+        def play(manager: Manager, *steps: Step) -> list[Told]:
+            return [Told(str(one), "error" in one) for one in answers(MCPManagerToolset(manager), *steps)]
 
-    assert answers(toolset, ("mcp_ledger_add", {"a": 19, "b": 2})) == [{"result": {"sum": 21}}]
+        return play
+
+
+def test_results_are_structured_content_or_a_text(manager: MCPClientManager) -> None:
+    calls = [("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_figures", {}), RECORD]
+
+    told = answers(MCPManagerToolset(manager), *calls)
+
+    assert [one["result"] for one in told] == [{"sum": 21}, {"height": 2}, "recorded next, 1 times"]
 
 
 def test_a_runner_without_an_event_loop_calls_the_tool(manager: MCPClientManager) -> None:
@@ -106,44 +112,6 @@ def test_a_runner_without_an_event_loop_calls_the_tool(manager: MCPClientManager
     events = list(runner.run(user_id="user", session_id=session.id, new_message=message("go on")))
 
     assert [response.response for response in responses(events)] == [{"result": "recorded next, 1 times"}]
-
-
-def test_an_asynchronous_manager_is_taken_too(manager: MCPClientManager) -> None:
-    toolset = MCPManagerToolset(AsyncMCPClientManager.over(manager))
-
-    assert answers(toolset, RECORD) == [{"result": "recorded next, 1 times"}]
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
-
-    told = answers(MCPManagerToolset(manager), first, killer.kill, second)
-
-    assert told == [{"result": "recorded first, 1 times"}, {"result": "recorded second, 1 times"}]
-    assert ledger.lines == ["first", "second"]
-
-
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("held"):
-        held, after = answers(MCPManagerToolset(manager), HOLD, RECORD)
-
-    assert "Do not repeat it" in held["error"]
-    assert after == {"result": "recorded next, 1 times"}
-    assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("page"):
-        told = answers(MCPManagerToolset(manager), ("mcp_ledger_read", {"text": "page"}))
-
-    assert told == [{"result": "read page"}]
-    assert ledger.lines == ["page", "page"]
 
 
 @pytest.mark.filterwarnings("ignore:.*ResumabilityConfig:UserWarning")
@@ -204,12 +172,6 @@ def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager
     assert "error" in told
 
 
-def test_a_tool_that_fails_is_an_error_for_the_model(manager: MCPClientManager) -> None:
-    told = answers(MCPManagerToolset(manager), ("mcp_ledger_fail", {"message": "no such city"}))
-
-    assert told == [{"error": "Error: no such city"}]
-
-
 def test_pictures_are_parts_of_the_response(manager: MCPClientManager) -> None:
     agent = agent_with(MCPManagerToolset(manager), ("mcp_ledger_picture", {}))
 
@@ -219,10 +181,6 @@ def test_pictures_are_parts_of_the_response(manager: MCPClientManager) -> None:
     assert "images" not in response.response
     pictures = [part.inline_data for part in response.parts]
     assert {(picture.mime_type, picture.data) for picture in pictures} == {("image/png", base64.b64decode(PIXEL))}
-
-
-def test_structured_content_alone_is_the_result(manager: MCPClientManager) -> None:
-    assert answers(MCPManagerToolset(manager), ("mcp_ledger_figures", {})) == [{"result": {"height": 2}}]
 
 
 def test_the_model_is_given_the_tools_that_are_listed_at_that_moment(manager: MCPClientManager) -> None:

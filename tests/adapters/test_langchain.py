@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
-from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Json, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 from tests.waiting import wait_until
@@ -29,8 +30,6 @@ from langgraph.types import RetryPolicy
 from gaia.adapters.langchain import langchain_tools
 from tests.adapters.scripted_langchain import STATE, Run, ScriptedModel, run_async, run_sync, scripted
 
-Json = dict[str, Any]
-
 
 @pytest.fixture(params=["invoke", "ainvoke"])
 def run(request: pytest.FixtureRequest) -> Run:
@@ -38,27 +37,17 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run_sync if request.param == "invoke" else run_async
 
 
-def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
-    agent = create_agent(scripted(("mcp_ledger_add", {"a": 19, "b": 2})), langchain_tools(manager))
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self, run: Run) -> Play:
+        def play(manager: Manager, *steps: Step) -> list[Told]:
+            told = run(create_agent(scripted(*steps), langchain_tools(manager)))
+            return [Told(message.text, message.status == "error") for message in told]
 
-    (message,) = run(agent)
-
-    assert message.content == '{"sum": 21}'
-    assert message.artifact["structuredContent"] == {"sum": 21}
-    assert message.status == "success"
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
-    agent = create_agent(scripted(first, killer.kill, second), langchain_tools(manager))
-
-    assert [message.status for message in run(agent)] == ["success", "success"]
-    assert ledger.lines == ["first", "second"]
+        return play
 
 
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+def test_a_call_that_failed_is_not_repeated_by_a_middleware(
     manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
 ) -> None:
     calls = [("mcp_ledger_hold", {"text": "held"}), ("mcp_ledger_record", {"text": "next"})]
@@ -71,18 +60,6 @@ def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_t
     assert "Do not repeat it" in held.text
     assert after.status == "success"
     assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
-    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    agent = create_agent(scripted(("mcp_ledger_read", {"text": "page"})), langchain_tools(manager))
-
-    with killer.during("page"):
-        (message,) = run(agent)
-
-    assert (message.status, message.content) == ("success", "read page")
-    assert ledger.lines == ["page", "page"]
 
 
 def test_a_graph_of_langgraph_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
@@ -143,25 +120,6 @@ def test_results_keep_images_and_structured_content(manager: MCPClientManager, r
     assert len(picture.artifact["content"]) == 6
     assert figures.artifact["structuredContent"] == {"height": 2}
     assert figures.content == '{"height": 2}'
-
-
-def test_arguments_may_have_names_that_langchain_uses(manager: MCPClientManager, run: Run) -> None:
-    arguments = {name: f"the {name}" for name in ("config", "run_manager", "context", "self", "runtime", "name")}
-
-    (message,) = run(create_agent(scripted(("mcp_ledger_configure", arguments)), langchain_tools(manager)))
-
-    assert message.artifact["structuredContent"] == arguments
-
-
-def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
-    async def main() -> Any:
-        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
-            agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
-            return await agent.ainvoke({"messages": [("user", "go on")]})
-
-    final = asyncio.run(main())
-
-    assert final["messages"][-2].content == '{"sum": 3}'
 
 
 def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Play, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 from tests.waiting import PATIENCE
@@ -53,7 +55,7 @@ def scripted(*steps: Step) -> MockFunctionCallingLLM:
     return MockFunctionCallingLLM(response_generator=respond, is_chat_model=True)
 
 
-def run(manager: MCPClientManager, *steps: Step) -> list[ToolOutput]:
+def run(manager: Manager, *steps: Step) -> list[ToolOutput]:
     """Run an agent to its end; return what it was told of its calls."""
 
     async def run_agent() -> list[ToolOutput]:
@@ -70,45 +72,14 @@ def tool_named(name: str, manager: MCPClientManager) -> FunctionTool:
     return next(tool for tool in llama_index_tools(manager) if tool.metadata.name == name)
 
 
-def test_the_agent_calls_the_tool(manager: MCPClientManager) -> None:
-    (output,) = run(manager, [("mcp_ledger_add", {"a": 19, "b": 2})])
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self) -> Play:
+        def play(manager: Manager, *steps: Any) -> list[Told]:
+            outputs = run(manager, *(step if callable(step) else [step] for step in steps))
+            return [Told(output.content, output.is_error) for output in outputs]
 
-    assert output.content == '{"sum": 21}'
-    assert output.raw_output.structured == {"sum": 21}
-    assert not output.is_error
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [[("mcp_ledger_record", {"text": text})] for text in ("first", "second")]
-
-    outputs = run(manager, first, killer.kill, second)
-
-    assert [output.is_error for output in outputs] == [False, False]
-    assert ledger.lines == ["first", "second"]
-
-
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("held"):
-        held, after = run(manager, [("mcp_ledger_hold", {"text": "held"})], [("mcp_ledger_record", {"text": "next"})])
-
-    assert held.is_error
-    assert "Do not repeat it" in held.content
-    assert not after.is_error
-    assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("page"):
-        (output,) = run(manager, [("mcp_ledger_read", {"text": "page"})])
-
-    assert (output.is_error, output.content) == (False, "read page")
-    assert ledger.lines == ["page", "page"]
+        return play
 
 
 @pytest.mark.parametrize("call", [call_tool, lambda *call: asyncio.run(acall_tool(*call))], ids=["sync", "async"])
@@ -141,18 +112,9 @@ def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
     async def awaited() -> ToolOutput:
         return await tool_named("mcp_ledger_add", manager).acall(a=1, b=2)
 
-    assert tool_named("mcp_ledger_add", manager)(a=1, b=2).content == '{"sum": 3}'
+    output = tool_named("mcp_ledger_add", manager)(a=1, b=2)
+    assert (output.content, output.raw_output.structured) == ('{"sum": 3}', {"sum": 3})
     assert asyncio.run(awaited()).content == '{"sum": 3}'
-
-
-def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
-    async def main() -> str:
-        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
-            (add,) = [tool for tool in llama_index_tools(manager) if tool.metadata.name == "mcp_ledger_add"]
-            output = await add.acall(a=1, b=2)
-            return str(output.content)
-
-    assert asyncio.run(main()) == '{"sum": 3}'
 
 
 def test_a_tool_can_be_called_on_several_loops(manager: MCPClientManager) -> None:

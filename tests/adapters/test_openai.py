@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
+from gaia.adapters.calls import Manager
 from gaia.adapters.openai import openai_tools, run_tool_call, run_tool_call_async
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Ledger
+from tests.adapters.contract import AdapterContract, Json, Play, Told
+from tests.adapters.scripted_turns import Turn, turn, turns_of
 from tests.servers.ledger_server import PIXEL
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 
@@ -19,25 +23,14 @@ pytest.importorskip("openai", reason="the client of OpenAI is not installed: pip
 
 from openai import AsyncOpenAI, OpenAI
 
-Json = dict[str, Any]
 Called = tuple[str, Json | str]
-
-
-def turn(*calls: Called, after: Callable[[], object] = lambda: None) -> Callable[[Json], Reply]:
-    """The model makes the calls, when `after` has returned."""
-
-    def reply(_request: Json) -> Reply:
-        after()
-        return Reply(calls=calls)
-
-    return reply
 
 
 class Chat(NamedTuple):
     """Chat completions."""
 
     @staticmethod
-    def run(manager: MCPClientManager, client: OpenAI) -> None:
+    def run(manager: Manager, client: OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": "go on"}]
         while True:
             completion = client.chat.completions.create(model="m", messages=messages, tools=openai_tools(manager))
@@ -48,7 +41,7 @@ class Chat(NamedTuple):
             messages += [run_tool_call(manager, call) for call in message.tool_calls]
 
     @staticmethod
-    async def run_async(manager: MCPClientManager, client: AsyncOpenAI) -> None:
+    async def run_async(manager: Manager, client: AsyncOpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": "go on"}]
         while True:
             completion = await client.chat.completions.create(model="m", messages=messages, tools=openai_tools(manager))
@@ -72,7 +65,7 @@ class Responses(NamedTuple):
     """Responses."""
 
     @staticmethod
-    def run(manager: MCPClientManager, client: OpenAI) -> None:
+    def run(manager: Manager, client: OpenAI) -> None:
         items: list[Any] = [{"role": "user", "content": "go on"}]
         while True:
             tools: Any = openai_tools(manager, "responses")
@@ -83,7 +76,7 @@ class Responses(NamedTuple):
             items += [*response.output, *(run_tool_call(manager, call) for call in calls)]
 
     @staticmethod
-    async def run_async(manager: MCPClientManager, client: AsyncOpenAI) -> None:
+    async def run_async(manager: Manager, client: AsyncOpenAI) -> None:
         items: list[Any] = [{"role": "user", "content": "go on"}]
         while True:
             tools: Any = openai_tools(manager, "responses")
@@ -115,17 +108,17 @@ def api(request: pytest.FixtureRequest) -> Api:
 
 
 @pytest.fixture(params=["sync", "async"])
-def run(request: pytest.FixtureRequest, api: Api, manager: MCPClientManager) -> Run:
-    """Runs the loop to its end with a script of turns; returns the endpoint, which was asked."""
+def run_with(request: pytest.FixtureRequest, api: Api) -> Run:
+    """Runs the loop to its end with a manager and a script of turns; returns the endpoint, which was asked."""
 
-    async def awaited(url: str) -> None:
+    async def awaited(manager: Manager, url: str) -> None:
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
             await api.run_async(manager, client)
 
-    def run(*turns: Reply | Callable[[Json], Reply]) -> ScriptedLLM:
+    def run(manager: Manager, *turns: Turn) -> ScriptedLLM:
         with scripted_llm(*turns, Reply("done")) as endpoint:
             if request.param == "async":
-                asyncio.run(awaited(endpoint.base_url))
+                asyncio.run(awaited(manager, endpoint.base_url))
             else:
                 with OpenAI(base_url=endpoint.base_url, api_key="none", max_retries=0) as client:
                     api.run(manager, client)
@@ -134,41 +127,24 @@ def run(request: pytest.FixtureRequest, api: Api, manager: MCPClientManager) -> 
     return run
 
 
-def test_the_loop_calls_the_tools(api: Api, run: Run) -> None:
+@pytest.fixture
+def run(run_with: Run, manager: MCPClientManager) -> Run:
+    return functools.partial(run_with, manager)
+
+
+@pytest.mark.parametrize(("api", "run_with"), [(Chat, "sync"), (Responses, "async")], indirect=True)
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self, api: Api, run_with: Run) -> Play:
+        return lambda manager, *steps: [
+            Told(str(told)) for told in api.told(run_with(manager, *turns_of(*steps)).requests[-1])
+        ]
+
+
+def test_the_calls_of_one_turn_are_answered_in_order(api: Api, run: Run) -> None:
     endpoint = run(turn(("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_echo", {"text": "hello"})))
 
     assert api.told(endpoint.requests[-1]) == ['{"sum": 21}', "hello"]
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    api: Api, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
-
-    endpoint = run(turn(first), turn(second, after=killer.kill))
-
-    assert api.told(endpoint.requests[-1]) == ["recorded first, 1 times", "recorded second, 1 times"]
-    assert ledger.lines == ["first", "second"]
-
-
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
-    api: Api, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("held"):
-        endpoint = run(turn(("mcp_ledger_hold", {"text": "held"})), turn(("mcp_ledger_record", {"text": "next"})))
-
-    held, after = api.told(endpoint.requests[-1])
-    assert "Do not repeat it" in held
-    assert after == "recorded next, 1 times"
-    assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(api: Api, run: Run, killer: Killer, ledger: Ledger) -> None:
-    with killer.during("page"):
-        endpoint = run(turn(("mcp_ledger_read", {"text": "page"})))
-
-    assert api.told(endpoint.requests[-1]) == ["read page"]
-    assert ledger.lines == ["page", "page"]
 
 
 def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, until_grown: Callable[[], None]) -> None:

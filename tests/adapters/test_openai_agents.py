@@ -14,6 +14,7 @@ import pytest
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Play, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 from tests.waiting import PATIENCE
@@ -83,39 +84,10 @@ def run(manager: Manager, *steps: Step | list[Step] | Callable[[], object]) -> A
     return asyncio.run(main())
 
 
-def test_a_run_calls_tools(manager: MCPClientManager, ledger: Ledger) -> None:
-    outputs = run(manager, ("mcp_ledger_record", {"text": "a"}), ("mcp_ledger_add", {"a": 2, "b": 3}))
-
-    assert outputs == ["recorded a, 1 times", '{"sum": 5}']
-    assert ledger.lines == ["a"]
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, ledger: Ledger, killer: Killer
-) -> None:
-    outputs = run(manager, ("mcp_ledger_record", {"text": "a"}), killer.kill, ("mcp_ledger_record", {"text": "b"}))
-
-    assert outputs == ["recorded a, 1 times", "recorded b, 1 times"]
-    assert ledger.lines == ["a", "b"]
-
-
-def test_a_call_lost_with_its_server_is_not_repeated(manager: MCPClientManager, ledger: Ledger, killer: Killer) -> None:
-    with killer.during("lost"):
-        lost, following = run(manager, ("mcp_ledger_hold", {"text": "lost"}), ("mcp_ledger_record", {"text": "next"}))
-
-    assert "Do not repeat it" in lost
-    assert following == "recorded next, 1 times"
-    assert ledger.lines == ["lost", "next"]
-
-
-def test_a_call_that_is_safe_to_repeat_survives_its_server(
-    manager: MCPClientManager, ledger: Ledger, killer: Killer
-) -> None:
-    with killer.during("safe"):
-        outputs = run(manager, ("mcp_ledger_read", {"text": "safe"}))
-
-    assert outputs == ["read safe"]
-    assert ledger.lines == ["safe", "safe"]
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self) -> Play:
+        return lambda manager, *steps: [Told(output) for output in run(manager, *steps)]
 
 
 def test_calls_of_one_turn_run_side_by_side_and_fail_alone(
@@ -146,13 +118,6 @@ def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Led
 
     (status,) = manager.status()
     assert (status.in_flight, status.restarts) == (0, 0)
-
-
-def test_an_error_that_the_tool_reports_is_shown_to_the_model(manager: MCPClientManager) -> None:
-    failed, following = run(manager, ("mcp_ledger_fail", {"message": "no such file"}), ADD)
-
-    assert failed == "Error: no such file"
-    assert following == '{"sum": 2}'
 
 
 def test_arguments_that_cannot_be_read_are_not_sent(manager: MCPClientManager, ledger: Ledger) -> None:
@@ -206,18 +171,6 @@ def test_images_are_shown_and_the_rest_is_named(manager: MCPClientManager) -> No
         {"type": "input_text", "text": "[audio, audio/wav, 5 bytes]"},
     ]
     assert output[4] == image
-
-
-def test_structured_content_without_a_text_is_shown_as_json(manager: MCPClientManager) -> None:
-    assert run(manager, ("mcp_ledger_figures", {})) == ['{"height": 2}']
-
-
-def test_arguments_may_have_any_names(manager: MCPClientManager) -> None:
-    arguments = {name: name for name in ("config", "run_manager", "context", "self", "runtime", "name")}
-
-    (output,) = run(manager, ("mcp_ledger_configure", arguments))
-
-    assert json.loads(output) == arguments
 
 
 def test_the_tools_are_as_the_servers_describe_them(manager: MCPClientManager) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,6 +34,7 @@ from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import HOLD, AdapterContract, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing, attributes_of
 from tests.waiting import PATIENCE
@@ -43,13 +45,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-Step = tuple[str, dict[str, Any]]
-
 
 class Script:
     """A model that calls tools as it is told, and then says ``done``."""
 
-    def __init__(self, *steps: Step | list[Step] | Callable[[], Step]) -> None:
+    def __init__(self, *steps: Step | list[tuple[str, dict[str, Any]]]) -> None:
         self._steps: Iterator[Any] = iter(steps)
         self.offered: list[set[str]] = []
         """The names of the tools, at each request."""
@@ -61,10 +61,10 @@ class Script:
         self.offered.append({tool.name for tool in info.function_tools})
         if isinstance(last := messages[-1], ModelRequest):
             self.results += [part for part in last.parts if isinstance(part, ToolReturnPart)]
-        step = next(self._steps, None)
-        if step is None:
+        while callable(calls := next(self._steps, None)):
+            calls()
+        if calls is None:
             return ModelResponse(parts=[TextPart("done")])
-        calls = step() if callable(step) else step
         return ModelResponse(parts=[ToolCallPart(*call) for call in (calls if isinstance(calls, list) else [calls])])
 
     @property
@@ -83,54 +83,36 @@ def run(script: Script, manager: Manager, **settings: Any) -> str:
     return asyncio.run(main())
 
 
-def test_a_run_calls_tools(manager: MCPClientManager, ledger: Ledger) -> None:
-    script = Script(("mcp_ledger_record", {"text": "a"}), ("mcp_ledger_add", {"a": 2, "b": 3}))
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self) -> Play:
+        def play(manager: Manager, *steps: Any) -> list[Told]:
+            script = Script(*steps)
+            assert run(script, manager, retries=1) == "done"
+            return [Told(str(content), outcome != "success") for outcome, content in script.outcomes]
 
-    assert run(script, manager) == "done"
-
-    assert script.outcomes == [("success", "recorded a, 1 times"), ("success", {"sum": 5})]
-    assert ledger.lines == ["a"]
+        return play
 
 
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, ledger: Ledger, killer: Killer
+def test_structured_content_is_the_result(manager: MCPClientManager) -> None:
+    script = Script(("mcp_ledger_add", {"a": 2, "b": 3}), ("mcp_ledger_figures", {}))
+
+    run(script, manager)
+
+    assert script.outcomes == [("success", {"sum": 5}), ("success", {"height": 2})]
+
+
+@pytest.mark.parametrize(("call", "told"), [(HOLD, "failed"), (("mcp_ledger_fail", {"message": "no"}), "retried")])
+def test_the_model_is_asked_to_correct_only_what_the_tool_reports(
+    manager: MCPClientManager, killer: Killer, call: Step, told: str
 ) -> None:
-    def after_a_kill() -> Step:
-        killer.kill()
-        return "mcp_ledger_record", {"text": "b"}
+    script = Script(call, ("mcp_ledger_echo", {"text": "next"}))
 
-    script = Script(("mcp_ledger_record", {"text": "a"}), after_a_kill)
+    with killer.during("held") if call is HOLD else contextlib.nullcontext():
+        # A lost call needs no retry to be permitted.
+        assert run(script, manager, retries=0 if call is HOLD else 1) == "done"
 
-    assert run(script, manager) == "done"
-
-    assert script.outcomes == [("success", "recorded a, 1 times"), ("success", "recorded b, 1 times")]
-    assert ledger.lines == ["a", "b"]
-
-
-def test_a_call_lost_with_its_server_is_not_repeated(manager: MCPClientManager, ledger: Ledger, killer: Killer) -> None:
-    script = Script(("mcp_ledger_hold", {"text": "lost"}), ("mcp_ledger_record", {"text": "next"}))
-
-    with killer.during("lost"):
-        # Not even one retry is permitted, and none is asked for.
-        assert run(script, manager, retries=0) == "done"
-
-    (lost, text), following = script.outcomes
-    assert lost == "failed"
-    assert "Do not repeat it" in text
-    assert following == ("success", "recorded next, 1 times")
-    assert ledger.lines == ["lost", "next"]
-
-
-def test_a_call_that_is_safe_to_repeat_survives_its_server(
-    manager: MCPClientManager, ledger: Ledger, killer: Killer
-) -> None:
-    script = Script(("mcp_ledger_read", {"text": "safe"}))
-
-    with killer.during("safe"):
-        assert run(script, manager) == "done"
-
-    assert script.outcomes == [("success", "read safe")]
-    assert ledger.lines == ["safe", "safe"]
+    assert [outcome for outcome, _ in script.outcomes] == [told, "success"]
 
 
 def test_calls_of_one_answer_run_side_by_side_and_fail_alone(
@@ -164,16 +146,6 @@ def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Led
 
     (status,) = manager.status()
     assert (status.in_flight, status.restarts) == (0, 0)
-
-
-def test_an_error_that_the_tool_reports_asks_the_model_to_correct_itself(manager: MCPClientManager) -> None:
-    script = Script(("mcp_ledger_fail", {"message": "no such file"}), ("mcp_ledger_echo", {"text": "corrected"}))
-
-    assert run(script, manager) == "done"
-
-    (outcome, text), following = script.outcomes
-    assert (outcome, following) == ("retried", ("success", "corrected"))
-    assert "no such file" in text
 
 
 def test_errors_that_the_tool_reports_count_as_retries(manager: MCPClientManager) -> None:
@@ -231,37 +203,17 @@ def test_images_are_shown_and_the_rest_is_named(manager: MCPClientManager) -> No
     assert content[2] == "[audio, audio/wav, 5 bytes]"
 
 
-def test_structured_content_without_a_text_is_the_result(manager: MCPClientManager) -> None:
-    script = Script(("mcp_ledger_figures", {}))
-
-    run(script, manager)
-
-    assert script.outcomes == [("success", {"height": 2})]
-
-
 def test_a_tool_that_appears_in_a_run_is_offered_in_its_next_step(
     manager: MCPClientManager, until_grown: Callable[[], None]
 ) -> None:
-    def listed() -> Step:
-        until_grown()
-        return "mcp_ledger_echo", {"text": "listed"}
-
-    script = Script(("mcp_ledger_grow", {}), listed, ("mcp_ledger_grown_1", {}))
+    listed = ("mcp_ledger_echo", {"text": "listed"})
+    script = Script(("mcp_ledger_grow", {}), until_grown, listed, ("mcp_ledger_grown_1", {}))
 
     run(script, manager)
 
     assert "mcp_ledger_grown_1" not in script.offered[0]
     assert "mcp_ledger_grown_1" in script.offered[2]
     assert script.outcomes[2] == ("success", "grown_1")
-
-
-def test_arguments_may_have_any_names(manager: MCPClientManager) -> None:
-    arguments = {name: name for name in ("config", "run_manager", "context", "self", "runtime", "name")}
-    script = Script(("mcp_ledger_configure", arguments))
-
-    run(script, manager)
-
-    assert script.outcomes == [("success", arguments)]
 
 
 def test_runs_of_synchronous_code_work_with_the_same_toolset(manager: MCPClientManager) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager, MCPError, MCPTool, ToolResult
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Play, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 
@@ -56,7 +58,7 @@ class ScriptedModel(Model):
         return ChatMessage(MessageRole.ASSISTANT, "", tool_calls=calls)
 
 
-def run(manager: MCPClientManager, *steps: Calls | str | Callable[[], object]) -> list[str]:
+def run(manager: Manager, *steps: Calls | str | Callable[[], object]) -> list[str]:
     """Run an agent to its end; return what it observed at each of its steps."""
     agent = ToolCallingAgent(smolagents_tools(manager), ScriptedModel(*steps), verbosity_level=LogLevel.OFF)
     assert agent.run("go on") == "done"
@@ -67,31 +69,14 @@ def tool_named(name: str, manager: MCPClientManager, **settings: Any) -> MCPServ
     return next(tool for tool in smolagents_tools(manager, **settings) if tool.name == name)
 
 
-def test_the_agent_calls_the_tool(manager: MCPClientManager) -> None:
-    assert run(manager, [("mcp_ledger_add", {"a": 19, "b": 2})]) == ["{'sum': 21}"]
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self) -> Play:
+        def play(manager: Manager, *steps: Any) -> list[Told]:
+            observed = run(manager, *(step if callable(step) else [step] for step in steps))
+            return [Told(text) for text in observed]
 
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [[("mcp_ledger_record", {"text": text})] for text in ("first", "second")]
-
-    observed = run(manager, first, killer.kill, second)
-
-    assert observed == ["recorded first, 1 times", "recorded second, 1 times"]
-    assert ledger.lines == ["first", "second"]
-
-
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("held"):
-        held, after = run(manager, [("mcp_ledger_hold", {"text": "held"})], [("mcp_ledger_record", {"text": "next"})])
-
-    assert held.startswith("Error: ")
-    assert "Do not repeat it" in held
-    assert after == "recorded next, 1 times"
-    assert ledger.lines == ["held", "next"]
+        return play
 
 
 def test_the_results_of_the_calls_beside_one_that_fails_are_kept(manager: MCPClientManager, killer: Killer) -> None:
@@ -100,15 +85,6 @@ def test_the_results_of_the_calls_beside_one_that_fails_are_kept(manager: MCPCli
 
     assert "Do not repeat it" in observed
     assert "{'sum': 3}" in observed
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
-    manager: MCPClientManager, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("page"):
-        assert run(manager, [("mcp_ledger_read", {"text": "page"})]) == ["read page"]
-
-    assert ledger.lines == ["page", "page"]
 
 
 def test_code_of_an_agent_calls_tools_and_is_ended_by_an_error(
@@ -134,14 +110,6 @@ def test_an_error_says_what_was_delivered(manager: MCPClientManager) -> None:
 
 def test_an_argument_that_was_left_out_as_null_is_not_sent(manager: MCPClientManager) -> None:
     assert run(manager, [("mcp_ledger_fail", {"message": None})]) == ["Error: this tool always fails"]
-
-
-def test_names_of_arguments_that_python_and_smolagents_use_are_no_obstacle(manager: MCPClientManager) -> None:
-    names = ("config", "run_manager", "context", "runtime", "name", "self")
-
-    answered = tool_named("mcp_ledger_configure", manager).forward(**dict.fromkeys(names, "x"))
-
-    assert answered == '{"config": "x", "run_manager": "x", "context": "x", "runtime": "x", "name": "x", "self": "x"}'
 
 
 class OneAnswer:

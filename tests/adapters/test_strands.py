@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
-from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import HOLD, RECORD, AdapterContract, Json, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 
@@ -25,12 +26,7 @@ from strands.models import Model
 
 from gaia.adapters.strands import MCPManagerPlugin, strands_tools
 
-Json = dict[str, Any]
-Step = tuple[str, Json] | Callable[[], object]
 Run = Callable[[Agent], list[Json]]
-
-RECORD = ("mcp_ledger_record", {"text": "next"})
-HOLD = ("mcp_ledger_hold", {"text": "held"})
 
 
 class ScriptedModel(Model):
@@ -97,7 +93,20 @@ def results(agent: Agent) -> list[Json]:
     return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
 
 
-def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
+class TestContract(AdapterContract):
+    @pytest.fixture
+    def play(self, run: Run) -> Play:
+        def play(manager: Manager, *steps: Step) -> list[Told]:
+            told = run(Agent(model=ScriptedModel(*steps), tools=strands_tools(manager), callback_handler=None))
+            return [
+                Told("".join(block.get("text", "") for block in one["content"]), one["status"] == "error")
+                for one in told
+            ]
+
+        return play
+
+
+def test_the_agent_calls_the_tool_of_its_plugin(manager: MCPClientManager, run: Run) -> None:
     (result,) = run(agent_with(manager, ("mcp_ledger_add", {"a": 19, "b": 2})))
 
     assert result == {
@@ -106,38 +115,6 @@ def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
         "content": [{"text": '{"sum": 21}'}],
         "structuredContent": {"sum": 21},
     }
-
-
-def test_a_fixed_list_of_tools_of_an_asynchronous_manager(manager: MCPClientManager, run: Run) -> None:
-    tools = strands_tools(AsyncMCPClientManager.over(manager))
-    agent = Agent(model=ScriptedModel(RECORD), tools=tools, callback_handler=None)
-
-    (result,) = run(agent)
-
-    assert result["content"] == [{"text": "recorded next, 1 times"}]
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
-
-    told = run(agent_with(manager, first, killer.kill, second))
-
-    assert [result["status"] for result in told] == ["success", "success"]
-    assert ledger.lines == ["first", "second"]
-
-
-def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
-    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("held"):
-        held, after = run(agent_with(manager, HOLD, RECORD))
-
-    assert held["status"] == "error"
-    assert "Do not repeat it" in held["content"][0]["text"]
-    assert after["status"] == "success"
-    assert ledger.lines == ["held", "next"]
 
 
 def test_a_hook_that_repeats_what_failed_does_not_make_the_call_again(
@@ -159,16 +136,6 @@ def test_a_hook_that_repeats_what_failed_does_not_make_the_call_again(
     assert all("Do not repeat it" in text for text in retries)
     assert [result["status"] for result in told] == ["error", "success"]
     assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
-    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("page"):
-        (result,) = run(agent_with(manager, ("mcp_ledger_read", {"text": "page"})))
-
-    assert result["content"] == [{"text": "read page"}]
-    assert ledger.lines == ["page", "page"]
 
 
 def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
@@ -196,12 +163,6 @@ def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager
     (result,) = run(agent)
 
     assert (result["status"], "had no effect" in result["content"][0]["text"]) == ("error", True)
-
-
-def test_a_tool_that_fails_is_an_error_for_the_model(manager: MCPClientManager, run: Run) -> None:
-    (result,) = run(agent_with(manager, ("mcp_ledger_fail", {"message": "no such city"})))
-
-    assert (result["status"], result["content"]) == ("error", [{"text": "Error: no such city"}])
 
 
 def test_pictures_are_images(manager: MCPClientManager, run: Run) -> None:

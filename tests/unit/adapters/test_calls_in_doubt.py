@@ -35,21 +35,21 @@ class Server:
         return asyncio.run(make())
 
 
-def test_a_call_whose_outcome_is_not_known_is_not_made_again() -> None:
-    assert Server(LOST).make_twice(UNSAFE) == [LOST, LOST]
-
-
-@pytest.mark.parametrize("first", [ANSWER, NOT_SENT], ids=["answered", "not sent"])
-def test_any_other_call_is(first: ToolResult) -> None:
-    assert Server(first, ANSWER).make_twice(UNSAFE) == [first, ANSWER]
-
-
-def test_so_is_the_call_of_a_safe_tool() -> None:
-    assert Server(LOST, ANSWER).make_twice(SAFE) == [LOST, ANSWER]
-
-
-def test_so_is_another_request() -> None:
-    assert Server(LOST, ANSWER).make_twice(UNSAFE, "another") == [LOST, ANSWER]
+@pytest.mark.parametrize(
+    ("tool", "second", "results"),
+    [
+        (UNSAFE, "request", [LOST, LOST]),
+        (UNSAFE, "request", [ANSWER, ANSWER]),
+        (UNSAFE, "request", [NOT_SENT, ANSWER]),
+        (SAFE, "request", [LOST, ANSWER]),
+        (UNSAFE, "another", [LOST, ANSWER]),
+    ],
+    ids=["unknown", "answered", "not sent", "safe to repeat", "another request"],
+)
+def test_only_a_call_whose_outcome_is_not_known_is_not_made_again(
+    tool: MCPTool, second: str, results: list[ToolResult]
+) -> None:
+    assert Server(results[0], ANSWER).make_twice(tool, second) == results
 
 
 def test_a_call_that_is_cancelled_is_in_doubt() -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.figures import percentile, ratio, spread
-from benchmarks.words import amount, amount_with_spread
+from benchmarks.figures import amount, amount_with_spread, percentile, ratio, spread
 
 
 class TestPercentiles:

@@ -157,9 +157,3 @@ class TestTransport:
         assert transport.channel is None
         for channel in (first, second):
             channel.close(0)
-
-    def test_it_has_the_four_methods_of_a_transport(self, transport: InMemoryTransport) -> None:
-        assert transport.connect()
-        assert transport.send_request("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
-        transport.disconnect()
-        assert not transport.is_connected()

@@ -124,29 +124,27 @@ class TestHandshakeEra:
         server.session.tell(*update)
         assert len(server.notifications()) == 1
 
-    def test_it_waits_for_the_answers_to_its_questions(self, server: Server) -> None:
+    @pytest.mark.parametrize("answer", [{"result": {"roots": []}}, {"error": {"code": -1, "message": "not now"}}])
+    def test_each_question_gets_its_answer_and_a_refused_one_is_an_error_of_the_call(
+        self, server: Server, answer: Json
+    ) -> None:
         def ask(context: MCPContext) -> str:
             return str(context.list_roots())
 
         server.state.tools.add(ask)
         server.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
-        server.send("tools/call", {"name": "ask"}, 2)
-        assert wait_until(lambda: any(message.get("method") == "roots/list" for message in server.written))
-        question = server.written[-1]
-        server.session.received({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}})
-        assert server.answer(2)["result"]["content"][0]["text"] == "[]"
-
-    def test_a_refused_question_is_an_error_of_the_call(self, server: Server) -> None:
-        def ask(context: MCPContext) -> str:
-            return str(context.list_roots())
-
-        server.state.tools.add(ask)
-        server.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
-        server.send("tools/call", {"name": "ask"}, 2)
-        assert wait_until(lambda: len(server.written) == 2)
-        error = {"code": -1, "message": "not now"}
-        server.session.received({"jsonrpc": "2.0", "id": server.written[-1]["id"], "error": error})
-        assert server.answer(2)["error"] == error
+        asked: list[str] = []
+        for identifier in (2, 3):
+            server.send("tools/call", {"name": "ask"}, identifier)
+            assert wait_until(lambda: server.written[-1].get("method") == "roots/list")
+            asked.append(server.written[-1]["id"])
+            server.session.received({"jsonrpc": "2.0", "id": asked[-1], **answer})
+            answered = server.answer(identifier)
+            if "error" in answer:
+                assert answered["error"] == answer["error"]
+            else:
+                assert answered["result"]["content"][0]["text"] == "[]"
+        assert asked[0] != asked[1]
 
     def test_an_answer_to_no_question_means_nothing(self, server: Server) -> None:
         server.session.received({"jsonrpc": "2.0", "id": "stray", "result": {}})
@@ -242,6 +240,16 @@ class TestCalls:
         server.send("ping", identifier=2)
         server.close()
         assert [message["id"] for message in server.written] == [2]
+
+    def test_a_log_level_that_does_not_exist_is_refused(self, server: Server) -> None:
+        def speak(context: MCPContext) -> None:
+            context.log("loud", "text")
+
+        server.state.tools.add(speak)
+        server.send("tools/call", {"name": "speak"})
+        result = server.answer()["result"]
+        assert result["isError"]
+        assert "no log level 'loud'; levels are debug, info" in result["content"][0]["text"]
 
     def test_the_end_of_the_server_ends_calls_and_questions(self, server: Server) -> None:
         seen: list[str] = []

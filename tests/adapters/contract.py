@@ -1,0 +1,99 @@
+"""What each adapter has to do, whatever the framework: `AdapterContract`, which each framework's module runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from tests.adapters.conftest import Killer, Ledger
+
+Json = dict[str, Any]
+Step = tuple[str, Json] | Callable[[], object]
+"""A call that the model makes, or a function that is run before its next call."""
+
+
+class Told(NamedTuple):
+    """What the model was told of one call."""
+
+    text: str
+    failed: bool | None = None
+    """None if the framework does not tell it apart from the text."""
+
+
+Play = Callable[..., list[Told]]
+
+RECORD = ("mcp_ledger_record", {"text": "next"})
+HOLD = ("mcp_ledger_hold", {"text": "held"})
+
+
+class AdapterContract:
+    """Subclasses have a fixture `play`: it runs an agent of a manager to its end, and takes the manager and steps."""
+
+    def test_the_agent_calls_the_tool(self, manager: MCPClientManager, play: Play, ledger: Ledger) -> None:
+        added, recorded = play(manager, ("mcp_ledger_add", {"a": 19, "b": 2}), RECORD)
+
+        assert "sum" in added.text
+        assert "21" in added.text
+        assert "recorded next, 1 times" in recorded.text
+        assert not added.failed
+        assert ledger.lines == ["next"]
+
+    def test_an_asynchronous_manager_serves_as_well(self, manager: MCPClientManager, play: Play) -> None:
+        (told,) = play(AsyncMCPClientManager.over(manager), RECORD)
+
+        assert "recorded next, 1 times" in told.text
+
+    def test_a_server_killed_between_calls_is_back_for_the_next_one(
+        self, manager: MCPClientManager, play: Play, killer: Killer, ledger: Ledger
+    ) -> None:
+        first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
+
+        told = play(manager, first, killer.kill, second)
+
+        assert [one.text.count("1 times") for one in told] == [1, 1]
+        assert not any(one.failed for one in told)
+        assert ledger.lines == ["first", "second"]
+
+    def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+        self, manager: MCPClientManager, play: Play, killer: Killer, ledger: Ledger
+    ) -> None:
+        with killer.during("held"):
+            held, after = play(manager, HOLD, RECORD)
+
+        assert "Do not repeat it" in held.text
+        assert held.failed is not False
+        assert "recorded next, 1 times" in after.text
+        assert not after.failed
+        assert ledger.lines == ["held", "next"]
+
+    def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
+        self, manager: MCPClientManager, play: Play, killer: Killer, ledger: Ledger
+    ) -> None:
+        with killer.during("page"):
+            (told,) = play(manager, ("mcp_ledger_read", {"text": "page"}))
+
+        assert "read page" in told.text
+        assert not told.failed
+        assert ledger.lines == ["page", "page"]
+
+    def test_a_tool_that_fails_is_an_error_for_the_model(self, manager: MCPClientManager, play: Play) -> None:
+        failed, after = play(manager, ("mcp_ledger_fail", {"message": "no such city"}), RECORD)
+
+        assert "Error: no such city" in failed.text
+        assert failed.failed is not False
+        assert "Do not repeat" not in failed.text
+        assert not after.failed
+
+    def test_structured_content_without_a_text_is_shown(self, manager: MCPClientManager, play: Play) -> None:
+        (told,) = play(manager, ("mcp_ledger_figures", {}))
+
+        assert "height" in told.text
+
+    def test_arguments_may_have_any_names(self, manager: MCPClientManager, play: Play) -> None:
+        arguments = {name: f"the {name}" for name in ("config", "run_manager", "context", "self", "runtime", "name")}
+
+        (told,) = play(manager, ("mcp_ledger_configure", arguments))
+
+        assert all(value in told.text for value in arguments.values())
