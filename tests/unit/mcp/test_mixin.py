@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -37,6 +38,7 @@ CONFIG = {"command": "npx", "args": ["-y", "server"]}
 SERVERS = {"time": CONFIG}
 
 LogEvents = Callable[[str], list[dict[str, Any]]]
+Closing = Callable[["AgentFirst"], "AgentFirst"]
 
 
 @pytest.fixture
@@ -57,6 +59,18 @@ def manager_class(manager: Mock) -> Mock:
     import gaia.mcp.mixin
 
     return gaia.mcp.mixin.MCPClientManager  # type: ignore[return-value]
+
+
+@pytest.fixture
+def closing() -> Iterator[Closing]:
+    """Closes the agents that it is given at the end of the test."""
+    with contextlib.ExitStack() as stack:
+
+        def close_later(agent: AgentFirst) -> AgentFirst:
+            stack.callback(agent.close_mcp)
+            return agent
+
+        yield close_later
 
 
 def a_tool(name: str, **properties: Any) -> MCPTool:
@@ -190,13 +204,6 @@ class TestConnect:
         assert "mcp_time_now" not in agent.system_prompt
         agent.connect_mcp_server("time", CONFIG)
         assert "- mcp_time_now" in agent.system_prompt
-
-    def test_two_servers_with_the_same_tool_are_told_apart(self, manager: Mock) -> None:
-        manager.add_server.side_effect = [a_client("one", "read"), a_client("two", "read")]
-        host = Host()
-        host.connect_mcp_server("one", CONFIG)
-        host.connect_mcp_server("two", CONFIG)
-        assert list(_TOOL_REGISTRY) == ["mcp_one_read", "mcp_two_read"]
 
     def test_the_tools_go_to_the_agents_own_registry_if_it_has_one(self, manager: Mock) -> None:
         manager.add_server.return_value = a_client("time", "now")
@@ -426,14 +433,6 @@ class TestDeclaredServers:
 
 class TestLoading:
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
-    def test_the_configuration_is_loaded_at_construction(self, manager: Mock, cls: type[AgentFirst]) -> None:
-        serve(manager, a_client("time", "now"))
-        agent = cls(max_steps=3, auto_load_config=True)
-        manager.load_from_config.assert_called_once_with()
-        assert agent.max_steps == 3
-        assert "- mcp_time_now" in agent.system_prompt
-
-    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
     def test_the_stacked_files_are_loaded_by_default(
         self, manager: Mock, home: Path, log_events: LogEvents, cls: type[AgentFirst]
     ) -> None:
@@ -457,15 +456,6 @@ class TestLoading:
         cls(**arguments)
         assert manager.config is read
         assert manager.load_from_config.call_count == bool(arguments.get("mcp_servers"))
-
-    def test_a_host_that_calls_the_constructor_of_the_mixin_by_name_gets_them_too(self, manager: Mock) -> None:
-        class Explicit(SilentAgent, MCPClientMixin):
-            def __init__(self) -> None:
-                Agent.__init__(self)
-                MCPClientMixin.__init__(self)
-
-        Explicit()
-        manager.load_from_config.assert_called_once_with()
 
     def test_what_a_constructor_has_loaded_is_not_loaded_again(self, manager: Mock) -> None:
         class ConfigAgent(AgentFirst):
@@ -678,7 +668,7 @@ class TestConfigFile:
             finally:
                 agent.close_mcp()
 
-    def test_the_same_entry_is_not_saved_again(self, demo_server: dict[str, Any], file: Path) -> None:
+    def test_the_same_entry_is_not_saved_again(self, demo_server: dict[str, Any], file: Path, closing: Closing) -> None:
         class Connecting(AgentFirst):
             def __init__(self) -> None:
                 super().__init__(config_file=file)
@@ -686,29 +676,23 @@ class TestConfigFile:
 
         file.write_text(json.dumps({"mcpServers": {"demo": demo_server}}))
         before = file.stat().st_mtime_ns, file.read_text()
-        agent = Connecting()
-        try:
-            assert agent.list_mcp_servers() == ["demo"]
-            assert (file.stat().st_mtime_ns, file.read_text()) == before
-        finally:
-            agent.close_mcp()
+        agent = closing(Connecting())
+        assert agent.list_mcp_servers() == ["demo"]
+        assert (file.stat().st_mtime_ns, file.read_text()) == before
 
     def test_a_file_that_cannot_be_written_is_no_obstacle(
-        self, demo_server: dict[str, Any], tmp_path: Path, log_events: LogEvents
+        self, demo_server: dict[str, Any], tmp_path: Path, log_events: LogEvents, closing: Closing
     ) -> None:
         # Permissions would not stop a test that is run by root.
         (tmp_path / "no folder").write_text("")
         file = tmp_path / "folder" / "team.json"
-        agent = AgentFirst(config_file=file)
+        agent = closing(AgentFirst(config_file=file))
         (tmp_path / "folder").symlink_to(tmp_path / "no folder")
-        try:
-            assert agent.connect_mcp_server("demo", demo_server) is True
-            (fields,) = log_events("config_not_saved")
-            assert (fields["server"], str(file) in fields["error"]) == ("demo", True)
-            assert agent.connect_mcp_server("must", demo_server, save=True) is False
-            assert agent.list_mcp_servers() == ["demo"]
-        finally:
-            agent.close_mcp()
+        assert agent.connect_mcp_server("demo", demo_server) is True
+        (fields,) = log_events("config_not_saved")
+        assert (fields["server"], str(file) in fields["error"]) == ("demo", True)
+        assert agent.connect_mcp_server("must", demo_server, save=True) is False
+        assert agent.list_mcp_servers() == ["demo"]
 
 
 def published_to(manager: Mock) -> Callable[[Event], None]:
@@ -899,35 +883,31 @@ class TestLoadSummary:
 class TestRealServer:
     """The same with nothing replaced: a manager, a process, its tools."""
 
-    def test_an_agent_uses_a_server_until_it_disconnects(self, demo_server: dict[str, Any], home: Path) -> None:
-        agent = AgentFirst()
+    def test_an_agent_uses_a_server_until_it_disconnects(
+        self, demo_server: dict[str, Any], home: Path, closing: Closing
+    ) -> None:
+        agent = closing(AgentFirst())
         assert agent.connect_mcp_server("demo", demo_server) is True
-        try:
-            result = agent._execute_tool("add", {"a": 2, "b": 3})
-            assert result["status"] == "success"
-            assert result["data"]["structuredContent"] == {"sum": 5}
-            failed = agent._execute_tool("demo_fail", {})
-            assert failed["status"] == "error"
-            assert isinstance(failed["error"], str)
-            agent.disconnect_mcp_server("demo")
-            assert list(_TOOL_REGISTRY) == []
-        finally:
-            agent.close_mcp()
+        result = agent._execute_tool("add", {"a": 2, "b": 3})
+        assert result["status"] == "success"
+        assert result["data"]["structuredContent"] == {"sum": 5}
+        failed = agent._execute_tool("demo_fail", {})
+        assert failed["status"] == "error"
+        assert isinstance(failed["error"], str)
+        agent.disconnect_mcp_server("demo")
+        assert list(_TOOL_REGISTRY) == []
 
-    def test_tools_outlive_a_crash(self, demo_server: dict[str, Any], home: Path) -> None:
-        agent = AgentFirst(confirm="never")
-        try:
-            agent.connect_mcp_server("demo", demo_server)
-            before = set(_TOOL_REGISTRY)
-            assert agent._execute_tool("crash", {})["data"]["error_type"] == "server_crashed"
-            assert set(_TOOL_REGISTRY) == before
-            assert agent._execute_tool("add", {"a": 2, "b": 3})["status"] == "success"
-        finally:
-            agent.close_mcp()
+    def test_tools_outlive_a_crash(self, demo_server: dict[str, Any], home: Path, closing: Closing) -> None:
+        agent = closing(AgentFirst(confirm="never"))
+        agent.connect_mcp_server("demo", demo_server)
+        before = set(_TOOL_REGISTRY)
+        assert agent._execute_tool("crash", {})["data"]["error_type"] == "server_crashed"
+        assert set(_TOOL_REGISTRY) == before
+        assert agent._execute_tool("add", {"a": 2, "b": 3})["status"] == "success"
 
     @pytest.mark.parametrize("way", ["connect_mcp_server", "connect", "disconnect and connect", "call"])
     def test_however_a_server_that_failed_becomes_ready_its_tools_are_registered(
-        self, fault_server: Callable[..., dict[str, Any]], home: Path, tmp_path: Path, way: str
+        self, fault_server: Callable[..., dict[str, Any]], home: Path, tmp_path: Path, way: str, closing: Closing
     ) -> None:
         config = fault_server(
             tools=[{"name": "look"}],
@@ -937,33 +917,30 @@ class TestRealServer:
             by_start={"2": {"exit_at_start": {"code": 1}}, "3": {"faults": []}},
         )
         config["restart"] = {"maxRestarts": 1, "initialDelay": 0.01, "cooldown": 0.2 if way == "call" else 60.0}
-        agent = AgentFirst()
-        try:
-            assert agent.connect_mcp_server("s", config)
-            client = agent.get_mcp_client("s")
-            assert client is not None
-            client.call_tool("echo")
-            assert wait_until(lambda: client.state is ServerState.FAILED)
-            if way == "connect_mcp_server":
-                assert agent.connect_mcp_server("s", config) is True
-                assert list(_TOOL_REGISTRY) == ["mcp_s_look"]
-            elif way == "call":
-                assert wait_until(client.is_connected)
-            else:
-                if way != "connect":
-                    client.disconnect()
-                assert client.connect()
-            assert wait_until(lambda: list(_TOOL_REGISTRY) == ["mcp_s_look"])
-            # What was posted meanwhile has run.
-            agent._mcp_manager._engine.factory.services.callbacks.close()
+        agent = closing(AgentFirst())
+        assert agent.connect_mcp_server("s", config)
+        client = agent.get_mcp_client("s")
+        assert client is not None
+        client.call_tool("echo")
+        assert wait_until(lambda: client.state is ServerState.FAILED)
+        if way == "connect_mcp_server":
+            assert agent.connect_mcp_server("s", config) is True
             assert list(_TOOL_REGISTRY) == ["mcp_s_look"]
-            assert "mcp_s_look" in agent.system_prompt
-            assert agent._execute_tool("mcp_s_look", {})["status"] == "success"
-        finally:
-            agent.close_mcp()
+        elif way == "call":
+            assert wait_until(client.is_connected)
+        else:
+            if way != "connect":
+                client.disconnect()
+            assert client.connect()
+        assert wait_until(lambda: list(_TOOL_REGISTRY) == ["mcp_s_look"])
+        # What was posted meanwhile has run.
+        agent._mcp_manager._engine.factory.services.callbacks.close()
+        assert list(_TOOL_REGISTRY) == ["mcp_s_look"]
+        assert "mcp_s_look" in agent.system_prompt
+        assert agent._execute_tool("mcp_s_look", {})["status"] == "success"
 
     def test_a_server_that_failed_and_fails_again_is_not_connected(
-        self, fault_server: Callable[..., dict[str, Any]], home: Path, tmp_path: Path
+        self, fault_server: Callable[..., dict[str, Any]], home: Path, tmp_path: Path, closing: Closing
     ) -> None:
         config = fault_server(
             faults=[{"tool": "echo", "crash": "before_answer"}],
@@ -971,18 +948,17 @@ class TestRealServer:
             by_start={str(number): {"exit_at_start": {"code": 1}} for number in range(2, 10)},
         )
         config["restart"] = {"maxRestarts": 1, "initialDelay": 0.01}
-        agent = AgentFirst()
-        try:
-            assert agent.connect_mcp_server("s", config)
-            client = agent.get_mcp_client("s")
-            assert client is not None
-            client.call_tool("echo")
-            assert wait_until(lambda: client.state is ServerState.FAILED)
-            assert agent.connect_mcp_server("s", config) is False
-        finally:
-            agent.close_mcp()
+        agent = closing(AgentFirst())
+        assert agent.connect_mcp_server("s", config)
+        client = agent.get_mcp_client("s")
+        assert client is not None
+        client.call_tool("echo")
+        assert wait_until(lambda: client.state is ServerState.FAILED)
+        assert agent.connect_mcp_server("s", config) is False
 
-    def test_the_registry_follows_the_servers_list(self, feature_server: dict[str, Any], home: Path) -> None:
+    def test_the_registry_follows_the_servers_list(
+        self, feature_server: dict[str, Any], home: Path, closing: Closing
+    ) -> None:
         grown = threading.Event()
 
         class Watching(AgentFirst):
@@ -992,16 +968,13 @@ class TestRealServer:
                     grown.set()
 
         before: dict[str, Any] = dict.fromkeys(range(1000))  # type: ignore[arg-type]
-        agent = Watching()
-        try:
-            agent.connect_mcp_server("demo", feature_server)
-            before = _TOOL_REGISTRY.copy()
-            agent._execute_tool("grow", {})
-            assert grown.wait(PATIENCE)
-            (new,) = _TOOL_REGISTRY.keys() - before.keys()
-            assert f"- {new}" in agent.system_prompt
-        finally:
-            agent.close_mcp()
+        agent = closing(Watching())
+        agent.connect_mcp_server("demo", feature_server)
+        before = _TOOL_REGISTRY.copy()
+        agent._execute_tool("grow", {})
+        assert grown.wait(PATIENCE)
+        (new,) = _TOOL_REGISTRY.keys() - before.keys()
+        assert f"- {new}" in agent.system_prompt
 
     def test_a_second_run_of_the_same_agent_connects_again(self, demo_server: dict[str, Any], home: Path) -> None:
         # The first run saves the server, so the second one finds it in the configuration as well.
@@ -1017,7 +990,7 @@ class TestRealServer:
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
     def test_an_agent_has_the_servers_that_it_names_and_no_others(
-        self, demo_server: dict[str, Any], home: Path, cls: type[AgentFirst]
+        self, demo_server: dict[str, Any], home: Path, cls: type[AgentFirst], closing: Closing
     ) -> None:
         shown = []
 
@@ -1031,38 +1004,32 @@ class TestRealServer:
             file.parent.mkdir(exist_ok=True)
             file.write_text(json.dumps({"mcpServers": {name: demo_server}}))
         before = {file: file.read_bytes() for file in (home / ".gaia" / "mcp_servers.json", Path("mcp_servers.json"))}
-        agent = Shown(mcp_servers={"one": demo_server})
-        try:
-            assert agent.list_mcp_servers() == ["one"]
-            assert agent.connect_mcp_server("two", demo_server) is True
-            agent.disconnect_mcp_server("one")
-            assert agent.list_mcp_servers() == ["two"]
-            assert {entry["_mcp_server"] for entry in _TOOL_REGISTRY.values()} == {"two"}
-            assert agent._execute_tool("mcp_two_add", {"a": 1, "b": 2})["status"] == "success"
-        finally:
-            agent.close_mcp()
+        agent = closing(Shown(mcp_servers={"one": demo_server}))
+        assert agent.list_mcp_servers() == ["one"]
+        assert agent.connect_mcp_server("two", demo_server) is True
+        agent.disconnect_mcp_server("one")
+        assert agent.list_mcp_servers() == ["two"]
+        assert {entry["_mcp_server"] for entry in _TOOL_REGISTRY.values()} == {"two"}
+        assert agent._execute_tool("mcp_two_add", {"a": 1, "b": 2})["status"] == "success"
         assert [text.partition(":")[0] for text in shown] == ["✓ one (6 tools)", "✓ two (6 tools)"]
         assert "add, echo" in shown[0]
         assert {file: file.read_bytes() for file in before} == before
         assert list((home / ".gaia").iterdir()) == [home / ".gaia" / "mcp_servers.json"]
 
     def test_a_home_that_cannot_be_written_to_is_no_hindrance(
-        self, demo_server: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, demo_server: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closing: Closing
     ) -> None:
         # Permissions would not stop a test that is run by root.
         no_folder = tmp_path / "home"
         no_folder.write_text("")
         monkeypatch.setenv("HOME", str(no_folder))
         monkeypatch.setenv("USERPROFILE", str(no_folder))
-        agent = AgentFirst(mcp_servers={"one": demo_server})
-        try:
-            assert agent.connect_mcp_server("two", demo_server) is True
-            assert agent.list_mcp_servers() == ["one", "two"]
-            assert agent.connect_mcp_server("three", demo_server, save=True) is False
-            agent.disconnect_mcp_server("one")
-            assert agent.list_mcp_servers() == ["two"]
-        finally:
-            agent.close_mcp()
+        agent = closing(AgentFirst(mcp_servers={"one": demo_server}))
+        assert agent.connect_mcp_server("two", demo_server) is True
+        assert agent.list_mcp_servers() == ["one", "two"]
+        assert agent.connect_mcp_server("three", demo_server, save=True) is False
+        agent.disconnect_mcp_server("one")
+        assert agent.list_mcp_servers() == ["two"]
 
 
 def test_the_mixin_works_with_an_agent_that_is_served_too(manager: Mock) -> None:

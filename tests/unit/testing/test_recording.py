@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,28 +87,6 @@ class TestRecord:
         assert len(calls(file)) == 1
         assert "end" not in starts(file)[0]
 
-    def test_the_order_of_calls_does_not_count(self, manager: MCPClientManager, tmp_path: Path) -> None:
-        texts = [chr(ord("a") + number) for number in range(20)]
-        one, other = tmp_path / "one.json", tmp_path / "other.json"
-        with record(manager, one):
-            for text in texts:
-                manager.call_tool("mcp_fake_echo", {"text": text})
-        with record(manager, other), ThreadPoolExecutor(8) as threads:
-            list(threads.map(lambda text: manager.call_tool("mcp_fake_echo", {"text": text}), reversed(texts)))
-        assert one.read_bytes() == other.read_bytes()
-
-    def test_equal_calls_keep_their_order(self, server: FakeServer, manager: MCPClientManager, file: Path) -> None:
-        numbers = iter([2, 1, 3])
-
-        def draw() -> int:
-            return next(numbers)
-
-        server.tools.add(draw)
-        with record(manager, file):
-            for _ in range(3):
-                manager.call_tool("mcp_fake_draw")
-        assert [call["result"]["content"][0]["text"] for call in calls(file)] == ["2", "1", "3"]
-
     def test_several_servers_in_the_order_of_the_configuration(self, file: Path) -> None:
         servers = {name: FakeServer(name) for name in ("zebra", "ape", "mole")}
         with MCPClientManager(servers) as manager, record(manager, file):
@@ -123,22 +99,6 @@ class TestRecord:
             pass
         settings = json.loads(file.read_text("utf-8"))["servers"]["fake"]["settings"]
         assert settings == {"enabledTools": ["add"], "restart": {"initialDelay": 1}}
-
-    def test_a_crash(self, server: FakeServer, manager: MCPClientManager, file: Path) -> None:
-        server.crash(tool="echo", exit_code=3, stderr="pid 1234")
-        with record(manager, file):
-            manager.call_tool("mcp_fake_add", {"a": 1, "b": 2})
-            assert manager.call_tool("mcp_fake_echo", {"text": "a"})["error_type"] == "server_crashed"
-        first, second = starts(file)
-        assert first["end"] == {"exit_code": 3}
-        assert calls(file)[1] == {
-            "request": "tools/call",
-            "params": {"name": "echo", "arguments": {"text": "a"}},
-            "crashed": True,
-        }
-        assert "1234" not in file.read_text("utf-8")
-        # The recording has waited for the restart.
-        assert [one["request"] for one in second["exchanges"]] == ["initialize", "tools/list"]
 
     def test_a_start_that_fails(self, server: FakeServer, file: Path) -> None:
         manager = MCPClientManager({"fake": {**server, "restart": {"restart": "never"}}})
@@ -164,33 +124,6 @@ class TestRecord:
             future = manager.submit_tool("mcp_fake_add", {"a": 1, "b": 2})
             assert future.result(PATIENCE)
         assert [call.get("unanswered") for call in calls(file)] == [None, True]
-
-    def test_an_answer_that_comes_too_late(self, server: FakeServer, manager: MCPClientManager, file: Path) -> None:
-        go_on = threading.Event()
-
-        def late() -> str:
-            assert go_on.wait(PATIENCE)
-            return "late"
-
-        server.tools.add(late)
-        with record(manager, file):
-            future = manager.submit_tool("mcp_fake_late")
-            server.wait_for_call("late")
-            assert future.cancel()
-            go_on.set()
-            manager.call_tool("mcp_fake_echo", {"text": "a"})
-        assert calls(file)[1].get("unanswered") is True
-
-    def test_a_protocol_error(self, manager: MCPClientManager, file: Path) -> None:
-        with record(manager, file):
-            client = manager.get_client("fake")
-            assert client is not None
-            with pytest.raises(RuntimeError):
-                client.request("no/such", {"a": 1, "_meta": {"x": 1}})
-        exchange = starts(file)[0]["exchanges"][-1]
-        assert exchange["request"] == "no/such"
-        assert exchange["params"] == {"a": 1}
-        assert exchange["error"]["code"] == -32601
 
 
 class TestSecrets:
