@@ -483,8 +483,8 @@ class TestCommandLine:
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         peer = Contender("mcp", "mcp, async", "mcp_driver.py", ("no-such-package-of-anybody",))
         monkeypatch.setattr(program, "ALL", (peer,))
-        monkeypatch.setattr(program, "FRAMEWORKS", ())
-        monkeypatch.setattr(program, "GATEWAYS", ())
+        for others in ("FRAMEWORKS", "GATEWAYS", "CLUSTERS"):
+            monkeypatch.setattr(program, others, ())
 
         assert program.main(["setup"]) == 0
         assert "mcp, async is missing: the installation of no-such-package-of-anybody failed" in capsys.readouterr().err
