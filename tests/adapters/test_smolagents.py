@@ -70,6 +70,9 @@ def tool_named(name: str, manager: MCPClientManager, **settings: Any) -> MCPServ
 
 
 class TestContract(AdapterContract):
+    # smolagents passes arguments by keyword to a method, where `self` is taken; see below.
+    test_arguments_may_have_any_names = None  # type: ignore[assignment]
+
     @pytest.fixture
     def play(self) -> Play:
         def play(manager: Manager, *steps: Any) -> list[Told]:
@@ -110,6 +113,14 @@ def test_an_error_says_what_was_delivered(manager: MCPClientManager) -> None:
 
 def test_an_argument_that_was_left_out_as_null_is_not_sent(manager: MCPClientManager) -> None:
     assert run(manager, [("mcp_ledger_fail", {"message": None})]) == ["Error: this tool always fails"]
+
+
+def test_names_of_arguments_that_python_and_smolagents_use_are_no_obstacle(manager: MCPClientManager) -> None:
+    names = ("config", "run_manager", "context", "runtime", "name", "self")
+
+    answered = tool_named("mcp_ledger_configure", manager).forward(**dict.fromkeys(names, "x"))
+
+    assert answered == '{"config": "x", "run_manager": "x", "context": "x", "runtime": "x", "name": "x", "self": "x"}'
 
 
 class OneAnswer:
