@@ -15,7 +15,7 @@ from gaia.cli.main import app
 from gaia.mcp import MCPClient
 from gaia.mcp.mcp_bridge import MCPBridge, namespace_of
 from tests.serving.agents import QuietAgent
-from tests.serving.served import EXAMPLES, command, environment, http_server
+from tests.serving.served import EXAMPLES, command, environment
 
 NOTES = ["notes_write-note", "notes_delete-note", "notes_count-words"]
 
@@ -81,12 +81,11 @@ def test_a_namespace_is_made_of_the_class() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_the_example_is_served_on_stdio(mode: str) -> None:
+def test_the_example_is_served_on_stdio() -> None:
     server = StdioServerParameters(command=sys.executable, args=[str(EXAMPLES / "bridge.py")], env=environment())
 
     async def session() -> None:
-        async with Client(server, mode=mode) as client:
+        async with Client(server) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == [*NOTES, "shout_shout"]
             shouted = await client.call_tool("shout_shout", {"text": "hello"})
             assert shouted.structured_content == {"text": "HELLO"}
@@ -104,23 +103,12 @@ def test_the_example_is_served_on_stdio(mode: str) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_command_serves_agents_under_given_and_made_namespaces() -> None:
-    agents = ["notes_agent:NotesAgent", "loud=bridge:ShoutAgent"]
-    with http_server(*agents, group=("mcp", "bridge")) as served:
-
-        async def session() -> None:
-            async with Client(served.url) as client:
-                assert [tool.name for tool in (await client.list_tools()).tools] == [*NOTES, "loud_shout"]
-
-        asyncio.run(session())
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_our_own_client_uses_it() -> None:
-    line = command("mcp", "bridge", "notes_agent:NotesAgent", "bridge:ShoutAgent")
-    with MCPClient.from_config("all", {"command": line[0], "args": line[1:], "env": environment()}) as client:
+    line = command("mcp", "bridge", "notes_agent:NotesAgent", "loud=bridge:ShoutAgent")
+    config = {"command": line[0], "args": line[1:], "env": environment(), "protocol": "legacy"}
+    with MCPClient.from_config("all", config) as client:
         assert client.connect()
-        assert client.call_tool("shout_shout", {"text": "a"})["structuredContent"] == {"text": "A"}
+        assert [tool.name for tool in client.list_tools()] == [*NOTES, "loud_shout"]
+        assert client.call_tool("loud_shout", {"text": "a"})["structuredContent"] == {"text": "A"}
 
 
 def test_two_agents_of_one_namespace_are_refused() -> None:

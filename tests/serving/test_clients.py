@@ -84,23 +84,63 @@ async def use_everything(client: Client) -> None:
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_official_client_uses_everything(transport: str, mode: str, revision: str, served: Served) -> None:
     async def session() -> None:
+        changed = asyncio.Event()
+
+        async def hear(message: Any) -> None:
+            if getattr(message, "method", None) == "notifications/resources/list_changed":
+                changed.set()
+
         target = on_stdio() if transport == "stdio" else served.url
-        async with Client(target, mode=mode, elicitation_callback=agree) as client:
+        async with Client(target, mode=mode, elicitation_callback=agree, message_handler=hear) as client:
             assert client.protocol_version == revision
             await use_everything(client)
+            # A change is told to the session, or to those that listen.
+            if mode == "legacy":
+                await asyncio.wait_for(changed.wait(), PATIENCE)
+                return
+            async with client.listen(resources_list_changed=True) as events:
+                await client.call_tool("write-note", {"title": "a", "text": "b"})
+                event = await asyncio.wait_for(anext(aiter(events)), PATIENCE)
+                assert type(event).__name__ == "ResourcesListChanged"
 
     asyncio.run(session())
 
 
-@pytest.mark.parametrize(("protocol", "revision"), REVISIONS.items())
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_our_own_client_uses_everything(transport: str, protocol: str, revision: str, served: Served) -> None:
+# The official client says that later revisions have another way.
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+def test_a_client_hears_of_the_resources_it_has_subscribed_to_and_of_no_others(served: Served) -> None:
+    async def session() -> None:
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        async def listen(message: Any) -> None:
+            if getattr(message, "method", None) == "notifications/resources/updated":
+                heard.put_nowait(message.params.uri)
+
+        async with Client(served.url, mode="legacy", message_handler=listen) as client:
+            for title in "ab":
+                await client.call_tool("write-note", {"title": title, "text": "1"})
+            await client.subscribe_resource("note:///b")
+            for title in "ab":
+                await client.call_tool("write-note", {"title": title, "text": "2"})
+            assert await asyncio.wait_for(heard.get(), PATIENCE) == "note:///b"
+            await client.unsubscribe_resource("note:///b")
+            await client.subscribe_resource("note:///a")
+            for title in "ba":
+                await client.call_tool("write-note", {"title": title, "text": "3"})
+            assert await asyncio.wait_for(heard.get(), PATIENCE) == "note:///a"
+            assert heard.empty()
+
+    asyncio.run(session())
+
+
+@pytest.mark.parametrize(("transport", "protocol"), [("stdio", "auto"), ("http", "legacy"), ("http", "auto")])
+def test_our_own_client_uses_everything(transport: str, protocol: str, served: Served) -> None:
     line = command("mcp", "serve", AGENT)
     started = {"command": line[0], "args": line[1:], "env": environment()}
     config = {"protocol": protocol, **(started if transport == "stdio" else {"url": served.url})}
     with MCPClient.from_config("notes", config) as client:
         assert client.connect()
-        assert client.protocol_version == revision
+        assert client.protocol_version == REVISIONS[protocol]
         assert [tool.name for tool in client.list_tools()] == TOOLS
         result = client.call_tool("write-note", {"title": "a", "text": "b c"})
         assert result["structuredContent"] == {"status": "kept", "title": "a"}

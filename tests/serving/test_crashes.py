@@ -60,9 +60,8 @@ def test_it_survives_crashes_of_its_server_and_clients_that_break_off(served: Se
     assert served.process.poll() is None
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_a_call_that_is_cancelled_is_cancelled_at_its_server_too(served: Served, mode: str) -> None:
-    async def session() -> None:
+def test_a_call_that_is_cancelled_is_cancelled_at_its_server_too_which_ends_with_it(served: Served) -> None:
+    async def session(mode: str) -> None:
         asleep = asyncio.Event()
 
         async def heard(_message: object) -> None:
@@ -70,19 +69,15 @@ def test_a_call_that_is_cancelled_is_cancelled_at_its_server_too(served: Served,
 
         async with Client(served.url, mode=mode, logging_callback=heard, log_level="info") as client:
             sleeping = asyncio.create_task(client.call_tool("sleep", {}))
-            await asyncio.wait_for(asleep.wait(), 20)
+            await asyncio.wait_for(asleep.wait(), PATIENCE)
             sleeping.cancel()
             ended = await client.call_tool("was-cancelled", {})
             assert json.loads(ended.content[0].text)["error_type"] == "cancelled"
 
-    asyncio.run(session())
-
-
-@pytest.mark.process
-def test_its_servers_end_with_it() -> None:
-    with http_server(RELAY) as served:
-        children = psutil.Process(served.pid).children(recursive=True)
-        assert children
-        served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(PATIENCE) == 0
-        assert wait_until(lambda: not any(child.is_running() for child in children))
+    for mode in ("legacy", "auto"):
+        asyncio.run(session(mode))
+    children = psutil.Process(served.pid).children(recursive=True)
+    assert children
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(PATIENCE) == 0
+    assert wait_until(lambda: not any(child.is_running() for child in children))
