@@ -21,7 +21,6 @@ _MAX_REQUEST = 32 * 1024
 _REQUEST_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
 _MAX_CONNECTIONS = 16
-
 _DONE = "You are logged in. You can close this page."
 _REFUSED = "The login did not succeed. You can close this page."
 _UNEXPECTED = "This is not the answer to a login that is under way."
@@ -87,7 +86,6 @@ class BrowserLogin:
             self._connections.pop(writer, None)
 
     async def close(self) -> None:
-        """Close open connections. If the ending loop cancelled their tasks, the connections would stay open."""
         tasks = [task for task in self._connections.values() if task is not None]
         for writer in list(self._connections):
             writer.transport.abort()
@@ -127,7 +125,6 @@ class BrowserLogin:
             )
 
     def _requested(self, method: str, target: str) -> tuple[str, str]:
-        """The status and the text for a request to this machine."""
         parts = urlsplit(target)
         query = parse_qs(parts.query)
         (state,) = query.get("state", [""])[:1]

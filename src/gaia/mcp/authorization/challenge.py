@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import httpx2
 
 _MAX_CHALLENGE = 8 * 1024
-"""Characters of the header that are kept."""
-
 _REVISION = "MCP-Protocol-Version"
 _PARAMETER = r'(?:^|[\s,]){}=(?:"([^"]*)"|([^\s,"]+))'
 _SCOPE = re.compile(_PARAMETER.format("scope"))
@@ -25,7 +23,6 @@ class Challenge(msgspec.Struct, frozen=True):
     status: int = 401
     www_authenticate: str = ""
     revision: str | None = None
-    """The protocol revision of the refused request."""
 
     @classmethod
     def of(cls, status: int, www_authenticate: str | None, revision: str | None) -> Challenge | None:

@@ -20,7 +20,6 @@ class AuthorizationRequest(msgspec.Struct, frozen=True):
     """A server wants a person to log in."""
 
     server: str
-    """The server's name."""
     url: str
     """The login page: open it in a browser, and show it whole."""
 

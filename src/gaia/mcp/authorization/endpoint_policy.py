@@ -110,7 +110,6 @@ def _refused(message: str) -> Exception:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host of a URL is this machine, judging by its name or its number."""
     address = literal(host)
     return address is not None and where_is(address) == "machine"
 
@@ -146,7 +145,6 @@ def where_is(address: Address) -> Where:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address within an IPv6 address, if there is one."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

@@ -28,14 +28,8 @@ from gaia.runtime.untrusted_text import escaped_line
 mask_records_of(httpx2.__name__)
 
 _REQUEST_SECONDS = 30.0
-"""Seconds for one request, from its beginning to the end of the response."""
-
 _MAX_RESPONSE_BYTES = 1024 * 1024
-"""Limit for metadata documents, registrations and tokens, which take a few KiB."""
-
 _MAX_PHRASE = 100
-"""Characters of a status line's reason phrase, which is the server's text."""
-
 _LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES)
 
 

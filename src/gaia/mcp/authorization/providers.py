@@ -42,7 +42,6 @@ _MAX_SECONDS = 10 * 365 * 24 * 3600
 """Seconds. The limit of a token's lifetime, because the server's number may be too large for a time."""
 
 _UNUSED_REDIRECT_URI = "http://127.0.0.1/callback"
-"""The redirect URI of flows that never reach a browser."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -58,10 +57,8 @@ class LoginStorage:
         self._file = file
         self._keeps_token = keeps_token
         self.provider: OAuthClientProvider | None = None
-        """The provider that uses this storage."""
         self.tokens: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
-        """The registration with which the flow begins."""
         self.login: Login | None = None
         """The login that was written, once there is a new token."""
 
@@ -278,7 +275,6 @@ class _WorkloadIdentityProvider(_Scoped):
 def credentials_provider(
     config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, url: str, storage: LoginStorage
 ) -> OAuthClientProvider:
-    """A provider that obtains a token without a person."""
     provider: _Scoped
     if isinstance(config, WorkloadIdentity):
         provider = _WorkloadIdentityProvider(config, url, storage)

@@ -37,8 +37,6 @@ _FOR_TOKENS = ("mcp", "httpx2")
 """The packages that obtain a token. Using an existing token needs none of them."""
 
 _MAX_PROBLEM = 1000
-"""Characters of an error message."""
-
 _SEARCHED_CHARACTERS = 16 * 1024
 """Characters searched for secrets before the message is cut: half a secret would not be recognised."""
 
@@ -76,13 +74,10 @@ class ServerAuthorization:
         client_id = getattr(self._config, "client_id", None)
         self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
         self._challenge = Challenge()
-        """The last challenge, for `log_in`."""
         self._login: Login | None = None
-        """The content of the file when last read."""
         self._replaced: tuple[str, ...] = ()
-        """The last secrets of earlier logins."""
         self._asking = reentrant_lock()
-        """Held while a token is requested: one request at a time."""
+        """Held while a token is requested. Requests read the login, which is replaced as a whole, without it."""
         self._failures = 0
         self._failure: MCPError | None = None
         """A thread that waited while a login failed raises that failure, and does not begin another login."""
@@ -97,7 +92,6 @@ class ServerAuthorization:
 
     @property
     def interactive(self) -> bool:
-        """Whether a person can be asked to log in."""
         return self._on_authorization is not None and isinstance(self._config, OAuth)
 
     @property
@@ -108,7 +102,6 @@ class ServerAuthorization:
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether there is a kept login with a token."""
         login = self._read()
         return login is not None and login.access_token is not None
 
@@ -150,7 +143,6 @@ class ServerAuthorization:
                 self._use_credentials(self._challenge)
 
     def log_out(self) -> bool:
-        """Forget the login; False if there was none."""
         self._take(None)
         self._loaded = None
         return self._file.delete()
@@ -323,7 +315,6 @@ class ServerAuthorization:
         self._login = login
 
     def _read(self) -> Login | None:
-        """The file's present content; it is read again only after a change."""
         self._was_read = True
         stamp = self._file.stamp()
         if stamp != self._loaded or stamp is None:

@@ -37,7 +37,6 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     server: str
-    """The server's URL."""
     issuer: str | None = None
     """The authorization server that issued the rest. No other one ever sees any of it (2026-07-28)."""
     access_token: str | None = None
@@ -48,7 +47,6 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     client: dict[str, Any] | None = None
     """This client's registration at the authorization server."""
     redirect_uri: str | None = None
-    """The redirect URI of the registration."""
     authorization_server: dict[str, Any] | None = None
     protected_resource: dict[str, Any] | None = None
 

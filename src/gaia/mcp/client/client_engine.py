@@ -46,9 +46,7 @@ class ClientEngine:
         """`clock` is the client's own, which takes precedence over the manager's."""
         self.name = name
         self.entry: ServerConfig | None = None
-        """The configuration entry that the client was made from; None if it was made without one."""
         self.listeners = Listeners()
-        """Receive the server's events."""
         self._clock = clock
         self._assemble(transport, options, services)
 
@@ -58,7 +56,6 @@ class ClientEngine:
         """The settings given to the last `reconfigure`, identified by the context. Set before the supervisor is told.
         """
         self.subscriptions = Subscriptions()
-        """The resource changes and log messages that the application subscribed to."""
         self._server_requests = ServerRequests(
             name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
@@ -137,7 +134,6 @@ class ClientEngine:
         return self.session.reconfigure(context)
 
     def disconnect(self, drain: float) -> None:
-        """See `MCPClient.disconnect`."""
         _require_drain(drain)
         self.session.disconnect(self.forget, drain)
         self.listeners.end()
@@ -161,7 +157,6 @@ class ClientEngine:
 
     @property
     def instructions(self) -> str | None:
-        """See `MCPClient.instructions`."""
         profile = self.session.profile
         if profile is None or profile.instructions is None:
             return None
@@ -172,7 +167,6 @@ class ClientEngine:
         return None if self._instructions_gate.review_pins(pins, pins) else instructions
 
     def bound(self) -> tuple[Any, ToolCalls, ServerFeatures]:
-        """The session and the request makers of a handle that stays with one replica."""
         session = self.session.bind()
         requests = self._requests_over(session, ResponseCache(self.services.clock))
         features = ServerFeatures(requests, self.subscriptions, self._new_gate("prompts"))

@@ -63,9 +63,7 @@ class ClientFactory:
         """
         self.new_client = new_client
         self.services = services
-        """Shared by all clients."""
         self.defaults = defaults
-        """Used where the entries of servers say nothing."""
         self._registry = registry
         self._lock_file = lock_file
         self._on_event = on_event

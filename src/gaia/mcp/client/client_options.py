@@ -133,7 +133,6 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_stop: float | None = None
     """How long the server may be without a call before it is stopped; the next call starts it. None means for ever."""
     features: ClientFeatures = ClientFeatures()
-    """The features that the application offers to the server."""
 
     def __post_init__(self) -> None:
         for name in _DURATIONS:
@@ -162,11 +161,9 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """Services that the clients of a manager share: threads for user code, the clock, and receivers of events."""
 
     callbacks: CallbackPool
-    """Runs listeners, progress callbacks of submitted calls, and callbacks of their futures."""
     steps: DaemonPool
     """Runs gaia's own work between the round trips of submitted calls. Never runs user code."""
     server_request_threads: CallbackPool
-    """Runs the application's functions that answer requests of servers."""
     owned: bool = False
     """Whether the client that uses the services closes them."""
     clock: Clock = msgspec.field(default_factory=SystemClock)
@@ -176,13 +173,10 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     source: Path | None = None
     """The file of the server's entry, for messages; None for an entry in memory."""
     memory: ServerMemory = msgspec.field(default_factory=ServerMemory)
-    """Remembers the last start of a lazy server."""
     pins: Callable[[str], ServerPins] = default_pins
     """Returns the approved definitions of a server, by its name, for clients without pins of their own."""
     on_authorization: OnAuthorization | None = None
-    """Used by clients whose login has no function of its own."""
     recorders: Recorders = msgspec.field(default_factory=Recorders)
-    """Records the traffic of servers, if recording is on."""
     on_event: Callable[[Event], None] = lambda _: None
     """Receives each event, on the thread on which it happens."""
     on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None
@@ -199,28 +193,23 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def close(self) -> None:
-        """End the threads. A later use starts them again."""
         self.callbacks.close()
         self.server_request_threads.close()
         self.steps.drain(_JOIN_SECONDS)
 
 
 class ClientSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the parts of one client are made from."""
-
     name: str
     transport: MCPTransport
     options: ClientOptions
     services: SharedServices
     hooks: SupervisionHooks
-    """Receives the supervisor's calls."""
     server_requests: ServerRequests
     observer: Observer
     callbacks: CallbackGroup
 
     @property
     def identity(self) -> ClientIdentity:
-        """How the client introduces itself to the server."""
         return ClientIdentity("GAIA MCP Client", __version__, self.options.features.capabilities)
 
     def pins(self) -> ServerPins:

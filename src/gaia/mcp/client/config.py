@@ -34,11 +34,8 @@ _reported: set[tuple[Path | None, str]] = set()
 
 class _Merged(NamedTuple):
     entries: dict[str, Any]
-    """Of all servers, as written."""
     servers: dict[str, dict[str, Any]]
-    """The entries that can be used."""
     problems: dict[str, str]
-    """Why each of the other entries cannot be used."""
 
 
 class MCPConfig:

@@ -84,7 +84,6 @@ class ServerChanges:
         return thread
 
     def wait(self, timeout: float | None) -> None:
-        """Return when all changes are made, or after `timeout` seconds (None: no limit)."""
         while self._without_thread:
             self._without_thread.pop(0)()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -131,7 +130,6 @@ class ConfiguredServers:
         """Clients of removed servers that finish their calls. Each is added and discarded by one thread."""
 
     def load(self, config: MCPConfig, timeout: float | None, *, keep_trying: bool) -> None:
-        """See `MCPClientManager.load_from_config`."""
         # From here on `disconnect_all` finds all of these servers, even before their threads run.
         entries, problems = config.get_servers(), config.problems
         self._registry.expect(config.get_entries())
@@ -174,7 +172,6 @@ class ConfiguredServers:
             self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
 
     def apply(self, config: MCPConfig, timeout: float | None) -> AppliedConfig:
-        """See `MCPClientManager.apply`."""
         changes, stops = ServerChanges(), self._stops
         with self._applying:
             unchanged = self._begin_changes(config, changes, stops)
@@ -276,12 +273,10 @@ class ConfiguredServers:
             self._stops += 1
 
     def end_departing(self) -> None:
-        """End removed servers that still finish their calls: their time is over."""
         for departing in list(self._departing):
             departing._engine.request_disconnect()
 
     def join(self) -> None:
-        """Wait for the threads, after their servers were taken away."""
         for starter in self._starters:
             # These threads have nothing left to do. A finalizer may call this method on one of them.
             if starter is not threading.current_thread():

@@ -73,7 +73,6 @@ class DirectSession:
         raise NotOffered(f"server {self.name!r} is not placed on a cluster, and has no replicas")
 
     def connect(self, *, keep_trying: bool = False) -> bool:
-        """`keep_trying` has no effect."""
         try:
             connected = self.transport.connect()
         except (RuntimeError, OSError, ValueError) as error:
@@ -199,7 +198,6 @@ class DirectSession:
             self.observer.protocol_version = step.protocol.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
-        """Make a request of the handshake, and observe it."""
         observation = self.observer.begin(send.method, send.params)
         try:
             result = self._answer(Send(send.method, observation.prepare(send.params)))

@@ -30,7 +30,6 @@ class ServerFeatures:
         self._prompt_gate = prompt_gate
 
     def adopt(self, prompt_gate: PinGate) -> None:
-        """Use other pins from now on."""
         self._prompt_gate = prompt_gate
 
     @property

@@ -40,11 +40,8 @@ class ManagerEngine:
         """`defaults` apply where entries say nothing. `ClientFactory` explains `lock_file` and `new_client`."""
         self.config = config
         self.recorders: Recorders = services.recorders
-        """Records the traffic of servers, if recording is on."""
         self.listeners = Listeners()
-        """Receive the events of all servers."""
         self.readiness = Readiness()
-        """Notified when the condition of a server may have changed."""
         self.registry = ServerRegistry(self.readiness, self._joined)
         self.factory = ClientFactory(self.registry, services, defaults, lock_file, new_client, self._happened)
         self.configured = ConfiguredServers(self.registry, self.readiness, self.factory, self._adopt_config)
@@ -98,7 +95,6 @@ class ManagerEngine:
         return Goal(lambda: all(absence.is_final for absence in self._absences(required)), check)
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
-        """See `MCPClientManager.absence_of`."""
         server = self.registry.owner_of(tool_name)
         return None if server is None else self._why_absent(server)
 

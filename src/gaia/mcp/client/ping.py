@@ -15,7 +15,6 @@ from gaia.runtime.clock import require_seconds
 
 _KEPT = 40
 _PATIENCE = 5.0
-"""Seconds until a request counts as missed."""
 
 
 def ping(client: MCPClient, timeout: float | None = None) -> None:
@@ -41,7 +40,6 @@ class PingMonitor:
         self._stopping = threading.Event()
         self._scope = CancelScope()
         self._changed = threading.Condition()
-        """Owns `_readings`, and is notified of each new one."""
         self._readings: dict[str, deque[float | None]] = {}
         self._threads: list[threading.Thread] = []
 

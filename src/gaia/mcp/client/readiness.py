@@ -34,8 +34,6 @@ _WORDS = {
 
 
 class Absence(NamedTuple):
-    """Why a server is not ready."""
-
     error: ServerUnavailable
     is_final: bool
     """Whether it lasts until the application or a person does something."""
@@ -63,7 +61,6 @@ class Goal(NamedTuple, Generic[T]):
     """A condition that a thread or a task waits for."""
 
     is_over: Callable[[], bool]
-    """Whether the wait can end."""
     outcome: Callable[[], T]
     """Returns the outcome of the wait, or raises the reason of its failure; at any time, also after a timeout."""
 
@@ -76,7 +73,6 @@ class Readiness:
         """Wakes each waiting thread or task, which adds and removes its own function; other threads copy the set."""
 
     def changed(self) -> None:
-        """Wake all waiters: the condition of a server may have changed."""
         for wake in list(self._waiting):
             wake()
 
@@ -111,10 +107,8 @@ def require_wait(timeout: float | None, name: str = "timeout") -> None:
 
 
 def enabled_servers(config: MCPConfig) -> list[str]:
-    """The servers that are configured and not disabled."""
     return [name for name in config.get_entries() if not is_disabled(config, name)]
 
 
 def is_disabled(config: MCPConfig, name: str) -> bool:
-    """Whether the entry of a server says ``"disabled": true``."""
     return config.get_server(name).get("disabled") is True

@@ -28,7 +28,6 @@ _FOLDER = "known_servers"
 _VERSION = 1
 _EXAMPLE = '{"version": 1, "tools": […]}'
 _MAX_BYTES = 64 * 1024 * 1024
-
 _WHAT_DECIDES = ("command", "args", "cwd", "type", "url", "protocol")
 """Keys of an entry on which the server's offer depends, besides the names of its environment variables."""
 

@@ -32,14 +32,11 @@ class Route(NamedTuple):
 
 
 class _Start:
-    """The connecting of one client."""
-
     def __init__(self) -> None:
         self.process = os.getpid()
         """A forked child has none of its parent's threads."""
         self.thread = threading.get_ident()
         self.unwanted = False
-        """Whether the client was taken away meanwhile."""
         self.came_up = False
         """Whether the server was ready, perhaps only at a second attempt."""
         self.over = Latch()
@@ -72,12 +69,9 @@ class ServerRegistry:
         self._connecting: dict[MCPClient, _Start] = {}
         """Clients that a thread is connecting, including clients that were taken out of `_starting` meanwhile."""
         self._changes = 0
-        """Counts the changes that affect the routes."""
         self._routed_changes = 0
-        """The value of `_changes` that the routes reflect."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
         self._failed: dict[str, ServerStatus] = {}
-        """The last status of each server that could not be connected."""
         self._known: dict[str, None] = {}
         """All servers that were not dropped, in listing order. Each owns the tool names that begin with its name."""
 
@@ -204,7 +198,6 @@ class ServerRegistry:
         client._engine.request_disconnect()
 
     def refused(self, name: str, reason: str) -> None:
-        """Record why a server has no client, unless another client has its name."""
         with self._lock:
             if name not in self:
                 self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=reason)
@@ -225,7 +218,6 @@ class ServerRegistry:
         self._rebuild_routes()
 
     def _rebuild_routes(self) -> None:
-        """Name all tools again after servers came or went, or tools changed."""
         with self._lock:
             # Repeat if a signal handler changed something meanwhile.
             while (changes := self._changes) != self._routed_changes:
@@ -299,7 +291,6 @@ class ServerRegistry:
         return [statuses[name] for name in self.in_order(statuses)]
 
     def clients(self) -> dict[str, MCPClient]:
-        """The clients of all servers that are connected, starting or tried again."""
         with self._lock:
             return {**self._waiting, **self._starting, **self.connected}
 
@@ -326,7 +317,6 @@ class ServerRegistry:
         self._rebuild_routes()
 
     def forget_failure(self, name: str) -> None:
-        """Forget the failure of a server that is removed."""
         with self._lock:
             self._failed.pop(name, None)
             if self.client_of(name) is None:

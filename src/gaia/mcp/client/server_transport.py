@@ -89,7 +89,6 @@ def _login_for(server: ServerConfig, on_authorization: OnAuthorization | None) -
 
 
 def _warn_of_plain_http(values: ServerConfig) -> None:
-    """Log once if the entry sends credentials to another machine without TLS."""
     try:
         parts = urlsplit(values.url or "")
     except ValueError:

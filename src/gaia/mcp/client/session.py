@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gaia.mcp.cluster.placed_context import PlacedContext
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
-"""States in which `connect` has nothing to do."""
 
 
 class ServerControl(Supervised, Protocol):
@@ -79,7 +78,6 @@ class SupervisedSession(Caller[ServerControl]):
         self._lifecycle = reentrant_lock()
         """Held while a thread connects or disconnects; no call takes it. Owns `supervisor` and what follows."""
         self._changing_in: int | None = None
-        """The thread that connects or disconnects now. Any thread reads it."""
         self._cut_short = False
         """Whether a signal handler or a finalizer has disconnected inside `connect`, in the same thread."""
         self._disconnects: set[tuple[int, object]] = set()
@@ -99,7 +97,6 @@ class SupervisedSession(Caller[ServerControl]):
 
     @property
     def keeps_trying(self) -> bool:
-        """Whether the server is started again after a failure, until `disconnect`."""
         supervisor = self.supervisor
         return supervisor.condition.keep_trying and supervisor.state is not ServerState.CLOSED
 
@@ -170,11 +167,9 @@ class SupervisedSession(Caller[ServerControl]):
                     return None
 
     def wake(self) -> None:
-        """Start a server that is at rest."""
         self.supervisor.wake()
 
     def adopted(self) -> None:
-        """Use the new configuration, which the supervisor has taken over."""
         self.timeout = self._context.timeout
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
@@ -206,7 +201,6 @@ class SupervisedSession(Caller[ServerControl]):
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[None]:
-        """Mark the current thread, which holds the lock, as connecting or disconnecting."""
         try:
             self._changing_in = threading.get_ident()
             yield

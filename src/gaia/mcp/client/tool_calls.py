@@ -40,7 +40,6 @@ class ToolCalls:
     def __init__(self, setup: ClientSetup, requests: ClientRequests, cache: ResponseCache) -> None:
         self.catalog = ToolCatalog(setup.name)
         self.output_checks = OutputChecks(setup.name)
-        """Checks results against the output schemas of the tools."""
         self._name = setup.name
         self.requests = requests
         self._observer = setup.observer
@@ -144,7 +143,6 @@ class ToolCalls:
         return self._gate.refusal(tool_name) if known else None
 
     def safe_to_repeat(self, tool_name: str) -> bool:
-        """Whether the server declares that a second call of the tool does no harm."""
         tool = self.catalog.get(tool_name)
         return tool is not None and tool.safe_to_repeat
 
@@ -166,7 +164,6 @@ class ToolCalls:
     # Calling them.
 
     def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> ToolResult:
-        """The server's result, or the result of a failed call; see `MCPClient.call_tool`."""
         try:
             return ToolResult.from_server(self.requests.request(self.new_request(tool_name, arguments, options)))
         except NotConnected:
@@ -225,7 +222,6 @@ class ToolCalls:
         return self.catalog.get(tool_name)
 
     def _max_timeout(self, options: CallOptions) -> float | None:
-        """Seconds up to which progress extends a call; None if it does not."""
         resets = options.reset_timeout_on_progress
         if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None

@@ -60,10 +60,8 @@ has ``path``, ``exists`` and ``servers``, of the named file.
 
 class Loaded(NamedTuple):
     documents: dict[Path, dict[str, Any]]
-    """The JSON object of each file, the file with precedence last."""
     report: LoadReport
     local: Path | None = None
-    """The project's file, if it is among them."""
     untrusted: ProjectFile | None = None
     """The project's file, if it was left out because the user has not trusted it."""
 
@@ -74,7 +72,6 @@ def load_nothing(mode: Literal["memory", "explicit"] = "memory") -> Loaded:
 
 
 def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
-    """Load the file `path`; for `create` see `MCPConfig`."""
     # A program that changes its directory later must save to the file that it read.
     try:
         file = Path(path).expanduser().absolute()
@@ -184,7 +181,6 @@ def read_project(file: Path) -> ProjectFile:
 
 
 def project_of(file: Path, data: bytes) -> ProjectFile:
-    """The same from `data`, the content of the file."""
     servers: dict[str, str] = {}
     problem = None
     key = TrustStore().key_of(file)

@@ -27,7 +27,6 @@ _LIMITING_WORDS = (
 _SWITCHES_ON = r"(is)?(enabled?|active)"
 
 _MAX_LENGTH = 64
-"""Characters. A longer key counts as unknown, and would take long to compare."""
 
 
 def similar_key(key: str, known: Collection[str]) -> str | None:
@@ -55,7 +54,6 @@ def limits(key: str, similar: str | None, value: object) -> bool:
 
 
 def remark(key: str, similar: str | None) -> str:
-    """The message about a key that is not read."""
     return f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
 
 

@@ -92,7 +92,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
     @property
     def is_shared(self) -> bool:
-        """Whether other programs may use the same host."""
         return self.lifetime == "detached"
 
     @property

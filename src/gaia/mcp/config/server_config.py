@@ -183,7 +183,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
 
     def _check_without_process(self, why: str) -> None:
-        """Raise ValueError for settings that only a server with a command can have."""
         for name, problem in (
             ("sandbox", "only a server with a command can be started in one"),
             ("standby", "only a server with a command can have one"),
@@ -245,7 +244,6 @@ def unknown_keys(mapping: object) -> dict[str, str | None]:
 
 
 def remarks_on_keys(mapping: object) -> list[str]:
-    """Remarks on the unknown keys of an entry, which are most likely misspelt."""
     return [remark(key, similar) for key, similar in unknown_keys(mapping).items()]
 
 

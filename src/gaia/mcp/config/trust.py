@@ -48,15 +48,11 @@ _DIGEST_LENGTH = 8
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
-    """A project's configuration file as it was read."""
-
     path: Path
     sha256: str
-    """The hash of its content, in hexadecimal digits."""
     servers: dict[str, str]
     """By server: its commands, in lines for people (see `describe`)."""
     problem: str | None = None
-    """Why the file cannot be used; None if it can."""
     key: str = ""
     """The key with which masked values in `servers` were hashed."""
 
@@ -87,7 +83,6 @@ class TrustStore:
         return known is not None and known.sha256 == digest(data)
 
     def trusted_servers(self, path: Path) -> dict[str, str] | None:
-        """The commands of the file's servers when it was trusted; None if it never was."""
         known = self._known(path)
         return None if known is None else known.servers
 
@@ -99,7 +94,6 @@ class TrustStore:
         return (known and known.key) or secrets.token_hex(16)
 
     def trusted_files(self) -> dict[Path, str]:
-        """The SHA-256 of each trusted file's content."""
         return {Path(path): known.sha256 for path, known in self._files(self._document()).items()}
 
     def trust(self, project: ProjectFile) -> None:
@@ -165,7 +159,6 @@ def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
 
 
 def _text(value: object) -> str:
-    """A string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -185,7 +178,6 @@ def _named(name: str, value: str, key: str | None) -> str:
 
 
 def _url(value: str, key: str | None) -> str:
-    """A text in which the secrets of a URL are masked."""
 
     def field(match: re.Match[str]) -> str:
         return f"{match[1]}={_mask(match[2], key)}" if sounds_secret(match[1]) else match[0]

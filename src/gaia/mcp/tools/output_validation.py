@@ -33,8 +33,6 @@ Check = Callable[[Mapping[str, Any]], InvalidResponse | None]
 
 _MAX_RESULTS = 100
 _MAX_BYTES = 4 * 1024 * 1024
-"""Limit for the results that wait for their check."""
-
 _CHEAP_SECONDS = 0.05
 _REST = 9
 """After a check of more than `_CHEAP_SECONDS` the thread rests this many times as long, so checks take a tenth of time.
@@ -51,7 +49,6 @@ class OutputChecks:
     """
 
     def __init__(self, server: str, threads: DaemonPool | None = None) -> None:
-        """`threads` are for tests."""
         self.threads = threads or DaemonPool(f"mcp-{server}-checks", 1, idle_seconds=_IDLE_SECONDS, is_engine=True)
         self._lock = reentrant_lock()
         """Owns the attributes below."""
@@ -77,7 +74,6 @@ class OutputChecks:
         self._begin(step)
 
     def add(self, check: OutputCheck, result: bytes) -> None:
-        """Check a result soon, for the log. Never blocks."""
         with self._lock:
             waiting = len(self._waiting)
             is_full = waiting >= _MAX_RESULTS or (waiting and self._size + len(result) > _MAX_BYTES)
@@ -164,7 +160,6 @@ class OutputCheck:
             self.note_bytes(orjson.dumps(part))
 
     def note_bytes(self, result: bytes) -> None:
-        """The same for a result that is still JSON."""
         self._checks.add(self, result)
 
 
@@ -238,6 +233,5 @@ class OutputValidation:
         logger.warning("output_partly_unchecked", server=self._server, tool=tool, part=self._redact(part))
 
     def _give_up(self, tool: str, schema: dict[str, Any], error: SchemaUnusable) -> None:
-        """Stop checking results by this schema, and log that once; results are then returned unchecked."""
         logger.warning("output_schema_unusable", server=self._server, tool=tool, reason=str(error))
         self._ready[tool] = (schema, None)

@@ -29,7 +29,6 @@ PinKind = Literal["tools", "prompts", "instructions"]
 _SECTIONS: dict[PinKind, str] = {"tools": "servers", "prompts": "prompts", "instructions": "instructions"}
 
 LOCK_FILE_NAME = "mcp_tools.lock.json"
-
 _CONFIG_NAME = "mcp_servers.json"
 _VERSION = 1
 _EXAMPLE = '{"version": 1, "servers": {…}}'
@@ -94,7 +93,6 @@ class ServerPins:
         self._section = _SECTIONS[kind]
 
     def of(self, kind: PinKind) -> ServerPins:
-        """The approved definitions of another kind, of the same server."""
         return ServerPins(self.file, self._key, kind)
 
     def read(self) -> dict[str, Pin] | None:
@@ -216,7 +214,6 @@ class PinGate:
         self._kind = kind
         self.mode = mode
         self.blocks = mode == "block"
-        """Whether unapproved tools are withheld. Each call reads this."""
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
@@ -263,7 +260,6 @@ class PinGate:
         return compare(approved, {name: pin_of(tool) for name, tool in tools.items()}, tools).unapproved
 
     def refusal(self, name: str) -> ToolNotApproved:
-        """Why a tool or prompt that is withheld cannot be used."""
         reason = self._problem or (
             f"its definition has changed since it was approved, or it is new: see and approve it with "
             f"`gaia mcp approve {shlex.quote(self._server)}`"

@@ -62,8 +62,6 @@ def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
 
 
 class _Reader:
-    """Reads one root schema and its references within a budget of steps."""
-
     def __init__(self, root: object) -> None:
         self._root = root
         self._steps = _MAX_STEPS
@@ -119,7 +117,6 @@ class _Reader:
         return found
 
     def description_of(self, schema: object) -> str:
-        """The schema's description, or else the description of its ``$ref`` target."""
         for _ in range(_MAX_DEPTH):
             if not isinstance(schema, Mapping):
                 break

@@ -30,7 +30,6 @@ _MAX_DEPTH = 64
 """Levels of nesting in one definition. References (``$ref``) count where they stand and are not followed."""
 
 _SHOWN = 100
-"""Characters of an unchecked name in a log line."""
 
 
 class SortedTools(NamedTuple):
@@ -52,11 +51,8 @@ class ToolCatalog:
         self._server = server
         self._by_name: dict[str, MCPTool] = {}
         self.listed = False
-        """Whether there is a listing, even an empty one."""
         self.denied: frozenset[str] = frozenset()
-        """Names of the server's tools that a filter hides."""
         self.blocked: Mapping[str, MCPTool] = {}
-        """Tools that are withheld because their definitions are not the approved ones."""
 
     @property
     def tools(self) -> tuple[MCPTool, ...]:
@@ -107,7 +103,6 @@ class ToolCatalog:
         )
 
     def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
-        """The well-formed tools, up to the limits above."""
         room = MAX_LISTING
         for number, definition in enumerate(definitions):
             if number >= MAX_TOOLS or room < 0:

@@ -98,4 +98,3 @@ def _patterns(which: str, patterns: object) -> tuple[str, ...]:
 
 
 ALLOW_ALL = ToolFilter()
-"""Every tool of every server."""

@@ -72,7 +72,6 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 """A block of a result's content. Its ``type`` says which one it is."""
 
 _OF_THE_CLIENT = frozenset(("error_type", "delivery"))
-"""Members that only the client sets, about a failed call."""
 
 
 class ToolResult(dict[str, Any]):
@@ -202,7 +201,6 @@ class ToolResult(dict[str, Any]):
     __hash__ = None
 
     def copy(self) -> ToolResult:
-        """A shallow copy of the same type."""
         result = ToolResult(self)
         result._added = self._added
         return result
