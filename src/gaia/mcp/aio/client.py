@@ -12,14 +12,13 @@ from gaia.mcp.aio.calls import call_tool, request, run
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.threads import in_thread, stopping, until_done
 from gaia.mcp.authorization.config import OnAuthorization
-from gaia.mcp.client.client_options import ClientSettings
+from gaia.mcp.client.client_options import ClientKeywords
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.protocol.exchange import Exchange
-from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.exchange import CallOptions, OnProgress
-from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
+from gaia.mcp.requests.exchange import CallKeywords, CallOptions
+from gaia.mcp.supervision.client_features import OnElicitation, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 from gaia.mcp.tools.pins import ServerPins
@@ -53,29 +52,12 @@ class AsyncMCPClient:
         transport: MCPTransport,
         debug: bool = False,
         *,
-        on_elicitation: OnElicitation | None = None,
-        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
-        on_sampling: OnSampling | None = None,
-        sampling_tools: bool = False,
-        roots: RootsSource | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        **settings: Unpack[ClientSettings],
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
         """See `MCPClient`. Functions that answer the server are called on threads of their own, as there."""
-        self.sync = MCPClient(
-            name,
-            transport,
-            debug,
-            on_elicitation=on_elicitation,
-            elicitation_modes=elicitation_modes,
-            on_sampling=on_sampling,
-            sampling_tools=sampling_tools,
-            roots=roots,
-            clock=clock,
-            rng=rng,
-            **settings,
-        )
+        self.sync = MCPClient(name, transport, debug, clock=clock, rng=rng, **keywords)
 
     @classmethod
     def over(cls, client: MCPClient | AsyncMCPClient) -> AsyncMCPClient:
@@ -246,21 +228,13 @@ class AsyncMCPClient:
         return self.sync.list_tools()
 
     async def call_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
+        self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """See `MCPClient.call_tool`. `on_progress` may be a coroutine function.
 
         It runs in this task, one report after the other, and all have ended when this returns.
         """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        return await call_tool(self.sync._engine.tool_calls, tool_name, arguments, options)
+        return await call_tool(self.sync._engine.tool_calls, tool_name, arguments, CallOptions(**options))
 
     def pinned(self) -> AsyncPinnedClient:
         """A handle that stays with one replica of a server on a cluster; see `MCPClient.pinned`."""
@@ -366,15 +340,10 @@ class AsyncPinnedClient:
         self.close()
 
     async def call_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
+        self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """Call a tool at the replica; see `AsyncMCPClient.call_tool` and `PinnedClient.call_tool`."""
-        return await call_tool(self.sync._tool_calls, tool_name, arguments, CallOptions(timeout, on_progress))
+        return await call_tool(self.sync._tool_calls, tool_name, arguments, CallOptions(**options))
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """See `MCPClient.read_resource`. Raises SessionLost."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from gaia.mcp.aio.calls import call_tool
 from gaia.mcp.aio.client import AsyncMCPClient
@@ -20,9 +20,8 @@ from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, require_wait
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
-from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.exchange import CallOptions, OnProgress
-from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
+from gaia.mcp.requests.exchange import CallKeywords, CallOptions
+from gaia.mcp.supervision.client_features import FeatureKeywords, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.status import ServerStatus
@@ -61,13 +60,9 @@ class AsyncMCPClientManager:
         tool_lock_file: str | os.PathLike[str] | None = None,
         trust_local: bool = True,
         output_validation: OutputMode = "warn",
-        on_elicitation: OnElicitation | None = None,
-        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
-        on_sampling: OnSampling | None = None,
-        sampling_tools: bool = False,
-        roots: RootsSource | None = None,
         on_authorization: OnAuthorization | None = None,
         start_timeout: float | None = LOADING_SECONDS,
+        **features: Unpack[FeatureKeywords],
     ) -> None:
         """See `MCPClientManager`. Functions that answer servers are called on threads of their own, as there."""
         self.sync = MCPClientManager(
@@ -79,13 +74,9 @@ class AsyncMCPClientManager:
             tool_lock_file=tool_lock_file,
             trust_local=trust_local,
             output_validation=output_validation,
-            on_elicitation=on_elicitation,
-            elicitation_modes=elicitation_modes,
-            on_sampling=on_sampling,
-            sampling_tools=sampling_tools,
-            roots=roots,
             on_authorization=on_authorization,
             start_timeout=start_timeout,
+            **features,
         )
 
     @classmethod
@@ -207,29 +198,22 @@ class AsyncMCPClientManager:
         return self.sync.list_tools()
 
     async def call_tool(
-        self,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
+        self, name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """See `MCPClientManager.call_tool`. `on_progress` may be a coroutine function.
 
         It runs in this task, one report after the other, and all have ended when this returns.
         """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        wanted = CallOptions(**options)
         try:
             route = self.sync._engine.registry.routes.get(name)
             if route is None:
                 # To find a server that is about to start may wait.
-                route = await in_thread(self.sync._engine.route_of, name, timeout)
+                route = await in_thread(self.sync._engine.route_of, name, wanted.timeout)
         except MCPError as error:
             return failure(error, name, None, arguments)
         try:
-            return await call_tool(route.client._engine.tool_calls, route.tool.name, arguments, options)
+            return await call_tool(route.client._engine.tool_calls, route.tool.name, arguments, wanted)
         except NotConnected as error:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)

@@ -20,6 +20,7 @@ class AuthorizationRequest(msgspec.Struct, frozen=True):
     """A server wants a person to log in."""
 
     server: str
+    """The server's name."""
     url: str
     """The login page: open it in a browser, and show it whole."""
 

@@ -92,6 +92,7 @@ class ServerAuthorization:
 
     @property
     def interactive(self) -> bool:
+        """Whether a person can be asked to log in."""
         return self._on_authorization is not None and isinstance(self._config, OAuth)
 
     @property
@@ -102,6 +103,7 @@ class ServerAuthorization:
 
     @property
     def is_logged_in(self) -> bool:
+        """Whether there is a kept login with a token."""
         login = self._read()
         return login is not None and login.access_token is not None
 
@@ -143,6 +145,7 @@ class ServerAuthorization:
                 self._use_credentials(self._challenge)
 
     def log_out(self) -> bool:
+        """Forget the login; False if there was none."""
         self._take(None)
         self._loaded = None
         return self._file.delete()

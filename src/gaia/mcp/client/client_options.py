@@ -17,7 +17,7 @@ from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.callbacks import CallbackGroup, CallbackPool
-from gaia.mcp.supervision.client_features import ClientFeatures
+from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords
 from gaia.mcp.supervision.context import RecyclingLimits, SupervisionHooks
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -62,6 +62,10 @@ class ClientSettings(TypedDict, total=False):
     drain_timeout: float
     lazy: bool
     idle_stop: float | None
+
+
+class ClientKeywords(ClientSettings, FeatureKeywords, total=False):
+    """The keywords of `MCPClient`."""
 
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
@@ -155,6 +159,12 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
             features=self.features.or_else(defaults.features),
             lazy=self.lazy or defaults.lazy,
         )
+
+
+def options_of(keywords: ClientKeywords) -> ClientOptions:
+    features: Any = {name: value for name, value in keywords.items() if name in FeatureKeywords.__annotations__}
+    settings: Any = {name: value for name, value in keywords.items() if name not in features}
+    return ClientOptions(features=ClientFeatures.of(features), **settings)
 
 
 class SharedServices(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,17 +8,16 @@ from typing import Any, TypeVar, Unpack
 
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_engine import ClientEngine
-from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices, settings_of
+from gaia.mcp.client.client_options import ClientKeywords, SharedServices, options_of, settings_of
 from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.client.server_transport import transport_for
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.exchange import Exchange
-from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
+from gaia.mcp.supervision.client_features import OnElicitation, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.tools.pins import ServerPins
@@ -47,14 +46,9 @@ class MCPClient:
         transport: MCPTransport,
         debug: bool = False,
         *,
-        on_elicitation: OnElicitation | None = None,
-        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
-        on_sampling: OnSampling | None = None,
-        sampling_tools: bool = False,
-        roots: RootsSource | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        **settings: Unpack[ClientSettings],
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
         """Make a client without starting anything. `debug` shows gaia's log on stderr.
 
@@ -62,8 +56,8 @@ class MCPClient:
         has "url", by a URL; `on_sampling` asks a model, which may call tools if `sampling_tools` is true; `roots` are
         folders, or a function that returns them. The functions run on threads of their own.
 
-        `settings` are the fields of `ClientOptions`; `clock` and `rng` are for tests. Raises ValueError for a setting
-        that cannot be used.
+        The other keywords are the settings of `ClientOptions`; `clock` and `rng` are for tests. Raises ValueError for a
+        setting that cannot be used.
         """
         if debug:
             enable_debug()
@@ -71,14 +65,7 @@ class MCPClient:
         """This program's name for the server."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
-        features = ClientFeatures(
-            on_elicitation=on_elicitation,
-            elicitation_modes=elicitation_modes,
-            on_sampling=on_sampling,
-            sampling_tools=sampling_tools,
-            roots=None if roots is None else Roots(roots),
-        )
-        options = ClientOptions(features=features, **settings)
+        options = options_of(keywords)
         services = SharedServices.of(name, owned=True, clock=clock or SystemClock(), rng=rng or random.Random())  # noqa: S311 - jitter, not cryptography
         self._engine = ClientEngine(name, transport, options, services, clock)
 
@@ -290,14 +277,7 @@ class MCPClient:
         self._engine.tool_calls.assume(tools)
 
     def call_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
+        self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """Call a tool by the server's own name for it, and wait for the result.
 
@@ -310,18 +290,10 @@ class MCPClient:
         Raises RuntimeError when the client is not connected, and ValueError for arguments that are not a dict of JSON
         values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
         """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        return self._engine.tool_calls.call(tool_name, arguments, options)
+        return self._engine.tool_calls.call(tool_name, arguments, CallOptions(**options))
 
     def submit_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
+        self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
@@ -330,8 +302,7 @@ class MCPClient:
         cancels the request at the server. A call that is not allowed, or a client that is not connected, raises at
         once.
         """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        return self._engine.tool_calls.submit(tool_name, arguments, options)
+        return self._engine.tool_calls.submit(tool_name, arguments, CallOptions(**options))
 
     def pinned(self) -> PinnedClient:
         """A handle that stays with one replica of a server on a cluster, for work that relies on the server's memory.

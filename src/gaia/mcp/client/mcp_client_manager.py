@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
@@ -17,10 +17,9 @@ from gaia.mcp.client.readiness import LOADING_SECONDS, enabled_servers, require_
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
-from gaia.mcp.protocol.server_questions import ElicitationMode
-from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
+from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.status import ServerStatus
@@ -50,13 +49,9 @@ class MCPClientManager:
         tool_lock_file: str | os.PathLike[str] | None = None,
         trust_local: bool = True,
         output_validation: OutputMode = "warn",
-        on_elicitation: OnElicitation | None = None,
-        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
-        on_sampling: OnSampling | None = None,
-        sampling_tools: bool = False,
-        roots: RootsSource | None = None,
         on_authorization: OnAuthorization | None = None,
         start_timeout: float | None = LOADING_SECONDS,
+        **features: Unpack[FeatureKeywords],
     ) -> None:
         """Make a manager without starting anything.
 
@@ -73,7 +68,7 @@ class MCPClientManager:
         to run.
 
         `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for slow servers;
-        None sets no limit. Raises ValueError if it is not a duration. The other parameters answer requests of servers;
+        None sets no limit. Raises ValueError if it is not a duration. `features` answer requests of servers;
         see `MCPClient`.
         """
         require_wait(start_timeout, "start_timeout")
@@ -83,13 +78,6 @@ class MCPClientManager:
         """How many seconds `load_from_config` waits for servers by default."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
-        features = ClientFeatures(
-            on_elicitation=on_elicitation,
-            elicitation_modes=elicitation_modes,
-            on_sampling=on_sampling,
-            sampling_tools=sampling_tools,
-            roots=None if roots is None else Roots(roots),
-        )
         self._engine = ManagerEngine(
             MCPConfig(trust_local=trust_local) if config is None else as_config(config),
             SharedServices.of("manager", tool_filter=tool_filter, on_authorization=on_authorization),
@@ -97,7 +85,7 @@ class MCPClientManager:
                 restart_policy=restart_policy,
                 pin_tools=pin_tools,
                 output_validation=output_validation,
-                features=features,
+                features=ClientFeatures.of(features),
             ),
             None if tool_lock_file is None else Path(tool_lock_file).absolute(),
             lambda name, entry: MCPClient.from_config(name, entry, debug=debug),
@@ -347,14 +335,7 @@ class MCPClientManager:
         return [route.tool for route in self._engine.registry.routes.values()]
 
     def call_tool(
-        self,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
+        self, name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
@@ -362,36 +343,29 @@ class MCPClientManager:
         tool's server is down or is being removed, it is ``server_unavailable``, with the cause and the seconds until
         the server is tried again. A call waits for a server that is being started.
         """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        wanted = CallOptions(**options)
         try:
-            route = self._engine.registry.routes.get(name) or self._engine.route_of(name, timeout)
+            route = self._engine.registry.routes.get(name) or self._engine.route_of(name, wanted.timeout)
         except MCPError as error:
             return failure(error, name, None, arguments)
         try:
-            return route.client._engine.tool_calls.call(route.tool.name, arguments, options)
+            return route.client._engine.tool_calls.call(route.tool.name, arguments, wanted)
         except NotConnected as error:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
     def submit_tool(
-        self,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
+        self, name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result; see `MCPClient.submit_tool`.
 
         A call that cannot be made raises at once: UnknownTool, ToolDenied or ToolNotApproved for a name that no server
         offers, and ServerUnavailable for the tool of a server that is down.
         """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        route = self._engine.route_of(name, timeout)
+        wanted = CallOptions(**options)
+        route = self._engine.route_of(name, wanted.timeout)
         try:
-            return route.client._engine.tool_calls.submit(route.tool.name, arguments, options)
+            return route.client._engine.tool_calls.submit(route.tool.name, arguments, wanted)
         except NotConnected as error:
             # The server was removed after the route had been found.
             raise ServerUnavailable(error.message) from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.session import BoundSession
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.requests.exchange import CallOptions, OnProgress
+from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
@@ -47,26 +47,16 @@ class PinnedClient:
         self.close()
 
     def call_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
+        self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if it is lost."""
-        return self._tool_calls.call(tool_name, arguments, CallOptions(timeout, on_progress))
+        return self._tool_calls.call(tool_name, arguments, CallOptions(**options))
 
     def submit_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
+        self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> CallFuture:
         """Like `call_tool`, without waiting; see `MCPClient.submit_tool`."""
-        return self._tool_calls.submit(tool_name, arguments, CallOptions(timeout, on_progress))
+        return self._tool_calls.submit(tool_name, arguments, CallOptions(**options))
 
     def read_resource(self, uri: str) -> dict[str, Any]:
         """See `MCPClient.read_resource`. Raises SessionLost."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-_warned: set[tuple[str, ...]] = set()
+_warned: set[tuple[str, str]] = set()
 """The warnings that were logged: each is logged once per process."""
 
 
@@ -99,14 +99,15 @@ def _warn_of_plain_http(values: ServerConfig) -> None:
         return
     hint = "every machine on the way can read them; give the server's https address"
     for what in sent:
-        _warn_once("credentials_over_http", values.name, sent=what, hint=hint)
+        if _is_new(values.name, what):
+            logger.warning("credentials_over_http", server=values.name, sent=what, hint=hint)
 
 
-def _warn_once(event: str, server: str, **facts: str) -> None:
-    warning = (event, server, *facts.values())
-    if warning not in _warned:
-        _warned.add(warning)
-        logger.warning(event, server=server, **facts)
+def _is_new(server: str, subject: str) -> bool:
+    """Whether this warning was not logged yet."""
+    is_new = (server, subject) not in _warned
+    _warned.add((server, subject))
+    return is_new
 
 
 def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None, list[str]]:
@@ -114,7 +115,8 @@ def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | No
     values = expand(server, os.environ)
     hint = "every user of this machine can read the arguments of a process; pass it in env"
     for variable in secret_in_arguments(server):
-        _warn_once("secret_in_arguments", server.name, variable=variable, hint=hint)
+        if _is_new(server.name, variable):
+            logger.warning("secret_in_arguments", server=server.name, variable=variable, hint=hint)
     return values.args, values.env, _secrets(server, values)
 
 

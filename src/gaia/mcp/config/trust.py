@@ -48,11 +48,16 @@ _DIGEST_LENGTH = 8
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
+    """A project's configuration file as it was read."""
+
     path: Path
+    """The file."""
     sha256: str
+    """The hash of its content, in hexadecimal digits."""
     servers: dict[str, str]
     """By server: its commands, in lines for people (see `describe`)."""
     problem: str | None = None
+    """Why the file cannot be used; None if it can."""
     key: str = ""
     """The key with which masked values in `servers` were hashed."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import msgspec
 import orjson
@@ -33,6 +33,15 @@ Outcome = dict[str, Any]
 
 OnProgress = Callable[[float, float | None, str | None], object]
 """``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
+
+
+class CallKeywords(TypedDict, total=False):
+    """The keywords of a call, which `CallOptions` explains."""
+
+    timeout: float | None
+    on_progress: OnProgress | None
+    reset_timeout_on_progress: bool | None
+    max_timeout: float | None
 
 
 class CallOptions(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ These are the client features of the specification. A feature is declared to a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -62,6 +62,16 @@ class Roots:
         return root_list(source() if callable(source) else source)
 
 
+class FeatureKeywords(TypedDict, total=False):
+    """The keywords of a client or a manager that are features; see `MCPClient`."""
+
+    on_elicitation: OnElicitation | None
+    elicitation_modes: tuple[ElicitationMode, ...]
+    on_sampling: OnSampling | None
+    sampling_tools: bool
+    roots: RootsSource | None
+
+
 class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """The features that one client offers. Immutable, except for the content of `roots`."""
 
@@ -79,6 +89,13 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         require_runs_on_thread("on_sampling", self.on_sampling)
         if not self.elicitation_modes or not set(self.elicitation_modes) <= {"form", "url"}:
             raise ValueError(f'elicitation_modes: expected "form", "url" or both, got {self.elicitation_modes!r}')
+
+    @classmethod
+    def of(cls, keywords: FeatureKeywords) -> ClientFeatures:
+        given: dict[str, Any] = dict(keywords)
+        if (roots := keywords.get("roots")) is not None:
+            given["roots"] = Roots(roots)
+        return cls(**given)
 
     def or_else(self, others: ClientFeatures) -> ClientFeatures:
         """These features, completed from `others`."""

@@ -201,6 +201,7 @@ class ToolResult(dict[str, Any]):
     __hash__ = None
 
     def copy(self) -> ToolResult:
+        """A shallow copy of the same type."""
         result = ToolResult(self)
         result._added = self._added
         return result
