@@ -10,8 +10,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -88,7 +88,14 @@ class StdioChannel:
         try:
             # stderr is read before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
-            reader = self._reader = self._new_reader()
+            reader = self._reader = PipeReader(
+                self._process.stdout,
+                _Chunks(self._process.stdout.fileno()).read,
+                self._framer.lines,
+                listener.message_received,
+                listener.channel_ended,
+                listener.awaits_answers,
+            )
             self._start(f"{thread_name}-reader", lambda: self._read_stdout(reader))
             self._writer = PipeWriter(
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed, reader=reader
@@ -210,18 +217,6 @@ class StdioChannel:
         thread.start()
         self._readers.append(thread)
 
-    def _new_reader(self) -> PipeReader:
-        pipe, listener = self._process.stdout, self._listener
-        read = _Chunks(pipe.fileno()).read
-        return PipeReader(
-            pipe,
-            read,
-            self._framer.lines,
-            listener.message_received,
-            listener.channel_ended,
-            listener.awaits_answers,
-        )
-
     def _read_stdout(self, reader: PipeReader) -> None:
         reader.run()
         try:
@@ -233,15 +228,9 @@ class StdioChannel:
 
     def _read_stderr(self) -> None:
         with self._process.stderr as pipe:
-            for chunk in _chunks(pipe):
+            for chunk in iter(_Chunks(pipe.fileno()).read, b""):
                 self._stderr.feed(chunk)
         self._stderr.finish()
-
-
-def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
-    chunks = _Chunks(pipe.fileno())
-    while chunk := chunks.read():
-        yield chunk
 
 
 class _Chunks:

@@ -14,6 +14,7 @@ from gaia.http.url import Url
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 from gaia.mcp.protocol.messages import ErrorResponse, NotAMessage, decode
 
+_KNOWN = frozenset(HTTPStatus)
 _EXCERPT_CHARACTERS = 200
 _MAX_SEARCHED = 4096
 """Characters of a body that are searched for markup, because the search takes quadratic time."""
@@ -59,11 +60,14 @@ def with_id(error: ErrorResponse, identifier: int) -> bytes:
 def refusal(response: Response, url: Url, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
     """The error for a response from `url` that is neither an answer nor a JSON-RPC error."""
     status = response.status
-    said = f"the server answered {_words(status)}{excerpt(body, redact)}"
+    phrase = f" {HTTPStatus(status).phrase}" if status in _KNOWN else ""
+    said = f"the server answered {status}{phrase}{excerpt(body, redact)}"
     if wants_login(response):
         return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
     if b"location" in response.headers and 300 <= status < 400:
-        place = _place(response, url)
+        target = redirect_target(response, url)
+        # Without parts that may be secret.
+        place = "nowhere" if target is None else target.without_query()
         said += f"; it redirects to {place}, which is not followed: give that as the url if you trust it"
     return HttpError(said, status=status)
 
@@ -79,13 +83,6 @@ def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
     return f": {text[:_EXCERPT_CHARACTERS]}{'…' if len(text) > _EXCERPT_CHARACTERS else ''}"
 
 
-def _words(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
-
-
 def redirect_target(response: Response, url: Url) -> Url | None:
     """The target of a redirect from `url`; None if there is none, or it is invalid."""
     location = response.header(b"location")
@@ -93,8 +90,3 @@ def redirect_target(response: Response, url: Url) -> Url | None:
         return url.join(location) if location else None
     except ValueError:
         return None
-
-
-def _place(response: Response, url: Url) -> str:
-    target = redirect_target(response, url)
-    return "nowhere" if target is None else target.without_query()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ _MAX_ID = 4096
 """Characters. The id is sent back in a header, and servers accept about 8 KiB of headers."""
 
 _LINES_A_TURN = 64
+_MEANINGFUL = frozenset((b"data", b"event", b"id", b"retry"))
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -32,7 +34,11 @@ class EventStream:
         """The id of the last event that had one: the server can continue after it."""
         self.retry = _RETRY_SECONDS
         """Seconds to wait before asking for the rest, as the server wants it, within limits."""
-        self._lines, self._fields = _Lines(), _Fields()
+        self._lines = _Lines()
+        self._fields: dict[bytes, list[bytes]] = {}
+        """The fields of the event that has begun."""
+        self._size = 0
+        """Bytes of its lines, except comments."""
         self._fruitless = 0
         """How many requests in a row brought no message."""
 
@@ -46,7 +52,7 @@ class EventStream:
         """Read the next response. Raises `InvalidEvents` if it is not a stream of events."""
         if content_type(response) != "text/event-stream":
             raise InvalidEvents(f"the server sends {content_type(response) or 'no content type'} instead of events")
-        self._lines, self._fields = _Lines(), _Fields()
+        self._lines, self._fields, self._size = _Lines(), {}, 0
 
     def messages(self, chunk: bytes) -> Iterator[bytes | None]:
         """The data of the events that are messages; None as in `events`."""
@@ -60,77 +66,40 @@ class EventStream:
 
     def events(self, chunk: bytes) -> Iterator[tuple[bytes, bytes] | None]:
         """Name and data of each event that ends in `chunk`, and None after each 64 lines. Raises `InvalidEvents`."""
-        fields = self._fields
         for number, line in enumerate(self._lines.feed(chunk), 1):
-            if line:
-                fields.add(line)
-                self._check_size(fields.size)
-            else:
-                event, self._fields = fields, _Fields()
-                fields = self._fields
-                if event.any:
-                    self._reached(event)
-                    yield event.name or b"message", _text(event.data)
+            if not line and self._fields:
+                fields, self._fields, self._size = self._fields, {}, 0
+                self._reached(fields)
+                yield fields.get(b"event", [b""])[-1] or b"message", _text(fields.get(b"data", [b""]))
+            elif line and not line.startswith(b":"):
+                field, _, value = line.partition(b":")
+                values = self._fields.setdefault(field if field in _MEANINGFUL else b"", [])
+                # A field that means nothing is not kept, but it makes an event.
+                values += [value.removeprefix(b" ")] if field in _MEANINGFUL else []
+                self._size += len(line)
+                self._check_size(self._size)
             if not number % _LINES_A_TURN:
                 yield None
-        self._check_size(fields.size + self._lines.pending)
+        self._check_size(self._size + self._lines.pending)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_message_bytes:
             raise InvalidEvents(f"an event is longer than {self._max_message_bytes} bytes")
 
-    def _reached(self, event: _Fields) -> None:
-        identifier, retry = event.identifier, event.retry
-        if identifier and len(identifier) <= _MAX_ID:
-            text = identifier.decode("utf-8", "replace")
-            # An id that does not fit into a header cannot be sent back, so the earlier one is kept.
-            if text.isascii() and text.isprintable():
-                self.last_id = text
-        if retry is not None:
-            try:
-                milliseconds = int(retry)
-            except ValueError:
-                return
+    def _reached(self, fields: dict[bytes, list[bytes]]) -> None:
+        identifier = fields.get(b"id", [b""])[-1]
+        # An id that does not fit into a header cannot be sent back, so the earlier one is kept.
+        if 0 < len(identifier) <= _MAX_ID and identifier.isascii() and (text := identifier.decode()).isprintable():
+            self.last_id = text
+        with contextlib.suppress(ValueError):
             # Compared as an integer, because it may be too large for a float.
-            milliseconds = min(max(milliseconds, 0), int(_MAX_RETRY_SECONDS * 1000))
+            milliseconds = min(max(int(fields.get(b"retry", [b""])[-1]), 0), int(_MAX_RETRY_SECONDS * 1000))
             self.retry = max(milliseconds / 1000, _MIN_RETRY_SECONDS)
 
 
 def content_type(response: Response) -> str:
     """The content type of a response, in lower case and without parameters; empty if it has none."""
     return (response.header(b"content-type") or "").partition(";")[0].strip().lower()
-
-
-class _Fields:
-    """The fields of one event."""
-
-    __slots__ = ("any", "data", "identifier", "name", "retry", "size")
-
-    def __init__(self) -> None:
-        self.name = b""
-        self.data: list[bytes] = []
-        self.identifier: bytes | None = None
-        self.retry: bytes | None = None
-        self.any = False
-        """Whether any field has come; without fields there is no event."""
-        self.size = 0
-        """Bytes of all lines except comments."""
-
-    def add(self, line: bytes) -> None:
-        if line.startswith(b":"):
-            return
-        self.size += len(line)
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        self.any = True
-        if field == b"data":
-            self.data.append(value)
-        elif field == b"event":
-            self.name = value
-        elif field == b"id":
-            self.identifier = value
-        elif field == b"retry":
-            self.retry = value
 
 
 class _Lines:
