@@ -7,15 +7,25 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.transports import StdioTransport
-from gaia.mcp.transports.command import argument_vector, split_command
-from tests.unit.mcp.transports.conftest import Json, Listener, posix
+from gaia.mcp.transports.command import (
+    INHERITED,
+    argument_vector,
+    is_install_setting,
+    server_environment,
+    split_command,
+    withheld,
+)
+from gaia.mcp.transports.fork_server import MARK_VARIABLE
+from tests.unit.mcp.transports.conftest import SECRET, Json, Listener, call, posix
 
 
 class TestCommandLine:
@@ -194,3 +204,171 @@ sys.stdin.read()
         answer = self.ask(StdioTransport("./bin/my-server", cwd=cwd.format(tmp_path=tmp_path)))
         assert answer["cwd"] == str(tmp_path / "project")
         assert os.path.samefile(answer["program"], program)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have an environment of these variables alone."""
+
+    def replace(**variables: str) -> None:
+        for name in set(os.environ) - set(variables):
+            monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return replace
+
+
+class TestEnvironment:
+    def environment_of(self, transport: StdioTransport) -> dict[str, str]:
+        environment: dict[str, str] = call(transport, "env")
+        return environment
+
+    @pytest.fixture(autouse=True)
+    def our_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OUR_SECRET", SECRET)
+        monkeypatch.setenv("LANG", "C.UTF-8")
+        monkeypatch.setenv("TERM", "dumb")
+
+    def test_a_server_inherits_what_programs_need_and_none_of_our_secrets(
+        self, start: Callable[..., StdioTransport]
+    ) -> None:
+        environment = self.environment_of(start())
+        assert SECRET not in environment.values()
+        for name in ("PATH", "HOME", "LANG", "TERM"):
+            assert environment[name] == os.environ[name]
+        assert {name for name in environment if not is_install_setting(name)} <= {*INHERITED, MARK_VARIABLE}
+
+    def test_proxies_and_package_indexes_reach_it_and_their_passwords_no_output(
+        self,
+        start: Callable[..., StdioTransport],
+        fault_server: Callable[..., dict[str, Any]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A server that is installed when it starts needs them, and prints them when it cannot be."""
+        proxy, index = f"http://me:{SECRET}@proxy.example:3128", f"https://me:{SECRET}@index.example/simple"
+        for name, value in {"HTTPS_PROXY": proxy, "no_proxy": "localhost", "UV_INDEX_URL": index}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("UV_PUBLISH_TOKEN", SECRET)
+        said = f"cannot reach {proxy} for {index}: {SECRET}"
+        client = MCPClient("it", StdioTransport(**fault_server(exit_at_start={"code": 1, "stderr": said})))
+        assert not client.connect()
+        assert "http://***@proxy.example:3128 for https://***@index.example" in str(client.last_error)
+        assert SECRET not in str(client.last_error)
+        environment = self.environment_of(start())
+        assert (environment["HTTPS_PROXY"], environment["no_proxy"]) == (proxy, "localhost")
+        assert environment["UV_INDEX_URL"] == index
+        assert "UV_PUBLISH_TOKEN" not in environment
+
+    def test_it_inherits_everything_if_that_is_asked_for(self, start: Callable[..., StdioTransport]) -> None:
+        environment = self.environment_of(start({"inherit_env": True}))
+        assert os.environ.items() - {("PWD", "")} <= environment.items()
+
+    def test_what_is_configured_comes_on_top(self, start: Callable[..., StdioTransport]) -> None:
+        environment = self.environment_of(start({"env": {"API_TOKEN": SECRET, "LANG": "tlh"}}))
+        assert (environment["API_TOKEN"], environment["LANG"]) == (SECRET, "tlh")
+
+    def test_exported_shell_functions_are_code_and_stay_here(
+        self, start: Callable[..., StdioTransport], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TERM", "() { echo pwned; }")
+        assert "TERM" not in self.environment_of(start())
+
+
+class TestInstallSettings:
+    """What `uvx`, `npx` and others need to be installed in a company."""
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("HTTP_PROXY", "https_proxy", "ALL_PROXY", "no_proxy", "Https_Proxy", "GLOBAL_AGENT_HTTP_PROXY"),
+            *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+            *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_COMPANY_USERNAME", "UV_CACHE_DIR", "UV_OFFLINE"),
+            *("UV_KEYRING_PROVIDER", "UV_NATIVE_TLS", "UV_PYTHON_INSTALL_MIRROR"),
+            *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CONFIG_FILE", "PIP_PROXY"),
+            *("npm_config_registry", "NPM_CONFIG_CAFILE", "npm_config_@company:registry", "npm_config_https_proxy"),
+        ],
+    )
+    def test_these_are_inherited(self, name: str) -> None:
+        assert is_install_setting(name)
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("UV_PUBLISH_TOKEN", "UV_PUBLISH_PASSWORD", "UV_INDEX_COMPANY_PASSWORD", "UV_GITHUB_TOKEN"),
+            *("npm_config__auth", "npm_config__authToken", "NPM_CONFIG__PASSWORD", "npm_config_otp", "npm_config_key"),
+            *("npm_config_//registry.example/:_authToken", "PIP_PASSWORD", "AUTH_PROXY", "PROXY_PASSWORD"),
+            # A server would change the application's own environment, or be given its secrets.
+            *("UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_WORKING_DIRECTORY", "UV_ENV_FILE", "PIP_TARGET"),
+            *(
+                "npm_config_call",
+                "npm_config_package",
+                "npm_config_workspace",
+                "NPM_CONFIG_GLOBAL",
+                "npm_config_location",
+            ),
+            *("npm_config_node-options", "npm_config_local_prefix", "npm_config_script_shell", "npm_config_dry_run"),
+            *("NODE_OPTIONS", "npm_config_node_options", "PYTHONPATH", "UV_", "PROXY", "VIRTUAL_ENV"),
+        ],
+    )
+    def test_these_are_not(self, name: str) -> None:
+        assert not is_install_setting(name)
+
+    def test_what_was_not_inherited_can_be_told_with_what_installs_packages_first(
+        self, only: Callable[..., None]
+    ) -> None:
+        only(PATH="/bin", PWD="/", OUR_SECRET="s", UV_PUBLISH_TOKEN="s", HTTP_PROXY="p", A="()", CONFIGURED="c")
+        assert withheld({"CONFIGURED": "x"}) == ["UV_PUBLISH_TOKEN", "A", "OUR_SECRET"]
+
+    def test_an_exported_shell_function_is_withheld_here_too(self, only: Callable[..., None]) -> None:
+        only(HTTP_PROXY="() { echo pwned; }")
+        assert server_environment(None, inherit_all=False) == {}
+        assert withheld(None) == ["HTTP_PROXY"]
+
+
+class TestSpellings:
+    """Programs that read a variable in two spellings choose one: a configured value must not lose."""
+
+    def test_of_a_configured_proxy_no_other_spelling_is_inherited(self, only: Callable[..., None]) -> None:
+        only(https_proxy="http://ours", HTTP_PROXY="http://ours", npm_config_registry="ours", home="kept", HOME="/")
+        configured = {"HTTPS_PROXY": "", "NPM_CONFIG_REGISTRY": "theirs"}
+        for inherit_all in (False, True):
+            environment = server_environment(configured, inherit_all=inherit_all)
+            assert environment == {
+                **({"home": "kept"} if inherit_all else {}),
+                "HOME": "/",
+                "HTTP_PROXY": "http://ours",
+                **configured,
+            }
+
+    @pytest.mark.skipif(os.name == "nt", reason="there, the environment itself has one spelling")
+    def test_both_spellings_are_inherited_as_they_are(self, only: Callable[..., None]) -> None:
+        only(https_proxy="a", HTTPS_PROXY="b")
+        assert server_environment(None, inherit_all=False) == {"https_proxy": "a", "HTTPS_PROXY": "b"}
+
+    def test_on_windows_all_spellings_are_one(self, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+        only(PATH="ours", SYSTEMROOT="C:\\Windows")
+        monkeypatch.setattr("gaia.mcp.transports.command._ANY_SPELLING", True)
+        assert server_environment({"Path": "theirs"}, inherit_all=True) == {
+            "Path": "theirs",
+            "SYSTEMROOT": "C:\\Windows",
+        }
+
+
+class TestServerEnvironment:
+    def test_what_is_not_set_here_is_not_set_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in os.environ:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", "")
+        assert server_environment(None, inherit_all=False) == {"HOME": ""}
+
+    def test_what_is_configured_counts_whatever_it_looks_like(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        assert server_environment({"TERM": "() { :; }"}, inherit_all=False)["TERM"] == "() { :; }"
+
+    @pytest.mark.parametrize("inherit_all", [False, True])
+    def test_our_own_environment_stays_as_it_is(self, inherit_all: bool) -> None:
+        before = dict(os.environ)
+        environment = server_environment({"PATH": "/server/bin"}, inherit_all=inherit_all)
+        environment["HOME"] = "/elsewhere"
+        assert dict(os.environ) == before

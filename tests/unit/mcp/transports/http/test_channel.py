@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from gaia.mcp import MCPClient
+from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.transports.http.transport import HttpTransport
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
@@ -389,3 +391,78 @@ def test_a_server_that_asks_and_takes_no_answers_fills_no_memory(
     client.disconnect()
     assert sum("result" in seen.body for seen in server.seen) <= 300
     assert caplog.text.count("answers_dropped") == 1
+
+
+MOST = 8
+CALLS = 500
+
+
+def ours() -> list[str]:
+    """The names of all threads of gaia's."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(("gaia-", "mcp-"))]
+
+
+class Slow:
+    """Answers no call before it is told to."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.go = threading.Event()
+        self._server = server
+        self._lock = threading.Lock()
+        self.waiting = 0
+        server.on["tools/call"] = self._answer
+
+    def _answer(self, exchange: Exchange) -> None:
+        with self._lock:
+            self.waiting += 1
+        self.go.wait(PATIENCE)
+        self._server.respond(exchange, exchange.answer(TEXT))
+
+
+@ERAS
+def test_submitted_calls_need_no_thread_each(era: str, serve: Serve, connect: Connect) -> None:
+    server = serve(era=era, changes={"listChanged": True})
+    client, slow = connect(server), Slow(server)
+    futures = [client.submit_tool("echo", {}) for _ in range(CALLS)]
+    assert wait_until(lambda: slow.waiting == 100), "as many as there may be connections"
+    assert len(ours()) <= MOST, ours()
+    slow.go.set()
+    assert [future.result(PATIENCE) for future in futures] == [TEXT] * CALLS
+
+
+def test_neither_do_awaited_ones_that_report_progress(serve: Serve) -> None:
+    server = serve(answer_in_streams=True)
+    most: list[str] = []
+
+    async def main() -> None:
+        nonlocal most
+        async with AsyncMCPClient.from_config("web", {"url": server.url}) as client:
+            slow = Slow(server)
+            calls = [
+                asyncio.create_task(client.call_tool("echo", {}, on_progress=lambda *_: None)) for _ in range(CALLS)
+            ]
+            while slow.waiting < 100:
+                await asyncio.sleep(0)
+            most = ours()
+            slow.go.set()
+            assert await asyncio.gather(*calls) == [TEXT] * CALLS
+
+    asyncio.run(main())
+    assert len(most) <= MOST, most
+
+
+def test_nor_do_the_streams_and_subscriptions_of_many_servers(serve: Serve, connect: Connect) -> None:
+
+    def stay(exchange: Exchange) -> None:
+        exchange.begin_stream()
+        exchange.wait_for_client_to_leave()
+
+    clients: list[MCPClient] = []
+    for number in range(30):
+        server = serve(era=MODERN, changes={"listChanged": True}) if number % 2 else serve()
+        server.on["subscriptions/listen"] = stay
+        clients.append(connect(server))
+        assert server.wait_for("subscriptions/listen" if number % 2 else "GET")
+    supervisors = [name for name in ours() if name.endswith("-supervisor")]
+    assert len(supervisors) == len(clients)
+    assert len(ours()) - len(supervisors) <= MOST, ours()
