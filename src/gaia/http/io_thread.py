@@ -49,11 +49,11 @@ _EVENTS = {select.POLLIN: selectors.EVENT_READ, select.POLLOUT: selectors.EVENT_
 class Task:
     """One exchange on the I/O thread. Only `interrupt` is for other threads."""
 
-    __slots__ = ("_io", "_on_end", "exchange", "is_interrupted", "number", "wait")
+    __slots__ = ("_io", "exchange", "is_interrupted", "number", "on_end", "wait")
 
     def __init__(self, io: IoThread, exchange: Exchange[object], on_end: Callable[[Task], object]) -> None:
         self._io = io
-        self._on_end = on_end
+        self.on_end = on_end
         self.exchange = exchange
         self.wait: Wait | None = None
         """What it waits for; None while it runs, and before it has begun."""
@@ -65,13 +65,6 @@ class Task:
     def interrupt(self) -> None:
         """Raise `Interrupted` where the exchange waits, or else where it waits next."""
         self._io.post(partial(self._io.interrupt, self))
-
-    def ended(self) -> None:
-        """On the I/O thread: the exchange has come to its end."""
-        self._on_end(self)
-        # A timer may keep the task.
-        self.number += 1
-        self._on_end = lambda _: None
 
 
 class Signal:
@@ -194,7 +187,10 @@ class IoThread:
             if not isinstance(failure, (StopIteration, Interrupted)):
                 text, trace = exception_text(failure), traceback_text(failure)
                 logger.error("http_exchange_failed", error=text, exception=trace)
-            task.ended()
+            task.on_end(task)
+            # A timer may keep the task.
+            task.number += 1
+            task.on_end = lambda _: None
         else:
             self._wait(task, wait)
 

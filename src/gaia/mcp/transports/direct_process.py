@@ -93,7 +93,7 @@ class DirectProcess(ServerProcess):
 _CREATION_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 
 
-_SCRIPT = Path(__file__).with_name("guard_process.py")
+_ARGUMENTS = ["-I", "-S", str(Path(__file__).with_name("guard_process.py"))]
 
 
 class HostGuard:
@@ -159,7 +159,7 @@ class HostGuard:
             logger.debug("guard_unavailable")
             return
         try:
-            self._process = start_helper(["-I", "-S", str(_SCRIPT)], stdin=subprocess.PIPE)
+            self._process = start_helper(_ARGUMENTS, stdin=subprocess.PIPE)
         except OSError as error:
             logger.warning("guard_start_failed", error=str(error))
             return

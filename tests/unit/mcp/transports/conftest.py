@@ -117,11 +117,19 @@ def sleeper(starts_processes: None) -> Iterator[subprocess.Popen[bytes]]:
 
 PRELUDE = """
 import json, os, signal, sys, threading
-from gaia.mcp.transports import StdioTransport
+from gaia.mcp.transports import StdioTransport, direct_process
+from gaia.mcp.transports import fork_server as fork_server_module
 from gaia.mcp.transports.fork_server import fork_server
 from gaia.mcp.transports.direct_process import host_guard
 
 fork_server._is_supported = fork_server._is_supported and "direct" not in sys.argv
+
+# As always, but servers get little time to leave.
+folder = os.path.dirname(direct_process.__file__)
+for module, program in ((direct_process, "guard_process"), (fork_server_module, "fork_server_process")):
+    code = f"import sys; sys.path.append(sys.argv[1]); import {program} as p; "
+    code += "p._TERMINATE_SECONDS = p._HOST_CHECK_SECONDS = 0.2; p.main(int(sys.argv[2]))"
+    module._ARGUMENTS = ["-I", "-S", "-c", code, folder]
 
 def say(**facts):
     print(json.dumps(facts), flush=True)

@@ -180,14 +180,11 @@ class OldServerStream(_Stream):
                     if event is None:
                         await Turn()
                     elif event[0] == b"endpoint" and self._endpoint is None:
-                        self._endpoint = self._join(event[1].decode())
+                        url = self._session.url.join(event[1].decode())
+                        # The content of the stream must not decide which server gets the client's headers.
+                        if url.origin != self._session.url.origin:
+                            raise ProtocolBroken("the server sends messages to another place, which is not trusted")
+                        self._endpoint = url
                         self._known.set()
                     elif event[0] == b"message" and event[1]:
                         self._channel.message_received(event[1])
-
-    def _join(self, reference: str) -> Url:
-        url = self._session.url.join(reference)
-        # The content of the stream must not decide which server gets the client's headers.
-        if url.origin != self._session.url.origin:
-            raise ProtocolBroken("the server sends messages to another place, which is not trusted")
-        return url

@@ -22,30 +22,6 @@ QUICK = {"initialDelay": 0.05, "maxDelay": 0.1}
 
 
 class TestCalls:
-    @ERAS
-    @pytest.mark.parametrize("answer_in_streams", [False, True])
-    def test_a_tool_is_listed_and_called(
-        self, era: str, answer_in_streams: bool, serve: Serve, connect: Connect
-    ) -> None:
-        client = connect(serve(era=era, answer_in_streams=answer_in_streams))
-        assert client.protocol_version == era
-        assert [tool.name for tool in client.list_tools()] == ["echo", "read"]
-        assert text_of(client.call_tool("echo", {"text": "grüße"})) == "grüße"
-
-    @ERAS
-    def test_many_threads_call_at_once(self, era: str, serve: Serve, connect: Connect) -> None:
-        server = serve(era=era)
-        meeting = threading.Barrier(8, timeout=PATIENCE)
-
-        def together(exchange: Exchange) -> None:
-            meeting.wait()
-            server.respond(exchange, exchange.answer(TEXT))
-
-        client = connect(server)
-        server.on["tools/call"] = together
-        futures = [client.submit_tool("echo", {"text": str(number)}) for number in range(8)]
-        assert [future.result(PATIENCE) for future in futures] == [TEXT] * 8
-
     def test_a_connection_is_used_again(self, serve: Serve, connect: Connect) -> None:
         ports = set()
         server = serve(answer_in_streams=True)

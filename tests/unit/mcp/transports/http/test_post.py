@@ -51,24 +51,6 @@ class TestAnswers:
         server.on["tools/call"] = lambda exchange: exchange.json(exchange.error(-32600, "no") | {"id": None}, 400)
         assert client.call_tool("echo", {})["code"] == -32600
 
-    def test_progress_and_answer_come_on_one_stream(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-
-        def report(exchange: Exchange) -> None:
-            token = exchange.seen.body["params"]["_meta"]["progressToken"]
-            exchange.begin_stream()
-            exchange.chunk(b": a comment\n\n")
-            params = {"progressToken": token, "progress": 1, "total": 2}
-            exchange.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-            exchange.event(exchange.answer(TEXT))
-            exchange.end_stream()
-
-        server.on["tools/call"] = report
-        progress: list[Any] = []
-        assert client.call_tool("echo", {}, on_progress=lambda *told: progress.append(told)) == TEXT
-        assert progress == [(1, 2, None)]
-
 
 class TestOneRequest:
     """It fails by itself; the next one succeeds on the same connection."""
@@ -126,20 +108,6 @@ class TestOneRequest:
         assert client.call_tool("read", {})["content"] == TEXT["content"]
         first, second = server.of("tools/call")
         assert first.body["id"] != second.body["id"]
-
-    def test_it_is_not_asked_for_a_third_time(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-        server.on["tools/call"] = lambda exchange: exchange.drop()
-        assert client.call_tool("read", {})["error_type"] == "server_crashed"
-        assert len(server.of("tools/call")) == 2
-
-    def test_what_may_have_been_done_is_not_done_again(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-        server.on["tools/call"] = lambda exchange: exchange.drop()
-        assert client.call_tool("echo", {})["delivery"] == "unknown"
-        assert len(server.of("tools/call")) == 1
 
     def test_a_stream_that_breaks_is_continued_where_it_broke(self, serve: Serve, connect: Connect) -> None:
         server = serve()

@@ -25,13 +25,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestWhatTheServerSays:
-    def test_a_change_that_is_announced_on_the_stream_is_noticed(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
-        server.outbox.put({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
-
     def test_a_question_is_answered_with_a_post(self, serve: Serve, connect: Connect) -> None:
         server = serve()
         connect(server)
