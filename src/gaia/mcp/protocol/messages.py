@@ -235,7 +235,11 @@ def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | 
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         message["params"] = params
-    return _encode(message)
+    # Not `_encode` at once, because each call passes here.
+    try:
+        return orjson.dumps(message, option=_END_LINE)
+    except TypeError:
+        return _encode(message)
 
 
 def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
