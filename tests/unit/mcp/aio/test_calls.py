@@ -36,22 +36,19 @@ def progress(channel: Any, request: dict[str, Any], *values: int) -> None:
 
 
 class TestResults:
-    def test_the_result_and_the_errors_are_those_of_the_synchronous_client(self, faked: Faked) -> None:
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo", {"text": "hi"}))
-            (request,) = await faked.calls(1)
-            assert request["params"] == {"name": "echo", "arguments": {"text": "hi"}}
-            faked.answer(request, "hi")
-            assert (await task).text == "hi"
-            task = asyncio.create_task(faked.client.call_tool("echo"))
-            faked.channel.answer_error((await faked.calls(2))[1], -32602, "no text")
-            result = await task
-            assert result["error_type"] == "jsonrpc"
-            assert "input validation failed" in result["error"]
-            with pytest.raises(ValueError, match="arguments"):
-                await faked.client.call_tool("echo", [1])  # type: ignore[arg-type]
-
-        run(main())
+    async def test_the_result_and_the_errors_are_those_of_the_synchronous_client(self, faked: Faked) -> None:
+        task = asyncio.create_task(faked.client.call_tool("echo", {"text": "hi"}))
+        (request,) = await faked.calls(1)
+        assert request["params"] == {"name": "echo", "arguments": {"text": "hi"}}
+        faked.answer(request, "hi")
+        assert (await task).text == "hi"
+        task = asyncio.create_task(faked.client.call_tool("echo"))
+        faked.channel.answer_error((await faked.calls(2))[1], -32602, "no text")
+        result = await task
+        assert result["error_type"] == "jsonrpc"
+        assert "input validation failed" in result["error"]
+        with pytest.raises(ValueError, match="arguments"):
+            await faked.client.call_tool("echo", [1])  # type: ignore[arg-type]
 
     def test_a_thousand_calls_at_once_need_no_thread_each(self, faked: Faked) -> None:
         async def main() -> int:
@@ -139,16 +136,13 @@ class TestResults:
 
 class TestCancellation:
     @pytest.mark.parametrize("method", ["read_resource", "request"])
-    def test_so_does_that_of_any_other_request(self, faked: Faked, method: str) -> None:
-        async def main() -> None:
-            argument = "x://a" if method == "read_resource" else "resources/read"
-            task = asyncio.create_task(getattr(faked.client, method)(argument))
-            await faked.calls(1, "resources/read")
-            task.cancel()
-            await asyncio.wait([task])
-            await until(lambda: faked.channel.requests(CANCELLED), 1)
-
-        run(main())
+    async def test_so_does_that_of_any_other_request(self, faked: Faked, method: str) -> None:
+        argument = "x://a" if method == "read_resource" else "resources/read"
+        task = asyncio.create_task(getattr(faked.client, method)(argument))
+        await faked.calls(1, "resources/read")
+        task.cancel()
+        await asyncio.wait([task])
+        await until(lambda: faked.channel.requests(CANCELLED), 1)
 
     def test_a_scope_around_the_task_cancels_the_call(self, faked: Faked) -> None:
         async def main() -> None:
@@ -246,18 +240,15 @@ class TestProgress:
         run(main())
         assert told == [(n, None, f"m{n}", threading.main_thread()) for n in range(20)]
 
-    def test_they_run_while_the_call_goes_on_and_may_be_functions(self, faked: Faked) -> None:
-        async def main() -> None:
-            told = asyncio.Event()
-            task = asyncio.create_task(faked.client.call_tool("echo", on_progress=lambda *_: told.set()))
-            (request,) = await faked.calls(1)
-            progress(faked.channel, request, 1)
-            await told.wait()
-            assert not task.done()
-            faked.answer(request, "hi")
-            await task
-
-        run(main())
+    async def test_they_run_while_the_call_goes_on_and_may_be_functions(self, faked: Faked) -> None:
+        told = asyncio.Event()
+        task = asyncio.create_task(faked.client.call_tool("echo", on_progress=lambda *_: told.set()))
+        (request,) = await faked.calls(1)
+        progress(faked.channel, request, 1)
+        await told.wait()
+        assert not task.done()
+        faked.answer(request, "hi")
+        await task
 
     @pytest.mark.parametrize("is_async", [True, False])
     def test_what_they_raise_is_logged(self, faked: Faked, caplog: pytest.LogCaptureFixture, is_async: bool) -> None:

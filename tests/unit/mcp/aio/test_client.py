@@ -68,18 +68,15 @@ def test_the_other_constructors_make_clients_that_are_not_connected() -> None:
         AsyncMCPClient.from_config("one", {})
 
 
-def test_a_context_connects_and_disconnects() -> None:
-    async def main() -> None:
-        async with AsyncMCPClient("fake", FakeTransport(), protocol="handshake") as client:
-            assert client.is_connected()
-            assert [tool.name for tool in await client.list_tools()] == ["echo", "look"]
-            assert await client.connect()
-        assert client.state is ServerState.CLOSED
+async def test_a_context_connects_and_disconnects() -> None:
+    async with AsyncMCPClient("fake", FakeTransport(), protocol="handshake") as client:
+        assert client.is_connected()
+        assert [tool.name for tool in await client.list_tools()] == ["echo", "look"]
         assert await client.connect()
-        assert await client.restart()
-        await client.disconnect()
-
-    run(main())
+    assert client.state is ServerState.CLOSED
+    assert await client.connect()
+    assert await client.restart()
+    await client.disconnect()
 
 
 def test_a_context_that_cannot_connect_says_why() -> None:

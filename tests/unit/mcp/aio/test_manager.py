@@ -65,21 +65,18 @@ def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
     asyncio.run(main())
 
 
-def test_a_context_connects_lists_calls_and_disconnects(transports: list[FakeTransport]) -> None:
-    async def main() -> None:
-        async with AsyncMCPClientManager(TWO) as manager:
-            assert manager.list_servers() == ["one", "two"]
-            assert len(await manager.list_tools()) == 4
-            assert (await manager.call_tool("mcp_two_echo"))["tool"] == "echo"
-            client = manager.get_client("one")
-            assert client is not None
-            assert (await client.call_tool("look"))["tool"] == "look"
-            assert manager.get_client("three") is None
-            assert repr(manager) == repr(manager.sync).replace("<MCP", "<AsyncMCP")
-            assert (manager.config, manager.debug) == (manager.sync.config, False)
-        assert manager.list_servers() == []
-
-    run(main())
+async def test_a_context_connects_lists_calls_and_disconnects(transports: list[FakeTransport]) -> None:
+    async with AsyncMCPClientManager(TWO) as manager:
+        assert manager.list_servers() == ["one", "two"]
+        assert len(await manager.list_tools()) == 4
+        assert (await manager.call_tool("mcp_two_echo"))["tool"] == "echo"
+        client = manager.get_client("one")
+        assert client is not None
+        assert (await client.call_tool("look"))["tool"] == "look"
+        assert manager.get_client("three") is None
+        assert repr(manager) == repr(manager.sync).replace("<MCP", "<AsyncMCP")
+        assert (manager.config, manager.debug) == (manager.sync.config, False)
+    assert manager.list_servers() == []
 
 
 def test_one_over_a_manager_that_exists_shares_it(transports: list[FakeTransport]) -> None:
@@ -90,77 +87,67 @@ def test_one_over_a_manager_that_exists_shares_it(transports: list[FakeTransport
         assert manager.call_tool("mcp_one_echo")["tool"] == "echo"
 
 
-def test_calls_that_cannot_be_made_are_results_as_in_the_synchronous_manager(transports: list[FakeTransport]) -> None:
-    async def main() -> None:
-        async with AsyncMCPClientManager(ONE) as manager:
-            for name in ("nope", "mcp_one_nope", "mcp_two_echo"):
-                assert await manager.call_tool(name) == manager.sync.call_tool(name)
+async def test_calls_that_cannot_be_made_are_results_as_in_the_synchronous_manager(
+    transports: list[FakeTransport],
+) -> None:
+    async with AsyncMCPClientManager(ONE) as manager:
+        for name in ("nope", "mcp_one_nope", "mcp_two_echo"):
+            assert await manager.call_tool(name) == manager.sync.call_tool(name)
+        await manager.stop_server("one")
+        result = await manager.call_tool("mcp_one_echo")
+        assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
+        assert manager.absence_of("mcp_one_echo") is not None
+        route = manager.sync._engine.registry.routes.get("mcp_one_echo")
+        assert await manager.restart("one")
+        assert await manager.restart_server("one")
+        await manager.remove_server("one")
+        assert route is None or (await manager.call_tool("mcp_one_echo"))["delivery"] == "not_sent"
+        with pytest.raises(ValueError, match="nothing to stop"):
             await manager.stop_server("one")
-            result = await manager.call_tool("mcp_one_echo")
-            assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
-            assert manager.absence_of("mcp_one_echo") is not None
-            route = manager.sync._engine.registry.routes.get("mcp_one_echo")
-            assert await manager.restart("one")
-            assert await manager.restart_server("one")
-            await manager.remove_server("one")
-            assert route is None or (await manager.call_tool("mcp_one_echo"))["delivery"] == "not_sent"
-            with pytest.raises(ValueError, match="nothing to stop"):
-                await manager.stop_server("one")
-
-    run(main())
 
 
-def test_a_server_that_is_removed_after_its_route_was_found_is_unavailable(
+async def test_a_server_that_is_removed_after_its_route_was_found_is_unavailable(
     transports: list[FakeTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with AsyncMCPClientManager(ONE) as manager:
-            routes = dict(manager.sync._engine.registry.routes)
-            await manager.remove_server("one")
-            monkeypatch.setattr(manager.sync._engine.registry, "routes", routes)
-            assert (await manager.call_tool("mcp_one_echo"))["error_type"] == "server_unavailable"
-
-    run(main())
+    async with AsyncMCPClientManager(ONE) as manager:
+        routes = dict(manager.sync._engine.registry.routes)
+        await manager.remove_server("one")
+        monkeypatch.setattr(manager.sync._engine.registry, "routes", routes)
+        assert (await manager.call_tool("mcp_one_echo"))["error_type"] == "server_unavailable"
 
 
-def test_servers_are_added_and_loaded(transports: list[FakeTransport]) -> None:
-    async def main() -> None:
-        manager = AsyncMCPClientManager(ONE)
-        try:
-            assert not await manager.wait_ready(0)
-            await manager.load_from_config()
-            assert (await manager.add_server("two", ONE["one"])).is_connected()
-            with pytest.raises(ValueError, match="already exists"):
-                await manager.add_server("two", ONE["one"])
-            assert manager.list_servers() == ["one", "two"]
-            assert [status.name for status in manager.status()] == ["one", "two"]
-            assert await manager.wait_ready()
-            await manager.require()
-            with pytest.raises(ServerUnavailable, match="three"):
-                await manager.require("three")
-            with pytest.raises(ValueError, match="timeout"):
-                await manager.wait_ready(-1)
-            with pytest.raises(RuntimeError, match="roots"):
-                manager.set_roots([])
-        finally:
-            await manager.disconnect_all()
-
-    run(main())
+async def test_servers_are_added_and_loaded(transports: list[FakeTransport]) -> None:
+    manager = AsyncMCPClientManager(ONE)
+    try:
+        assert not await manager.wait_ready(0)
+        await manager.load_from_config()
+        assert (await manager.add_server("two", ONE["one"])).is_connected()
+        with pytest.raises(ValueError, match="already exists"):
+            await manager.add_server("two", ONE["one"])
+        assert manager.list_servers() == ["one", "two"]
+        assert [status.name for status in manager.status()] == ["one", "two"]
+        assert await manager.wait_ready()
+        await manager.require()
+        with pytest.raises(ServerUnavailable, match="three"):
+            await manager.require("three")
+        with pytest.raises(ValueError, match="timeout"):
+            await manager.wait_ready(-1)
+        with pytest.raises(RuntimeError, match="roots"):
+            manager.set_roots([])
+    finally:
+        await manager.disconnect_all()
 
 
 class TestCancellation:
-    def test_entering_that_is_cancelled_leaves_nothing(self, silent: list[FakeTransport]) -> None:
-        async def main() -> None:
-            manager = AsyncMCPClientManager(TWO)
-            task = asyncio.create_task(manager.__aenter__())
-            await until(lambda: [one for one in silent if one.starts], 2)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert manager.list_servers() == []
-            assert all(one.channel(1).closed_with_grace is not None for one in silent)
-
-        run(main())
+    async def test_entering_that_is_cancelled_leaves_nothing(self, silent: list[FakeTransport]) -> None:
+        manager = AsyncMCPClientManager(TWO)
+        task = asyncio.create_task(manager.__aenter__())
+        await until(lambda: [one for one in silent if one.starts], 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert manager.list_servers() == []
+        assert all(one.channel(1).closed_with_grace is not None for one in silent)
 
     def test_entering_that_is_cancelled_at_once_leaves_nothing(self, transports: list[FakeTransport]) -> None:
         async def main() -> None:
@@ -221,47 +208,41 @@ class TestCancellation:
 
         run(main())
 
-    def test_so_is_one_of_a_task_that_is_cancelled_just_before_it_goes_on(
+    async def test_so_is_one_of_a_task_that_is_cancelled_just_before_it_goes_on(
         self, transports: list[FakeTransport]
     ) -> None:
-        async def main() -> None:
-            async with AsyncMCPClientManager({}) as manager:
-                task = asyncio.create_task(manager.add_server("one", ONE["one"]))
-                await asyncio.sleep(0)
-                # The loop does not run meanwhile, and the thread comes to its end.
-                assert threads._threads.drain(PATIENCE)
-                assert manager.list_servers() == ["one"]
-                task.cancel()
-                await asyncio.wait([task])
-                assert task.cancelled()
-                while manager.list_servers():
-                    await asyncio.sleep(0.001)
-
-        run(main())
+        async with AsyncMCPClientManager({}) as manager:
+            task = asyncio.create_task(manager.add_server("one", ONE["one"]))
+            await asyncio.sleep(0)
+            # The loop does not run meanwhile, and the thread comes to its end.
+            assert threads._threads.drain(PATIENCE)
+            assert manager.list_servers() == ["one"]
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            while manager.list_servers():
+                await asyncio.sleep(0.001)
 
 
 class TestReadiness:
-    def test_tasks_wait_without_threads_until_the_servers_are_ready(self, silent: list[FakeTransport]) -> None:
-        async def main() -> None:
-            async with AsyncMCPClientManager({}) as manager:
-                loading = asyncio.create_task(manager.add_server("one", ONE["one"]))
-                channel = (await until(lambda: [one.channel(1) for one in silent if one.starts], 1))[0]
-                await until(lambda: channel.requests("initialize"), 1)
-                before = set(threading.enumerate())
-                waits = [asyncio.create_task(manager.wait_ready()) for _ in range(100)]
-                waits.extend(asyncio.create_task(manager.require("one")) for _ in range(100))  # type: ignore[arg-type]
-                await asyncio.sleep(0)
-                # One or the other of the engine may start or end at any time.
-                assert len(set(threading.enumerate()) - before) < 10
-                assert not await manager.wait_ready(0.001)
-                (request,) = channel.requests("initialize")
-                answer = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s"}}
-                channel.answer(request, answer)
-                assert await asyncio.gather(*waits) == [True] * 100 + [None] * 100
-                await loading
-            assert manager.sync._engine.readiness._waiting == set()
-
-        run(main())
+    async def test_tasks_wait_without_threads_until_the_servers_are_ready(self, silent: list[FakeTransport]) -> None:
+        async with AsyncMCPClientManager({}) as manager:
+            loading = asyncio.create_task(manager.add_server("one", ONE["one"]))
+            channel = (await until(lambda: [one.channel(1) for one in silent if one.starts], 1))[0]
+            await until(lambda: channel.requests("initialize"), 1)
+            before = set(threading.enumerate())
+            waits = [asyncio.create_task(manager.wait_ready()) for _ in range(100)]
+            waits.extend(asyncio.create_task(manager.require("one")) for _ in range(100))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            # One or the other of the engine may start or end at any time.
+            assert len(set(threading.enumerate()) - before) < 10
+            assert not await manager.wait_ready(0.001)
+            (request,) = channel.requests("initialize")
+            answer = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s"}}
+            channel.answer(request, answer)
+            assert await asyncio.gather(*waits) == [True] * 100 + [None] * 100
+            await loading
+        assert manager.sync._engine.readiness._waiting == set()
 
 
 def test_events_of_all_servers_end_when_the_manager_closes(transports: list[FakeTransport]) -> None:
