@@ -25,6 +25,7 @@ from gaia.mcp.protocol.rounds import MAX_ROUNDS, InputRequest, InputRequired, de
 from gaia.mcp.requests.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.rpc.call import Call, ProgressSink, RequestOwner
 from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.tools.output_validation import OutputCheck
 from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.threads import DaemonPool
@@ -62,26 +63,6 @@ class CallOptions(msgspec.Struct, frozen=True):
             require_seconds("timeout", self.timeout)
         if self.max_timeout is not None:
             require_seconds("max_timeout", self.max_timeout)
-
-
-class ResultCheck(Protocol):
-    """Checks whether a result is what the server has promised."""
-
-    @property
-    def fails_call(self) -> bool:
-        """Whether a wrong result fails the call. If not, it is only logged."""
-
-    def problem(self, result: Mapping[str, Any], /) -> MCPError | None:
-        """The error for a wrong result; None if the result is right. May take seconds."""
-
-    def submit(self, task: Callable[[], object], /) -> None:
-        """Run a task, such as `problem`, where no other work of the client waits for it. Raises `PoolExhausted`."""
-
-    def note(self, result: Mapping[str, Any], /) -> None:
-        """Check the result later, and log what is wrong with it. Never blocks."""
-
-    def note_bytes(self, result: bytes, /) -> None:
-        """Like `note`, for a result that is still JSON."""
 
 
 class RequestSession(Protocol):
@@ -187,7 +168,7 @@ class RequestExchange(msgspec.Struct, eq=False):
     """Seconds. Progress extends a round up to this (from the options or the client's settings); None: not at all."""
     observation: Observation | None = None
     """Records the request; None if the process records nothing, and after `end`."""
-    check: ResultCheck | None = None
+    check: OutputCheck | None = None
     owner: RequestOwner | None = None
     """The client of a gateway that made the request. Its result stays undecoded, in `raw`, as the server sent it."""
 
