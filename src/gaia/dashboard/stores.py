@@ -45,10 +45,8 @@ class SpanStore(SpanProcessor):
         self._closed = False
         self._live: dict[int, ReadableSpan] = {}
         self._traces: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
-        self._count = 0
-        """Number of spans in all traces."""
-        self._size = 0
-        """Bytes of these spans."""
+        self._count = self._size = 0
+        """Number and bytes of the spans in all traces."""
         self._calls: deque[dict[str, Any]] = deque(maxlen=_MAX_CALLS)
 
     def attach(self) -> None:
@@ -87,7 +85,7 @@ class SpanStore(SpanProcessor):
         self._buffer.write("call", call)
 
     def calls(self) -> list[dict[str, Any]]:
-        """The last tool calls that have ended, oldest first."""
+        """The last calls that have ended, oldest first."""
         with self._lock:
             return list(self._calls)
 

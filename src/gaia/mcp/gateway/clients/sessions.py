@@ -100,7 +100,6 @@ class Session:
             self._streams.remove(stream)
 
     def _changed(self, message: bytes) -> None:
-        """Send a notification about a change, or keep it until the client opens a stream."""
         if self._streams:
             # One message must not go to several streams.
             self._streams[-1].send(message)

@@ -90,13 +90,12 @@ class InstancePool:
         return instance.client
 
     def release(self, owner: Hashable) -> None:
-        """End the owner's process: the owner is gone."""
+        """The owner is gone: end its process."""
         instance = self._owned.pop(owner, None)
         if instance is not None:
             self._end(instance.client)
 
     def owner_of(self, client: MCPClient) -> Hashable | None:
-        """The owner of this client's instance; None if it has none."""
         return next((owner for owner, instance in self._owned.items() if instance.client is client), None)
 
     def status(self, shared: ServerStatus) -> ServerStatus:
@@ -111,7 +110,7 @@ class InstancePool:
         return msgspec.structs.replace(shared, instances=len(statuses), **figures)
 
     def clients(self) -> list[MCPClient]:
-        """The clients of all instances, and of the spare."""
+        """Those of all instances, and of the spare."""
         spare = [] if self._spare is None else [self._spare]
         return [instance.client for instance in (*self._owned.values(), *spare)]
 
@@ -130,8 +129,6 @@ class InstancePool:
             client._engine.request_disconnect(drain=drain)
             ends.append(partial(_disconnect, client, drain))
         return ends
-
-    # Inside.
 
     @property
     def _entry(self) -> ServerConfig | None:

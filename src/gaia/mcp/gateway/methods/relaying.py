@@ -163,7 +163,6 @@ class _PassedRequest:
         return True
 
     def ended(self, relayed: Relayed) -> None:
-        """The call has ended, with a result or an error."""
         self.is_over = True
         if self.admission is not None:
             too_large = None if relayed.error is not None else self.admission.check_answer(len(relayed.result))
@@ -179,7 +178,6 @@ class _PassedRequest:
         self.record(relayed.outcome, delivery, later(self.request, lambda: self._answer(relayed)), size)
 
     def cancelled(self, reason: str) -> None:
-        """The client has cancelled the request."""
         if self.call is not None:
             self.call.cancel(reason)
         self._count("cancelled")

@@ -79,7 +79,6 @@ class Notifier:
         """By server, so that an event of one server for many audiences delays no events of others; "" for lists."""
 
     def add(self, audience: Audience) -> None:
-        """Tell an audience of changes of lists, and log messages, from now on."""
         self._audiences.setdefault(audience, set())
 
     def remove(self, audience: Audience) -> None:
@@ -116,7 +115,6 @@ class Notifier:
             self._watched[key].remove(audience)
 
     def dismiss(self, which: Callable[[Audience], bool] = lambda _: True) -> None:
-        """End the streams of all audiences, or of those for which `which` is true."""
         for audience in list(self._audiences):
             if which(audience):
                 audience.dismiss()

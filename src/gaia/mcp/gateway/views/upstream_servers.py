@@ -64,7 +64,6 @@ class UpstreamServer:
         self.client = client
         """The client of the shared process."""
         self.instances = instances
-        """The processes that are not shared."""
         features = client._engine.features
 
         def known(capability: Kind, key: str, listing: Callable[[], Any]) -> CachedList:
@@ -82,7 +81,7 @@ class UpstreamServer:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """The declared capabilities; empty before the first handshake."""
+        """Empty before the first handshake."""
         return self.client.capabilities
 
     @property
@@ -163,10 +162,9 @@ class UpstreamServers:
         """Called with the server's name and the kind of a list that has changed."""
         self._servers: dict[str, UpstreamServer] = {}
         self._inbox: LoopWork | None = None
-        """Work of the loop, from the start on."""
+        """Of the loop, from the start on."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[object, tuple[Callable[[], bool], Callable[[], None], asyncio.TimerHandle]] = {}
-        """Conditions, with the functions that wait for them."""
 
     def start(self, inbox: LoopWork) -> None:
         """Follow the manager's events."""
@@ -193,7 +191,7 @@ class UpstreamServers:
             self._waited(key)
 
     def release(self, owner: Hashable) -> None:
-        """End the instances of a session or handle that has ended."""
+        """The owner has ended: end its instances."""
         for server in self._servers.values():
             server.instances.release(owner)
 
@@ -260,7 +258,6 @@ class UpstreamServers:
             self._waiting[key] = (condition, act, timer)
 
     def look(self) -> None:
-        """Check all conditions that are waited for."""
         for key, (condition, _, _) in list(self._waiting.items()):
             if condition():
                 self._waited(key)
