@@ -1,6 +1,8 @@
 """What every test gets: a home and a working directory of its own, and a check that it leaks nothing."""
 
+import asyncio
 import importlib.util
+import inspect
 import itertools
 import json
 import logging
@@ -119,6 +121,16 @@ def starts_processes() -> None:
 @pytest.fixture(scope="session")
 def starts_programs(starts_processes: None) -> None:
     """What fixtures that start all of `gaia` as a process ask for: the tests that use them are marked ``slow``, too."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """How many Python frames a call passes in the gateway, from the client's request to the server's stdin."""
 
-import asyncio
 import json
 import os
 import sys
@@ -39,22 +38,19 @@ def frames_to_the_pipe(monkeypatch: pytest.MonkeyPatch, outermost: str) -> list[
     return found
 
 
-def test_a_call_over_http(monkeypatch: pytest.MonkeyPatch, fault_server: Callable[..., dict[str, Any]]) -> None:
+async def test_a_call_over_http(monkeypatch: pytest.MonkeyPatch, fault_server: Callable[..., dict[str, Any]]) -> None:
     body = {"name": "fault_echo", "arguments": {"text": "hi"}, "_meta": STATELESS}
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": body}).encode()
     named = ("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: fault_echo")
 
-    async def use() -> None:
-        gateway = Gateway({"fault": fault_server()})
-        async with gateway, served(gateway.endpoint) as connect:
-            client: Any = await connect()
-            client.post("/mcp", call, *named)
-            assert (await client.answer())[0] == 200
-            frames = frames_to_the_pipe(monkeypatch, "HttpProtocol.on_message_complete")
-            client.post("/mcp", call, *named)
-            assert (await client.answer())[0] == 200
-            (path,) = frames
+    gateway = Gateway({"fault": fault_server()})
+    async with gateway, served(gateway.endpoint) as connect:
+        client: Any = await connect()
+        client.post("/mcp", call, *named)
+        assert (await client.answer())[0] == 200
+        frames = frames_to_the_pipe(monkeypatch, "HttpProtocol.on_message_complete")
+        client.post("/mcp", call, *named)
+        assert (await client.answer())[0] == 200
+        (path,) = frames
 
-            assert len(path) <= MAX_FRAMES, path
-
-    asyncio.run(use())
+        assert len(path) <= MAX_FRAMES, path

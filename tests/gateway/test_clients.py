@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from mcp import Client, MCPError
 
@@ -33,35 +31,26 @@ def servers() -> dict[str, FakeServer]:
     }
 
 
-def test_tools_of_all_servers_are_listed_and_called_by_prefixed_names(mode: str) -> None:
-    async def use() -> None:
-        async with running(servers()) as url, Client(f"{url}/mcp", mode=mode) as client:
-            assert client.protocol_version == REVISIONS[mode]
-            assert [tool.name for tool in (await client.list_tools()).tools] == ["words_echo", "numbers_add"]
-            assert (await client.call_tool("words_echo", {"text": "höre"})).content[0].text == "höre"
-            assert (await client.call_tool("numbers_add", {"a": 1, "b": 2})).content[0].text == "3"
-
-    asyncio.run(use())
+async def test_tools_of_all_servers_are_listed_and_called_by_prefixed_names(mode: str) -> None:
+    async with running(servers()) as url, Client(f"{url}/mcp", mode=mode) as client:
+        assert client.protocol_version == REVISIONS[mode]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["words_echo", "numbers_add"]
+        assert (await client.call_tool("words_echo", {"text": "höre"})).content[0].text == "höre"
+        assert (await client.call_tool("numbers_add", {"a": 1, "b": 2})).content[0].text == "3"
 
 
-def test_one_server_is_at_a_path_of_its_own_under_its_own_names(mode: str) -> None:
-    async def use() -> None:
-        async with running(servers()) as url, Client(f"{url}/mcp/words", mode=mode) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == ["echo"]
-            assert (await client.call_tool("echo", {"text": "hi"})).content[0].text == "hi"
-
-    asyncio.run(use())
+async def test_one_server_is_at_a_path_of_its_own_under_its_own_names(mode: str) -> None:
+    async with running(servers()) as url, Client(f"{url}/mcp/words", mode=mode) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["echo"]
+        assert (await client.call_tool("echo", {"text": "hi"})).content[0].text == "hi"
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-def test_only_the_handshake_era_has_ping(mode: str) -> None:
-    async def use() -> None:
-        async with running(servers()) as url, Client(f"{url}/mcp", mode=mode) as client:
-            if mode == "legacy":
+async def test_only_the_handshake_era_has_ping(mode: str) -> None:
+    async with running(servers()) as url, Client(f"{url}/mcp", mode=mode) as client:
+        if mode == "legacy":
+            await client.send_ping()
+        else:
+            with pytest.raises(MCPError) as refused:
                 await client.send_ping()
-            else:
-                with pytest.raises(MCPError) as refused:
-                    await client.send_ping()
-                assert refused.value.error.code == -32601
-
-    asyncio.run(use())
+            assert refused.value.error.code == -32601

@@ -311,32 +311,26 @@ FEATURES: list[Callable[[Use], Awaitable[None]]] = [
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.__name__)
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_of_either_era_uses_it(
+async def test_a_client_of_either_era_uses_it(
     mode: str, server: str, feature: Callable[[Use], Awaitable[None]], url: str
 ) -> None:
-    async def use() -> None:
-        async with using(url, mode) as (client, told):
-            await feature(Use(client, told, mode, server))
-
-    asyncio.run(use())
+    async with using(url, mode) as (client, told):
+        await feature(Use(client, told, mode, server))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_on_stdio_uses_everything(mode: str, entries: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_client_on_stdio_uses_everything(mode: str, entries: dict[str, Any], tmp_path: Path) -> None:
     # What servers differ in is seen above: one of each era is enough, and of each transport.
     servers = {name: entries[name] for name in ("old-stdio", "new-http")}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
     line = command("mcp", "gateway", "--stdio", "--config", str(tmp_path / "servers.json"))
     target = StdioServerParameters(command=line[0], args=line[1:], env=environment())
 
-    async def use() -> None:
-        async with using(target, mode) as (client, told):
-            for server in servers:
-                # A session does not wait for the instructions of servers that take seconds to start.
-                for feature in FEATURES[: FEATURES.index(instructions)]:
-                    await feature(Use(client, told, mode, server))
-
-    asyncio.run(use())
+    async with using(target, mode) as (client, told):
+        for server in servers:
+            # A session does not wait for the instructions of servers that take seconds to start.
+            for feature in FEATURES[: FEATURES.index(instructions)]:
+                await feature(Use(client, told, mode, server))
 
 
 # What is refused.
@@ -345,46 +339,38 @@ def test_a_client_on_stdio_uses_everything(mode: str, entries: dict[str, Any], t
 @pytest.mark.parametrize("tool", ["ask_person", "ask_model", "ask_roots"])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_that_cannot_be_asked_is_told_what_it_lacks(mode: str, server: str, tool: str, url: str) -> None:
+async def test_a_client_that_cannot_be_asked_is_told_what_it_lacks(mode: str, server: str, tool: str, url: str) -> None:
     asked = {"ask_person": "elicitation", "ask_model": "sampling", "ask_roots": "roots"}[tool]
 
-    async def use() -> None:
-        async with using(url, mode, answers=False) as (client, told):
-            with pytest.raises(MCPError, match=asked) as refused:
-                await Use(client, told, mode, server).call(tool)
-            if mode == "auto":
-                assert refused.value.error.code == -32021
-
-    asyncio.run(use())
+    async with using(url, mode, answers=False) as (client, told):
+        with pytest.raises(MCPError, match=asked) as refused:
+            await Use(client, told, mode, server).call(tool)
+        if mode == "auto":
+            assert refused.value.error.code == -32021
 
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_only_a_handshake_server_on_stdio_cannot_ask_one_of_several_clients(mode: str, server: str, url: str) -> None:
+async def test_only_a_handshake_server_on_stdio_cannot_ask_one_of_several_clients(
+    mode: str, server: str, url: str
+) -> None:
     """Its requests do not say to which call they belong."""
-
-    async def use() -> None:
-        async with using(url, mode) as (client, told), using(url, mode) as (other, _):
-            one = Use(client, told, mode, server)
-            async with hanging(Use(other, told, mode, server)):
-                if SERVERS[server] == ("2025-11-25", "stdio"):
-                    with pytest.raises(MCPError, match='"instances": "per-session"'):
-                        await one.call("ask_person")
-                else:
-                    assert await one.said("ask_person") == "Cleo"
-
-    asyncio.run(use())
+    async with using(url, mode) as (client, told), using(url, mode) as (other, _):
+        one = Use(client, told, mode, server)
+        async with hanging(Use(other, told, mode, server)):
+            if SERVERS[server] == ("2025-11-25", "stdio"):
+                with pytest.raises(MCPError, match='"instances": "per-session"'):
+                    await one.call("ask_person")
+            else:
+                assert await one.said("ask_person") == "Cleo"
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_session_is_asked_while_it_has_several_calls_under_way(server: str, url: str) -> None:
-    async def use() -> None:
-        async with using(url, "legacy") as (client, told):
-            one = Use(client, told, "legacy", server)
-            async with hanging(one):
-                assert await one.said("ask_person") == "Cleo"
-
-    asyncio.run(use())
+async def test_a_session_is_asked_while_it_has_several_calls_under_way(server: str, url: str) -> None:
+    async with using(url, "legacy") as (client, told):
+        one = Use(client, told, "legacy", server)
+        async with hanging(one):
+            assert await one.said("ask_person") == "Cleo"
 
 
 @contextlib.asynccontextmanager

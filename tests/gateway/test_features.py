@@ -72,84 +72,69 @@ async def connected(
         yield client
 
 
-def test_resources_are_listed_and_read_under_their_uris(mode: str, revision: str) -> None:
+async def test_resources_are_listed_and_read_under_their_uris(mode: str, revision: str) -> None:
     server = FakeServer("files", resources={"file:///a": "text of a", "file:///b": b"\0"}, protocol=revision)
 
-    async def use() -> None:
-        async with connected(server, mode) as client:
-            listed = (await client.list_resources()).resources
-            assert [resource.uri for resource in listed] == ["file:///a", "file:///b"]
-            assert (await client.list_resource_templates()).resource_templates == []
-            (content,) = (await client.read_resource("file:///a")).contents
-            assert isinstance(content, types.TextResourceContents)
-            assert content.text == "text of a"
-            with pytest.raises(MCPError) as missing:
-                await client.read_resource("file:///c")
-            assert missing.value.error.code == (-32002 if mode == "legacy" else -32602)
-
-    asyncio.run(use())
+    async with connected(server, mode) as client:
+        listed = (await client.list_resources()).resources
+        assert [resource.uri for resource in listed] == ["file:///a", "file:///b"]
+        assert (await client.list_resource_templates()).resource_templates == []
+        (content,) = (await client.read_resource("file:///a")).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert content.text == "text of a"
+        with pytest.raises(MCPError) as missing:
+            await client.read_resource("file:///c")
+        assert missing.value.error.code == (-32002 if mode == "legacy" else -32602)
 
 
-def test_prompts_have_the_name_of_their_server_before_theirs(mode: str, revision: str) -> None:
+async def test_prompts_have_the_name_of_their_server_before_theirs(mode: str, revision: str) -> None:
     server = FakeServer("files", prompts=[greeting], protocol=revision)
 
-    async def use() -> None:
-        async with connected(server, mode) as client:
-            (prompt,) = (await client.list_prompts()).prompts
-            assert prompt.name == "files_greeting"
-            got = await client.get_prompt("files_greeting", {"name": "Ada"})
-            assert got.messages[0].content.text == "Hello Ada"
-            with pytest.raises(MCPError, match="Unknown prompt: greeting"):
-                await client.get_prompt("greeting", {"name": "Ada"})
-        async with connected(server, mode, path="/mcp/files") as client:
-            assert (await client.get_prompt("greeting", {"name": "Ada"})).messages
-
-    asyncio.run(use())
+    async with connected(server, mode) as client:
+        (prompt,) = (await client.list_prompts()).prompts
+        assert prompt.name == "files_greeting"
+        got = await client.get_prompt("files_greeting", {"name": "Ada"})
+        assert got.messages[0].content.text == "Hello Ada"
+        with pytest.raises(MCPError, match="Unknown prompt: greeting"):
+            await client.get_prompt("greeting", {"name": "Ada"})
+    async with connected(server, mode, path="/mcp/files") as client:
+        assert (await client.get_prompt("greeting", {"name": "Ada"})).messages
 
 
-def test_capabilities_are_what_any_server_has(mode: str, revision: str) -> None:
+async def test_capabilities_are_what_any_server_has(mode: str, revision: str) -> None:
     server = FakeServer("files", prompts=[greeting], protocol=revision)
 
-    async def use() -> None:
-        async with connected(server, mode) as client:
-            assert client.server_capabilities.prompts is not None
-            assert client.server_capabilities.tools is not None
-            assert client.server_capabilities.tools.list_changed
-
-    asyncio.run(use())
+    async with connected(server, mode) as client:
+        assert client.server_capabilities.prompts is not None
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
 
 
-def test_instructions_stand_under_the_names_of_their_servers(mode: str, revision: str) -> None:
+async def test_instructions_stand_under_the_names_of_their_servers(mode: str, revision: str) -> None:
     server = FakeServer("files", instructions="Read before you write.", protocol=revision)
 
-    async def use() -> None:
-        async with connected(server, mode) as client:
-            assert client.instructions == "## files\n\nRead before you write."
-        async with connected(server, mode, path="/mcp/files") as client:
-            assert client.instructions == "Read before you write."
-
-    asyncio.run(use())
+    async with connected(server, mode) as client:
+        assert client.instructions == "## files\n\nRead before you write."
+    async with connected(server, mode, path="/mcp/files") as client:
+        assert client.instructions == "Read before you write."
 
 
-def test_a_client_is_told_of_changed_lists(mode: str, revision: str) -> None:
+async def test_a_client_is_told_of_changed_lists(mode: str, revision: str) -> None:
     server = FakeServer("files", tools=[count], prompts=[greeting], resources={"a:b": ""}, protocol=revision)
 
-    async def use() -> None:
-        told = Told()
-        async with connected(server, mode, told) as client, contextlib.AsyncExitStack() as stack:
-            if mode == "auto":
-                await stack.enter_async_context(client.listen(tools_list_changed=True, prompts_list_changed=True))
-            await client.list_prompts()
-            server.tools.add(greeting)
-            names: list[str] = []
-            while "files_greeting" not in names:
-                # Of servers that have just joined it is told too.
-                await told.wait_for("notifications/tools/list_changed")
-                told.methods.clear()
-                names = [tool.name for tool in (await client.list_tools()).tools]
-            assert names == ["files_count", "files_greeting", "other_count"]
-            server.prompts.remove("greeting")
-            await told.wait_for("notifications/prompts/list_changed")
-            assert (await client.list_prompts()).prompts == []
-
-    asyncio.run(use())
+    told = Told()
+    async with connected(server, mode, told) as client, contextlib.AsyncExitStack() as stack:
+        if mode == "auto":
+            await stack.enter_async_context(client.listen(tools_list_changed=True, prompts_list_changed=True))
+        await client.list_prompts()
+        server.tools.add(greeting)
+        names: list[str] = []
+        while "files_greeting" not in names:
+            # Of servers that have just joined it is told too.
+            await told.wait_for("notifications/tools/list_changed")
+            told.methods.clear()
+            names = [tool.name for tool in (await client.list_tools()).tools]
+        assert names == ["files_count", "files_greeting", "other_count"]
+        server.prompts.remove("greeting")
+        await told.wait_for("notifications/prompts/list_changed")
+        assert (await client.list_prompts()).prompts == []

@@ -33,77 +33,65 @@ async def dead(*pids: int) -> bool:
     return await asyncio.to_thread(wait_until, lambda: not any(map(is_alive, pids)))
 
 
-def test_each_session_has_a_process_that_ends_with_it(fault_server: FaultServer, tmp_path: Path) -> None:
+async def test_each_session_has_a_process_that_ends_with_it(fault_server: FaultServer, tmp_path: Path) -> None:
     server = {**fault_server(state_file=tmp_path / "state"), "instances": "per-session"}
 
-    async def use() -> None:
-        async with running({"it": server}) as url:
-            async with Client(f"{url}/mcp", mode="legacy") as one:
-                first = await pid(one)
-                async with Client(f"{url}/mcp", mode="legacy") as other:
-                    second = await pid(other)
-                    assert second != first
-                    assert await pid(one) == first
-                    assert await pid(other) == second
-                assert await dead(second)
+    async with running({"it": server}) as url:
+        async with Client(f"{url}/mcp", mode="legacy") as one:
+            first = await pid(one)
+            async with Client(f"{url}/mcp", mode="legacy") as other:
+                second = await pid(other)
+                assert second != first
                 assert await pid(one) == first
-            assert await dead(first)
-            # That of the lists, and a spare.
-            state = tmp_path / "state"
-            assert await asyncio.to_thread(wait_until, lambda: sum(map(is_alive, read_state(state).pids)) == 2)
-        assert not any(map(is_alive, read_state(tmp_path / "state").pids))
-
-    asyncio.run(use())
-
-
-def test_sessions_of_one_client_share_its_process(fault_server: FaultServer) -> None:
-    async def use() -> None:
-        async with (
-            running({"it": {**fault_server(), "instances": "per-client"}}) as url,
-            Client(f"{url}/mcp", mode="legacy") as one,
-            Client(f"{url}/mcp", mode="auto") as other,
-        ):
-            assert await pid(one) == await pid(other)
-
-    asyncio.run(use())
+                assert await pid(other) == second
+            assert await dead(second)
+            assert await pid(one) == first
+        assert await dead(first)
+        # That of the lists, and a spare.
+        state = tmp_path / "state"
+        assert await asyncio.to_thread(wait_until, lambda: sum(map(is_alive, read_state(state).pids)) == 2)
+    assert not any(map(is_alive, read_state(tmp_path / "state").pids))
 
 
-def test_a_stateless_client_names_its_instance_by_a_handle(fault_server: FaultServer, tmp_path: Path) -> None:
+async def test_sessions_of_one_client_share_its_process(fault_server: FaultServer) -> None:
+    async with (
+        running({"it": {**fault_server(), "instances": "per-client"}}) as url,
+        Client(f"{url}/mcp", mode="legacy") as one,
+        Client(f"{url}/mcp", mode="auto") as other,
+    ):
+        assert await pid(one) == await pid(other)
+
+
+async def test_a_stateless_client_names_its_instance_by_a_handle(fault_server: FaultServer, tmp_path: Path) -> None:
     server = {**fault_server(state_file=tmp_path / "state"), "instances": "per-session"}
 
-    async def use() -> None:
-        async with running({"it": server}) as url, Client(f"{url}/mcp", mode="auto") as client:
-            common = await pid(client)
-            assert await pid(client) == common
-            result = await client.call_tool("it_pid", meta={HANDLE: "new"})
-            handle = (result.meta or {})[HANDLE]
-            own = int(result.content[0].text)
-            assert own != common
-            assert await pid(client, **{HANDLE: handle}) == own
-            assert await pid(client) == common
-            with pytest.raises(MCPError, match="no such handle"):
-                await pid(client, **{HANDLE: "guessed"})
-            assert HANDLE not in str((await client.call_tool("it_received")).content[0].text)
-
-    asyncio.run(use())
+    async with running({"it": server}) as url, Client(f"{url}/mcp", mode="auto") as client:
+        common = await pid(client)
+        assert await pid(client) == common
+        result = await client.call_tool("it_pid", meta={HANDLE: "new"})
+        handle = (result.meta or {})[HANDLE]
+        own = int(result.content[0].text)
+        assert own != common
+        assert await pid(client, **{HANDLE: handle}) == own
+        assert await pid(client) == common
+        with pytest.raises(MCPError, match="no such handle"):
+            await pid(client, **{HANDLE: "guessed"})
+        assert HANDLE not in str((await client.call_tool("it_received")).content[0].text)
 
 
-def test_there_is_a_bound(fault_server: FaultServer) -> None:
+async def test_there_is_a_bound(fault_server: FaultServer) -> None:
     server = {**fault_server(), "instances": "per-session", "maxInstances": 1}
 
-    async def use() -> None:
-        async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
-            await pid(one)
-            async with Client(f"{url}/mcp", mode="legacy") as other:
-                with pytest.raises(MCPError, match="maxInstances") as refused:
-                    await pid(other)
-                assert refused.value.error.data["delivery"] == "not_sent"
-            await pid(one)
-
-    asyncio.run(use())
+    async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
+        await pid(one)
+        async with Client(f"{url}/mcp", mode="legacy") as other:
+            with pytest.raises(MCPError, match="maxInstances") as refused:
+                await pid(other)
+            assert refused.value.error.data["delivery"] == "not_sent"
+        await pid(one)
 
 
-def test_one_that_is_idle_is_stopped_and_gives_way(fault_server: FaultServer, tmp_path: Path) -> None:
+async def test_one_that_is_idle_is_stopped_and_gives_way(fault_server: FaultServer, tmp_path: Path) -> None:
     server = {
         **fault_server(state_file=tmp_path / "state"),
         "instances": "per-session",
@@ -111,20 +99,17 @@ def test_one_that_is_idle_is_stopped_and_gives_way(fault_server: FaultServer, tm
         "idleStop": 0.1,
     }
 
-    async def use() -> None:
-        async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
-            first = await pid(one)
-            assert await dead(first)
-            async with Client(f"{url}/mcp", mode="legacy") as other:
-                assert await pid(other) != first
-            again = await pid(one)
-            assert again != first
-            assert await dead(again)
-
-    asyncio.run(use())
+    async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
+        first = await pid(one)
+        assert await dead(first)
+        async with Client(f"{url}/mcp", mode="legacy") as other:
+            assert await pid(other) != first
+        again = await pid(one)
+        assert again != first
+        assert await dead(again)
 
 
-def test_a_session_does_not_wait_for_a_start(fault_server: FaultServer, tmp_path: Path) -> None:
+async def test_a_session_does_not_wait_for_a_start(fault_server: FaultServer, tmp_path: Path) -> None:
     state = tmp_path / "state"
     # Those after the shared one, that of the first session and a spare never get ready.
     slow = {str(start): {"start_delay": 300.0} for start in range(4, 10)}
@@ -135,30 +120,24 @@ def test_a_session_does_not_wait_for_a_start(fault_server: FaultServer, tmp_path
         "protocol": "handshake",
     }
 
-    async def use() -> None:
-        async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
-            first = await pid(one)
-            assert await asyncio.to_thread(wait_until, lambda: read_state(state).starts == 3)
-            started = set(read_state(state).pids)
-            async with Client(f"{url}/mcp", mode="legacy") as other:
-                assert await asyncio.wait_for(pid(other), PATIENCE) in started - {first}
-
-    asyncio.run(use())
+    async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
+        first = await pid(one)
+        assert await asyncio.to_thread(wait_until, lambda: read_state(state).starts == 3)
+        started = set(read_state(state).pids)
+        async with Client(f"{url}/mcp", mode="legacy") as other:
+            assert await asyncio.wait_for(pid(other), PATIENCE) in started - {first}
 
 
-def test_a_lazy_server_has_no_spare(fault_server: FaultServer, tmp_path: Path) -> None:
+async def test_a_lazy_server_has_no_spare(fault_server: FaultServer, tmp_path: Path) -> None:
     state = tmp_path / "state"
     server = {**fault_server(state_file=state), "instances": "per-session", "lazy": True}
 
-    async def use() -> None:
-        async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
-            assert read_state(state).starts == 1
-            await one.list_tools()
-            assert read_state(state).starts == 1
-            await pid(one)
-            assert read_state(state).starts == 2
-
-    asyncio.run(use())
+    async with running({"it": server}) as url, Client(f"{url}/mcp", mode="legacy") as one:
+        assert read_state(state).starts == 1
+        await one.list_tools()
+        assert read_state(state).starts == 1
+        await pid(one)
+        assert read_state(state).starts == 2
 
 
 def test_instances_follow_another_configuration(fault_server: FaultServer, tmp_path: Path) -> None:

@@ -122,14 +122,11 @@ def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "revision"), list(zip(MODES, REVISIONS, strict=True)))
-def test_a_real_server_asks_over_stdio(mode: str, revision: str, starts_processes: None) -> None:
-    async def use() -> None:
-        server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision}
-        async with connected(server, mode, **CALLBACKS) as client:
-            if revision == HANDSHAKE:
-                assert await said(client, "ask_form") == "Cleo is 30"
-                assert await said(client, "ask_model") == "small: Paris"
-            else:
-                assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
-
-    asyncio.run(use())
+async def test_a_real_server_asks_over_stdio(mode: str, revision: str, starts_processes: None) -> None:
+    server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision}
+    async with connected(server, mode, **CALLBACKS) as client:
+        if revision == HANDSHAKE:
+            assert await said(client, "ask_form") == "Cleo is 30"
+            assert await said(client, "ask_model") == "small: Paris"
+        else:
+            assert await said(client, "greet") == "Paris Cleo, file:///here, asked"

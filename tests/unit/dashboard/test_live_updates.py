@@ -1,6 +1,5 @@
 """The bounded buffer that pages follow, and their streams, without HTTP."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,57 +30,45 @@ async def following(chunks: AsyncIterator[bytes]) -> list[tuple[str, Any]]:
     return [(kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for kind, data in pairs]
 
 
-def test_changes_follow_the_snapshot() -> None:
+async def test_changes_follow_the_snapshot() -> None:
     buffer = UpdateBuffer()
 
-    async def look() -> None:
-        chunks = make(buffer, [], [], [{"tool": "sleep"}], [{"tool": "sleep"}], []).events()
-        assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
-        buffer.write("call", {"tool": "echo\nline"})
-        assert await following(chunks) == [("call", {"tool": "echo\nline"})]
-        assert await following(chunks) == [("running", [{"tool": "sleep"}])]
-        assert await following(chunks) == [("running", [])]
-
-    asyncio.run(look())
+    chunks = make(buffer, [], [], [{"tool": "sleep"}], [{"tool": "sleep"}], []).events()
+    assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
+    buffer.write("call", {"tool": "echo\nline"})
+    assert await following(chunks) == [("call", {"tool": "echo\nline"})]
+    assert await following(chunks) == [("running", [{"tool": "sleep"}])]
+    assert await following(chunks) == [("running", [])]
 
 
-def test_one_that_fell_behind_starts_afresh() -> None:
+async def test_one_that_fell_behind_starts_afresh() -> None:
     buffer = UpdateBuffer(limit=2)
 
-    async def look() -> None:
-        chunks = make(buffer).events()
-        await following(chunks)
-        for number in range(5):
-            buffer.write("call", {"n": number})
-        assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
-        buffer.write("call", {"n": 6})
-        assert await following(chunks) == [("call", {"n": 6})]
-
-    asyncio.run(look())
+    chunks = make(buffer).events()
+    await following(chunks)
+    for number in range(5):
+        buffer.write("call", {"n": number})
+    assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
+    buffer.write("call", {"n": 6})
+    assert await following(chunks) == [("call", {"n": 6})]
 
 
-def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_updates, "_KEEP_ALIVE_SECONDS", 0.01)
 
-    async def look() -> None:
-        chunks = make(UpdateBuffer()).events()
-        await following(chunks)
-        assert (await anext(chunks)).startswith(b":")
-
-    asyncio.run(look())
+    chunks = make(UpdateBuffer()).events()
+    await following(chunks)
+    assert (await anext(chunks)).startswith(b":")
 
 
-def test_readers_are_counted_until_they_leave() -> None:
-    async def look() -> None:
-        watched = make(UpdateBuffer())
-        chunks = watched.events()
-        await following(chunks)
-        assert watched.readers == 1
-        watched.close()
-        assert [chunk async for chunk in chunks] == []
-        assert watched.readers == 0
-
-    asyncio.run(look())
+async def test_readers_are_counted_until_they_leave() -> None:
+    watched = make(UpdateBuffer())
+    chunks = watched.events()
+    await following(chunks)
+    assert watched.readers == 1
+    watched.close()
+    assert [chunk async for chunk in chunks] == []
+    assert watched.readers == 0
 
 
 def test_a_reader_gets_what_was_written_since() -> None:

@@ -261,18 +261,15 @@ def test_a_question_in_no_form_of_the_protocol_is_the_agents_error(
         ("2025-11-25", types.INVALID_REQUEST, None),
     ],
 )
-def test_a_missing_capability_is_told_as_the_era_has_it(
+async def test_a_missing_capability_is_told_as_the_era_has_it(
     revision: str, code: int, data: Any, calls: Calls, make_request: Callable[..., Any]
 ) -> None:
     def ask() -> dict[str, Any]:
         raise MCPCapabilityMissing("elicitation.url")
 
-    async def call() -> None:
-        with pytest.raises(MCPError) as raised:
-            await calls.interactive(make_request(revision), PARAMS, ask)
-        assert (raised.value.error.code, raised.value.error.data) == (code, data)
-
-    asyncio.run(call())
+    with pytest.raises(MCPError) as raised:
+        await calls.interactive(make_request(revision), PARAMS, ask)
+    assert (raised.value.error.code, raised.value.error.data) == (code, data)
 
 
 def test_the_agent_finds_its_request_and_the_scope_of_it(calls: Calls, make_request: Callable[..., Any]) -> None:

@@ -29,86 +29,68 @@ def read() -> str:
     return "text"
 
 
-def test_a_definition_is_listed_as_the_server_sent_it_under_its_name_here() -> None:
+async def test_a_definition_is_listed_as_the_server_sent_it_under_its_name_here() -> None:
     tool = FakeTool(read, title="Read it", _meta={"vendor/x": 1})
 
-    async def use() -> None:
-        async with asking({"files": FakeServer("files", tools=[tool])}) as lines:
-            (listed,) = (await lines.ask("tools/list"))["tools"]
-            assert listed["name"] == "files_read"
-            assert (listed["title"], listed["_meta"]) == ("Read it", {"vendor/x": 1})
-
-    asyncio.run(use())
+    async with asking({"files": FakeServer("files", tools=[tool])}) as lines:
+        (listed,) = (await lines.ask("tools/list"))["tools"]
+        assert listed["name"] == "files_read"
+        assert (listed["title"], listed["_meta"]) == ("Read it", {"vendor/x": 1})
 
 
-def test_names_that_two_servers_would_share_stay_apart() -> None:
+async def test_names_that_two_servers_would_share_stay_apart() -> None:
     servers = {"a": FakeServer("a", tools=[{"name": "b_c"}]), "a_b": FakeServer("a_b", tools=[{"name": "c"}])}
 
-    async def use() -> None:
-        async with asking(servers) as lines:
-            names = [tool["name"] for tool in (await lines.ask("tools/list"))["tools"]]
-            assert len(set(names)) == 2
-            assert all(len(name) <= 64 for name in names)
-            for name in names:
-                assert "content" in await lines.ask("tools/call", {"name": name, "arguments": {}})
-        assert [len(server.calls) for server in servers.values()] == [1, 1]
-
-    asyncio.run(use())
+    async with asking(servers) as lines:
+        names = [tool["name"] for tool in (await lines.ask("tools/list"))["tools"]]
+        assert len(set(names)) == 2
+        assert all(len(name) <= 64 for name in names)
+        for name in names:
+            assert "content" in await lines.ask("tools/call", {"name": name, "arguments": {}})
+    assert [len(server.calls) for server in servers.values()] == [1, 1]
 
 
 @pytest.mark.parametrize("stateless", [True, False])
-def test_a_tool_that_does_not_exist_is_said_to_be_unknown(stateless: bool) -> None:
-    async def use() -> None:
-        async with asking({"files": FakeServer("files", tools=[read])}, stateless=stateless) as lines:
-            await lines.ask("tools/list")
-            error = await lines.ask("tools/call", {"name": "files_write"})
-            assert (error["code"], error["message"]) == (-32602, "Unknown tool: files_write")
-            assert (await lines.ask("tools/call"))["code"] == -32602
-
-    asyncio.run(use())
+async def test_a_tool_that_does_not_exist_is_said_to_be_unknown(stateless: bool) -> None:
+    async with asking({"files": FakeServer("files", tools=[read])}, stateless=stateless) as lines:
+        await lines.ask("tools/list")
+        error = await lines.ask("tools/call", {"name": "files_write"})
+        assert (error["code"], error["message"]) == (-32602, "Unknown tool: files_write")
+        assert (await lines.ask("tools/call"))["code"] == -32602
 
 
-def test_a_call_for_a_server_that_cannot_start_says_why_and_the_others_work() -> None:
+async def test_a_call_for_a_server_that_cannot_start_says_why_and_the_others_work() -> None:
     broken = FakeServer("broken", tools=[read])
     broken.fail_starts(times=1_000, reason="no such program")
 
-    async def use() -> None:
-        async with asking({"broken": broken, "files": FakeServer("files", tools=[read])}) as lines:
-            assert [tool["name"] for tool in (await lines.ask("tools/list"))["tools"]] == ["files_read"]
-            error = await lines.ask("tools/call", {"name": "broken_read"})
-            assert error["data"] == {"server": "broken", "errorType": "server_unavailable", "delivery": "not_sent"}
-            assert "the server has not received it" in error["message"]
-
-    asyncio.run(use())
+    async with asking({"broken": broken, "files": FakeServer("files", tools=[read])}) as lines:
+        assert [tool["name"] for tool in (await lines.ask("tools/list"))["tools"]] == ["files_read"]
+        error = await lines.ask("tools/call", {"name": "broken_read"})
+        assert error["data"] == {"server": "broken", "errorType": "server_unavailable", "delivery": "not_sent"}
+        assert "the server has not received it" in error["message"]
 
 
-def test_a_call_that_the_server_did_not_survive_says_that_it_may_have_acted() -> None:
+async def test_a_call_that_the_server_did_not_survive_says_that_it_may_have_acted() -> None:
     server = FakeServer("files", tools=[read])
     server.crash(tool="read")
 
-    async def use() -> None:
-        async with asking({"files": server}) as lines:
-            lost = await lines.ask("tools/call", {"name": "files_read"})
-            assert (lost["isError"], lost["_meta"][FAILURE_KEY]["delivery"]) == (True, "unknown")
-            again = await lines.ask("tools/call", {"name": "files_read"})
-            assert again["content"][0]["text"] == "text"
-
-    asyncio.run(use())
+    async with asking({"files": server}) as lines:
+        lost = await lines.ask("tools/call", {"name": "files_read"})
+        assert (lost["isError"], lost["_meta"][FAILURE_KEY]["delivery"]) == (True, "unknown")
+        again = await lines.ask("tools/call", {"name": "files_read"})
+        assert again["content"][0]["text"] == "text"
 
 
-def test_the_list_is_known_while_the_server_is_down() -> None:
+async def test_the_list_is_known_while_the_server_is_down() -> None:
     server = FakeServer("files", tools=[read])
 
-    async def use() -> None:
-        gateway = Gateway({"files": server})
-        async with asking(gateway) as lines:
-            before = await lines.ask("tools/list")
-            server.fail_starts(times=1_000)
-            server.crash()
-            other = Lines(gateway, stateless=True)
-            assert await other.ask("tools/list") == before
-
-    asyncio.run(use())
+    gateway = Gateway({"files": server})
+    async with asking(gateway) as lines:
+        before = await lines.ask("tools/list")
+        server.fail_starts(times=1_000)
+        server.crash()
+        other = Lines(gateway, stateless=True)
+        assert await other.ask("tools/list") == before
 
 
 def greet(name: str) -> str:
@@ -116,113 +98,88 @@ def greet(name: str) -> str:
     return f"Hello {name}"
 
 
-def test_those_of_several_servers_are_listed_and_got() -> None:
+async def test_those_of_several_servers_are_listed_and_got() -> None:
     servers = {"a": FakeServer("a", prompts=[greet]), "b": FakeServer("b", prompts=[greet], protocol="2026-07-28")}
 
-    async def use() -> None:
-        async with asking(servers) as lines:
-            listed = await lines.ask("prompts/list")
-            assert [prompt["name"] for prompt in listed["prompts"]] == ["a_greet", "b_greet"]
-            assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
-            got = await lines.ask("prompts/get", {"name": "b_greet", "arguments": {"name": "Ada"}})
-            assert got["messages"][0]["content"]["text"] == "Hello Ada"
-
-    asyncio.run(use())
+    async with asking(servers) as lines:
+        listed = await lines.ask("prompts/list")
+        assert [prompt["name"] for prompt in listed["prompts"]] == ["a_greet", "b_greet"]
+        assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
+        got = await lines.ask("prompts/get", {"name": "b_greet", "arguments": {"name": "Ada"}})
+        assert got["messages"][0]["content"]["text"] == "Hello Ada"
 
 
-def test_one_that_does_not_exist_is_said_to_be_unknown() -> None:
-    async def use() -> None:
-        async with asking({"a": FakeServer("a", prompts=[greet])}) as lines:
-            error = await lines.ask("prompts/get", {"name": "greet"})
-            assert (error["code"], error["message"]) == (-32602, "Unknown prompt: greet")
-
-    asyncio.run(use())
+async def test_one_that_does_not_exist_is_said_to_be_unknown() -> None:
+    async with asking({"a": FakeServer("a", prompts=[greet])}) as lines:
+        error = await lines.ask("prompts/get", {"name": "greet"})
+        assert (error["code"], error["message"]) == (-32602, "Unknown prompt: greet")
 
 
 @pytest.mark.parametrize("stateless", [True, False])
-def test_each_is_read_from_the_server_that_lists_it(stateless: bool) -> None:
+async def test_each_is_read_from_the_server_that_lists_it(stateless: bool) -> None:
     servers = {"a": FakeServer("a", resources={"x:1": "from a"}), "b": FakeServer("b", resources={"x:2": "from b"})}
 
-    async def use() -> None:
-        async with asking(servers, stateless=stateless) as lines:
-            listed = await lines.ask("resources/list")
-            assert [resource["uri"] for resource in listed["resources"]] == ["x:1", "x:2"]
-            for uri, text in (("x:1", "from a"), ("x:2", "from b")):
-                assert (await lines.ask("resources/read", {"uri": uri}))["contents"][0]["text"] == text
-            assert (await lines.ask("resources/templates/list"))["resourceTemplates"] == []
-
-    asyncio.run(use())
+    async with asking(servers, stateless=stateless) as lines:
+        listed = await lines.ask("resources/list")
+        assert [resource["uri"] for resource in listed["resources"]] == ["x:1", "x:2"]
+        for uri, text in (("x:1", "from a"), ("x:2", "from b")):
+            assert (await lines.ask("resources/read", {"uri": uri}))["contents"][0]["text"] == text
+        assert (await lines.ask("resources/templates/list"))["resourceTemplates"] == []
 
 
-def test_of_two_with_one_uri_the_first_server_has_it() -> None:
+async def test_of_two_with_one_uri_the_first_server_has_it() -> None:
     servers = {"a": FakeServer("a", resources={"x:1": "from a"}), "b": FakeServer("b", resources={"x:1": "from b"})}
 
-    async def use() -> None:
-        async with asking(servers) as lines:
-            assert len((await lines.ask("resources/list"))["resources"]) == 1
-            assert (await lines.ask("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "from a"
-
-    asyncio.run(use())
+    async with asking(servers) as lines:
+        assert len((await lines.ask("resources/list"))["resources"]) == 1
+        assert (await lines.ask("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "from a"
 
 
-def test_a_result_says_that_it_must_not_be_kept_if_its_server_does_not_say_more() -> None:
-    async def use() -> None:
-        async with asking({"a": FakeServer("a", resources={"x:1": ""})}) as lines:
-            result = await lines.ask("resources/read", {"uri": "x:1"})
-            assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
-
-    asyncio.run(use())
+async def test_a_result_says_that_it_must_not_be_kept_if_its_server_does_not_say_more() -> None:
+    async with asking({"a": FakeServer("a", resources={"x:1": ""})}) as lines:
+        result = await lines.ask("resources/read", {"uri": "x:1"})
+        assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
 
 
 @pytest.mark.parametrize(("stateless", "code"), [(True, -32602), (False, -32002)])
-def test_one_that_no_server_has_is_not_found(stateless: bool, code: int) -> None:
+async def test_one_that_no_server_has_is_not_found(stateless: bool, code: int) -> None:
     servers = {"a": FakeServer("a", resources={"x:1": ""}), "b": FakeServer("b", resources={"x:2": ""})}
 
-    async def use() -> None:
-        async with asking(servers, stateless=stateless) as lines:
-            assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == code
-
-    asyncio.run(use())
+    async with asking(servers, stateless=stateless) as lines:
+        assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == code
 
 
 @pytest.mark.parametrize(("data", "code"), [({"uri": "x:1"}, -32002), (None, -32602)])
-def test_what_a_server_of_the_stateless_era_does_not_find_has_the_code_of_the_clients_era(data: Any, code: int) -> None:
+async def test_what_a_server_of_the_stateless_era_does_not_find_has_the_code_of_the_clients_era(
+    data: Any, code: int
+) -> None:
     """-32602 alone may say something else of the request."""
 
     def missing() -> str:
         raise JsonRpcError(-32602, "none", data)
 
-    async def use() -> None:
-        server = FakeServer("a", resources={"x:1": missing}, protocol="2026-07-28")
-        async with asking({"a": server}, stateless=False) as lines:
-            assert (await lines.ask("resources/read", {"uri": "x:1"}))["code"] == code
-
-    asyncio.run(use())
+    server = FakeServer("a", resources={"x:1": missing}, protocol="2026-07-28")
+    async with asking({"a": server}, stateless=False) as lines:
+        assert (await lines.ask("resources/read", {"uri": "x:1"}))["code"] == code
 
 
-def test_a_mistake_after_the_answer_of_the_first_server_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_after_the_answer_of_the_first_server_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = {"a": FakeServer("a", resources={"x:1": ""}), "b": FakeServer("b", resources={"x:2": ""})}
 
-    async def use() -> None:
-        async with asking(servers) as lines:
-            await lines.ask("resources/list")
-            monkeypatch.setattr("gaia.mcp.gateway.methods.features._in_words_of", lambda *_: 1 / 0)
-            assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == -32603
-
-    asyncio.run(use())
+    async with asking(servers) as lines:
+        await lines.ask("resources/list")
+        monkeypatch.setattr("gaia.mcp.gateway.methods.features._in_words_of", lambda *_: 1 / 0)
+        assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == -32603
 
 
-def test_references_are_checked() -> None:
-    async def use() -> None:
-        async with asking({}) as lines:
-            assert (await lines.ask("completion/complete", {"ref": {"type": "ref/other"}}))["code"] == -32602
-            unknown = {"type": "ref/prompt", "name": "no_one"}
-            assert "Unknown prompt" in (await lines.ask("completion/complete", {"ref": unknown}))["message"]
-            unknown = {"type": "ref/resource", "uri": "x:{y}?token=secret"}
-            message = (await lines.ask("completion/complete", {"ref": unknown}))["message"]
-            assert message == "Unknown resource template: x:{y}"
-
-    asyncio.run(use())
+async def test_references_are_checked() -> None:
+    async with asking({}) as lines:
+        assert (await lines.ask("completion/complete", {"ref": {"type": "ref/other"}}))["code"] == -32602
+        unknown = {"type": "ref/prompt", "name": "no_one"}
+        assert "Unknown prompt" in (await lines.ask("completion/complete", {"ref": unknown}))["message"]
+        unknown = {"type": "ref/resource", "uri": "x:{y}?token=secret"}
+        message = (await lines.ask("completion/complete", {"ref": unknown}))["message"]
+        assert message == "Unknown resource template: x:{y}"
 
 
 def review(code: str) -> str:
@@ -312,13 +269,10 @@ def test_of_a_template_that_stands_for_hidden_resources_these_are_not_completed(
 
 
 @pytest.mark.slow
-def test_the_server_knows_the_prompt_by_its_own_name(feature_server: dict[str, Any]) -> None:
-    async def use() -> None:
-        async with asking({"f": feature_server}) as lines:
-            (name, *_) = [prompt["name"] for prompt in (await lines.ask("prompts/list"))["prompts"]]
-            assert name.startswith("f_")
-            argument = {"name": "language", "value": ""}
-            params = {"ref": {"type": "ref/prompt", "name": name}, "argument": argument}
-            assert "completion" in await lines.ask("completion/complete", params)
-
-    asyncio.run(use())
+async def test_the_server_knows_the_prompt_by_its_own_name(feature_server: dict[str, Any]) -> None:
+    async with asking({"f": feature_server}) as lines:
+        (name, *_) = [prompt["name"] for prompt in (await lines.ask("prompts/list"))["prompts"]]
+        assert name.startswith("f_")
+        argument = {"name": "language", "value": ""}
+        params = {"ref": {"type": "ref/prompt", "name": name}, "argument": argument}
+        assert "completion" in await lines.ask("completion/complete", params)

@@ -67,152 +67,116 @@ async def in_thread(function: Any, *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-def test_progress_comes_before_the_end(revision: str) -> None:
-    async def use() -> None:
-        async with upstream_of(server(revision)) as upstream:
-            requester = Requester().send(upstream, "tools/call", call_of("count"))
-            assert await requester.text() == "2"
-            reports = [(told["progress"], told.get("message")) for told in requester.told]
-            assert reports == [(1, None), (2, "done")]
-
-    asyncio.run(use())
+async def test_progress_comes_before_the_end(revision: str) -> None:
+    async with upstream_of(server(revision)) as upstream:
+        requester = Requester().send(upstream, "tools/call", call_of("count"))
+        assert await requester.text() == "2"
+        reports = [(told["progress"], told.get("message")) for told in requester.told]
+        assert reports == [(1, None), (2, "done")]
 
 
-def test_a_stateless_server_logs_what_the_request_asks_for() -> None:
-    async def use() -> None:
-        async with upstream_of(server(STATELESS)) as upstream:
-            requester = Requester()
-            requester.log_level = "info"
-            assert await requester.send(upstream, "tools/call", call_of("count")).text() == "2"
-            assert [told["data"] for told in requester.told if "data" in told] == ["half"]
-
-    asyncio.run(use())
+async def test_a_stateless_server_logs_what_the_request_asks_for() -> None:
+    async with upstream_of(server(STATELESS)) as upstream:
+        requester = Requester()
+        requester.log_level = "info"
+        assert await requester.send(upstream, "tools/call", call_of("count")).text() == "2"
+        assert [told["data"] for told in requester.told if "data" in told] == ["half"]
 
 
-def test_a_cancelled_call_is_cancelled_on_the_server_and_ends_nothing_else() -> None:
-    async def use() -> None:
-        one = server()
-        async with upstream_of(one) as upstream:
-            requester = Requester().send(upstream, "tools/call", call_of("wait"))
-            call = await in_thread(one.wait_for_call, "wait")
-            assert requester.call is not None
-            requester.call.cancel("not wanted")
-            requester.call.cancel("twice does no harm")
-            assert await in_thread(wait_until, lambda: call.cancelled, PATIENCE)
-            assert await Requester().send(upstream, "tools/call", call_of("count")).text() == "2"
-            assert not requester.ended.done()
-
-    asyncio.run(use())
+async def test_a_cancelled_call_is_cancelled_on_the_server_and_ends_nothing_else() -> None:
+    one = server()
+    async with upstream_of(one) as upstream:
+        requester = Requester().send(upstream, "tools/call", call_of("wait"))
+        call = await in_thread(one.wait_for_call, "wait")
+        assert requester.call is not None
+        requester.call.cancel("not wanted")
+        requester.call.cancel("twice does no harm")
+        assert await in_thread(wait_until, lambda: call.cancelled, PATIENCE)
+        assert await Requester().send(upstream, "tools/call", call_of("count")).text() == "2"
+        assert not requester.ended.done()
 
 
 class TestAskingAHandshakeClient:
-    def test_a_call_that_is_cancelled_while_its_client_is_asked_ends(self) -> None:
-        async def use() -> None:
-            async with upstream_of(server(STATELESS)) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                await requester.question()
-                assert isinstance(requester.call, RelayedCall)
-                requester.call.cancel("not wanted")
-                assert isinstance(requester.call.exchange.error, CallCancelled)
-                assert requester.call.exchange.observation is None
+    async def test_a_call_that_is_cancelled_while_its_client_is_asked_ends(self) -> None:
+        async with upstream_of(server(STATELESS)) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            await requester.question()
+            assert isinstance(requester.call, RelayedCall)
+            requester.call.cancel("not wanted")
+            assert isinstance(requester.call.exchange.error, CallCancelled)
+            assert requester.call.exchange.observation is None
 
-        asyncio.run(use())
-
-    def test_an_answer_that_cannot_be_sent_ends_the_call(self) -> None:
+    async def test_an_answer_that_cannot_be_sent_ends_the_call(self) -> None:
         endless: dict[str, Any] = {}
         endless["content"] = endless
 
-        async def use() -> None:
-            async with upstream_of(server(STATELESS)) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                (await requester.question())[2](endless, None)
-                error = (await requester.relayed()).error
-                assert isinstance(error, InputMissing)
-                assert (error.delivery, "cannot be passed on" in error.message) == ("unknown", True)
-
-        asyncio.run(use())
+        async with upstream_of(server(STATELESS)) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            (await requester.question())[2](endless, None)
+            error = (await requester.relayed()).error
+            assert isinstance(error, InputMissing)
+            assert (error.delivery, "cannot be passed on" in error.message) == ("unknown", True)
 
     @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-    def test_it_is_asked_in_the_middle_of_its_call(self, revision: str) -> None:
-        async def use() -> None:
-            async with upstream_of(server(revision)) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                method, params, answer = await requester.question()
-                assert (method, params["message"]) == ("elicitation/create", "Who?")
-                answer(ANN, None)
-                answer(ANN, None)
-                assert await requester.text() == "Hello Ann"
+    async def test_it_is_asked_in_the_middle_of_its_call(self, revision: str) -> None:
+        async with upstream_of(server(revision)) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            method, params, answer = await requester.question()
+            assert (method, params["message"]) == ("elicitation/create", "Who?")
+            answer(ANN, None)
+            answer(ANN, None)
+            assert await requester.text() == "Hello Ann"
 
-        asyncio.run(use())
+    async def test_a_refusal_of_it_goes_to_a_handshake_server(self) -> None:
+        async with upstream_of(server()) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            (await requester.question())[2](None, REFUSED)
+            relayed = await requester.relayed()
+            assert relayed.is_error or relayed.error is not None
 
-    def test_a_refusal_of_it_goes_to_a_handshake_server(self) -> None:
-        async def use() -> None:
-            async with upstream_of(server()) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                (await requester.question())[2](None, REFUSED)
-                relayed = await requester.relayed()
-                assert relayed.is_error or relayed.error is not None
-
-        asyncio.run(use())
-
-    def test_a_refusal_of_it_ends_the_call_of_a_stateless_server(self) -> None:
-        async def use() -> None:
-            async with upstream_of(server(STATELESS)) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                (await requester.question())[2](None, REFUSED)
-                assert isinstance((await requester.relayed()).error, InputMissing)
-
-        asyncio.run(use())
+    async def test_a_refusal_of_it_ends_the_call_of_a_stateless_server(self) -> None:
+        async with upstream_of(server(STATELESS)) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            (await requester.question())[2](None, REFUSED)
+            assert isinstance((await requester.relayed()).error, InputMissing)
 
     @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-    def test_what_it_has_not_declared_it_is_not_asked(self, revision: str) -> None:
-        async def use() -> None:
-            async with upstream_of(server(revision)) as upstream:
-                requester = Requester(capabilities={}).send(upstream, "tools/call", call_of("hello"))
-                relayed = await requester.relayed()
-                assert relayed.is_error or relayed.error is not None
-                assert requester.asked.empty()
-
-        asyncio.run(use())
+    async def test_what_it_has_not_declared_it_is_not_asked(self, revision: str) -> None:
+        async with upstream_of(server(revision)) as upstream:
+            requester = Requester(capabilities={}).send(upstream, "tools/call", call_of("hello"))
+            relayed = await requester.relayed()
+            assert relayed.is_error or relayed.error is not None
+            assert requester.asked.empty()
 
     @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-    def test_the_question_is_withdrawn_with_the_call(self, revision: str) -> None:
-        async def use() -> None:
-            async with upstream_of(server(revision)) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                await requester.question()
-                assert requester.call is not None
-                requester.call.cancel("not wanted")
-                assert requester.withdrawn == ["elicitation/create"]
+    async def test_the_question_is_withdrawn_with_the_call(self, revision: str) -> None:
+        async with upstream_of(server(revision)) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            await requester.question()
+            assert requester.call is not None
+            requester.call.cancel("not wanted")
+            assert requester.withdrawn == ["elicitation/create"]
 
-        asyncio.run(use())
+    async def test_the_question_is_withdrawn_when_the_server_is_lost(self) -> None:
+        one = server()
+        async with upstream_of(one) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("hello"))
+            await requester.question()
+            one.crash()
+            assert isinstance((await requester.relayed()).error, ServerCrashed)
+            assert requester.withdrawn == ["elicitation/create"]
 
-    def test_the_question_is_withdrawn_when_the_server_is_lost(self) -> None:
-        async def use() -> None:
-            one = server()
-            async with upstream_of(one) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("hello"))
-                await requester.question()
-                one.crash()
-                assert isinstance((await requester.relayed()).error, ServerCrashed)
-                assert requester.withdrawn == ["elicitation/create"]
-
-        asyncio.run(use())
-
-    def test_a_server_that_never_has_enough_is_given_up(self) -> None:
-        async def use() -> None:
-            async with upstream_of(FakeServer("one", tools=[never], protocol=STATELESS)) as upstream:
-                requester = Requester().send(upstream, "tools/call", call_of("never"))
-                for _ in range(9):
-                    (await requester.question())[2]({"action": "decline"}, None)
-                error = (await requester.relayed()).error
-                assert isinstance(error, InvalidResponse)
-                assert "after 10 rounds" in error.message
-
-        asyncio.run(use())
+    async def test_a_server_that_never_has_enough_is_given_up(self) -> None:
+        async with upstream_of(FakeServer("one", tools=[never], protocol=STATELESS)) as upstream:
+            requester = Requester().send(upstream, "tools/call", call_of("never"))
+            for _ in range(9):
+                (await requester.question())[2]({"action": "decline"}, None)
+            error = (await requester.relayed()).error
+            assert isinstance(error, InvalidResponse)
+            assert "after 10 rounds" in error.message
 
 
-def test_a_question_that_may_be_for_several_clients_is_refused_and_says_what_helps() -> None:
+async def test_a_question_that_may_be_for_several_clients_is_refused_and_says_what_helps() -> None:
     refusals: list[str] = []
 
     def asks(context: MCPContext) -> str:
@@ -222,137 +186,111 @@ def test_a_question_that_may_be_for_several_clients_is_refused_and_says_what_hel
             refusals.append(error.message)
             raise
 
-    async def use() -> None:
-        one = FakeServer("one", tools=[asks, wait])
-        async with upstream_of(one) as upstream:
-            other = Requester(identity="ben").send(upstream, "tools/call", call_of("wait"))
-            await in_thread(one.wait_for_call, "wait")
-            relayed = await Requester().send(upstream, "tools/call", call_of("asks")).relayed()
-            assert relayed.is_error or relayed.error is not None
-            assert "per-session" in str(refusals or relayed)
-            assert other.asked.empty()
-
-    asyncio.run(use())
+    one = FakeServer("one", tools=[asks, wait])
+    async with upstream_of(one) as upstream:
+        other = Requester(identity="ben").send(upstream, "tools/call", call_of("wait"))
+        await in_thread(one.wait_for_call, "wait")
+        relayed = await Requester().send(upstream, "tools/call", call_of("asks")).relayed()
+        assert relayed.is_error or relayed.error is not None
+        assert "per-session" in str(refusals or relayed)
+        assert other.asked.empty()
 
 
 class TestAskingAStatelessClient:
     """It gets a result that requires input, and sends its request again."""
 
     @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-    def test_it_answers_with_its_next_request(self, revision: str) -> None:
-        async def use() -> None:
-            rounds = Rounds()
-            async with upstream_of(server(revision), rounds) as upstream:
-                first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                required = await first.result()
-                assert required["resultType"] == "input_required"
-                ((key, request),) = required["inputRequests"].items()
-                assert (request["method"], request["params"]["message"]) == ("elicitation/create", "Who?")
-                assert len(rounds) == (1 if revision == HANDSHAKE else 0)
-                again = {**call_of("hello"), "inputResponses": {key: ANN}, "requestState": required["requestState"]}
-                second = Requester(is_stateless=True).send(upstream, "tools/call", again)
-                assert await second.text() == "Hello Ann"
-                assert len(rounds) == 0
-
-        asyncio.run(use())
+    async def test_it_answers_with_its_next_request(self, revision: str) -> None:
+        rounds = Rounds()
+        async with upstream_of(server(revision), rounds) as upstream:
+            first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            required = await first.result()
+            assert required["resultType"] == "input_required"
+            ((key, request),) = required["inputRequests"].items()
+            assert (request["method"], request["params"]["message"]) == ("elicitation/create", "Who?")
+            assert len(rounds) == (1 if revision == HANDSHAKE else 0)
+            again = {**call_of("hello"), "inputResponses": {key: ANN}, "requestState": required["requestState"]}
+            second = Requester(is_stateless=True).send(upstream, "tools/call", again)
+            assert await second.text() == "Hello Ann"
+            assert len(rounds) == 0
 
     @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
     @pytest.mark.parametrize("thief", ["another client", "another tool", "other bytes"])
-    def test_no_other_request_can_use_its_state(self, revision: str, thief: str) -> None:
-        async def use() -> None:
-            async with upstream_of(server(revision)) as upstream:
-                first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                required = await first.result()
-                state = required["requestState"]
-                if thief == "other bytes":
-                    state = state[:-6] + ("AAAAA=" if not state.endswith("AAAAA=") else "BBBBB=")
-                tool = "count" if thief == "another tool" else "hello"
-                identity = "ben" if thief == "another client" else "ann"
-                again = {**call_of(tool), "inputResponses": {}, "requestState": state}
-                second = Requester(identity=identity, is_stateless=True).send(upstream, "tools/call", again)
-                error = (await second.relayed()).error
-                assert isinstance(error, JsonRpcError)
-                assert (error.code, error.delivery) == (-32602, "not_sent")
-                assert "requestState" in error.message
+    async def test_no_other_request_can_use_its_state(self, revision: str, thief: str) -> None:
+        async with upstream_of(server(revision)) as upstream:
+            first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            required = await first.result()
+            state = required["requestState"]
+            if thief == "other bytes":
+                state = state[:-6] + ("AAAAA=" if not state.endswith("AAAAA=") else "BBBBB=")
+            tool = "count" if thief == "another tool" else "hello"
+            identity = "ben" if thief == "another client" else "ann"
+            again = {**call_of(tool), "inputResponses": {}, "requestState": state}
+            second = Requester(identity=identity, is_stateless=True).send(upstream, "tools/call", again)
+            error = (await second.relayed()).error
+            assert isinstance(error, JsonRpcError)
+            assert (error.code, error.delivery) == (-32602, "not_sent")
+            assert "requestState" in error.message
 
-        asyncio.run(use())
+    async def test_a_parked_call_goes_on_once(self) -> None:
+        async with upstream_of(server()) as upstream:
+            first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            required = await first.result()
+            (key,) = required["inputRequests"]
+            again = {**call_of("hello"), "inputResponses": {key: ANN}, "requestState": required["requestState"]}
+            assert await Requester(is_stateless=True).send(upstream, "tools/call", dict(again)).text() == "Hello Ann"
+            error = (await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()).error
+            assert isinstance(error, JsonRpcError)
 
-    def test_a_parked_call_goes_on_once(self) -> None:
-        async def use() -> None:
-            async with upstream_of(server()) as upstream:
-                first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                required = await first.result()
-                (key,) = required["inputRequests"]
-                again = {**call_of("hello"), "inputResponses": {key: ANN}, "requestState": required["requestState"]}
-                assert (
-                    await Requester(is_stateless=True).send(upstream, "tools/call", dict(again)).text() == "Hello Ann"
-                )
-                error = (await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()).error
-                assert isinstance(error, JsonRpcError)
+    async def test_what_becomes_of_a_parked_call_waits_for_its_client(self) -> None:
+        one = server()
+        async with upstream_of(one) as upstream:
+            first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            required = await first.result()
+            one.crash()
+            assert await in_thread(wait_until, lambda: one.starts > 1, PATIENCE)
+            again = {**call_of("hello"), "inputResponses": {}, "requestState": required["requestState"]}
+            second = Requester(is_stateless=True).send(upstream, "tools/call", again)
+            error = (await second.relayed()).error
+            assert isinstance(error, ServerCrashed)
+            assert error.delivery == "unknown"
 
-        asyncio.run(use())
-
-    def test_what_becomes_of_a_parked_call_waits_for_its_client(self) -> None:
-        async def use() -> None:
-            one = server()
-            async with upstream_of(one) as upstream:
-                first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                required = await first.result()
-                one.crash()
-                assert await in_thread(wait_until, lambda: one.starts > 1, PATIENCE)
-                again = {**call_of("hello"), "inputResponses": {}, "requestState": required["requestState"]}
-                second = Requester(is_stateless=True).send(upstream, "tools/call", again)
-                error = (await second.relayed()).error
-                assert isinstance(error, ServerCrashed)
-                assert error.delivery == "unknown"
-
-        asyncio.run(use())
-
-    def test_a_parked_call_whose_client_is_away_gives_way_to_the_question_of_another(
+    async def test_a_parked_call_whose_client_is_away_gives_way_to_the_question_of_another(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def use() -> None:
-            one = server()
-            async with upstream_of(one) as upstream:
-                away = await Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello")).result()
-                refused = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                assert "calls of clients are under way" in str((await refused.relayed()).error), "it could be either's"
-                monkeypatch.setattr(relayed_call, "_AWAY_SECONDS", -1.0)
-                asked = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                assert "inputRequests" in await asked.result()
-                assert await in_thread(wait_until, lambda: one.calls[0].cancelled, PATIENCE)
-                again = {**call_of("hello"), "inputResponses": {}, "requestState": away["requestState"]}
-                back = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
-                assert isinstance(back.error, InputMissing)
-
-        asyncio.run(use())
+        one = server()
+        async with upstream_of(one) as upstream:
+            away = await Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello")).result()
+            refused = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            assert "calls of clients are under way" in str((await refused.relayed()).error), "it could be either's"
+            monkeypatch.setattr(relayed_call, "_AWAY_SECONDS", -1.0)
+            asked = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            assert "inputRequests" in await asked.result()
+            assert await in_thread(wait_until, lambda: one.calls[0].cancelled, PATIENCE)
+            again = {**call_of("hello"), "inputResponses": {}, "requestState": away["requestState"]}
+            back = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
+            assert isinstance(back.error, InputMissing)
 
     @pytest.mark.parametrize("answers", [[], orjson.Fragment(b'{"1":1e999}')])
-    def test_a_missing_answer_is_a_refusal(self, answers: object) -> None:
-        async def use() -> None:
-            async with upstream_of(server()) as upstream:
-                first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                required = await first.result()
-                again = {**call_of("hello"), "inputResponses": answers, "requestState": required["requestState"]}
-                relayed = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
-                assert relayed.is_error or relayed.error is not None
+    async def test_a_missing_answer_is_a_refusal(self, answers: object) -> None:
+        async with upstream_of(server()) as upstream:
+            first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            required = await first.result()
+            again = {**call_of("hello"), "inputResponses": answers, "requestState": required["requestState"]}
+            relayed = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
+            assert relayed.is_error or relayed.error is not None
 
-        asyncio.run(use())
-
-    def test_a_client_that_goes_on_and_leaves_cancels_its_call(self) -> None:
-        async def use() -> None:
-            one = server()
-            async with upstream_of(one) as upstream:
-                first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
-                await first.result()
-                upstream.rounds.close()
-                assert await in_thread(wait_until, lambda: one.calls[0].cancelled, PATIENCE)
-
-        asyncio.run(use())
+    async def test_a_client_that_goes_on_and_leaves_cancels_its_call(self) -> None:
+        one = server()
+        async with upstream_of(one) as upstream:
+            first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+            await first.result()
+            upstream.rounds.close()
+            assert await in_thread(wait_until, lambda: one.calls[0].cancelled, PATIENCE)
 
 
 @pytest.mark.parametrize(("mode", "fails"), [("error", True), ("warn", False)])
-def test_a_result_that_does_not_fit_its_schema_is_logged_and_fails_only_if_that_is_wanted(
+async def test_a_result_that_does_not_fit_its_schema_is_logged_and_fails_only_if_that_is_wanted(
     mode: str, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
@@ -360,50 +298,41 @@ def test_a_result_that_does_not_fit_its_schema_is_logged_and_fails_only_if_that_
     def add() -> dict[str, str]:
         return {"sum": "three"}
 
-    async def use() -> None:
-        one = FakeServer("one", tools=[FakeTool(add, outputSchema=schema)])
-        async with upstream_of({**one, "outputValidation": mode}) as upstream:
-            relayed = await Requester().send(upstream, "tools/call", call_of("add")).relayed()
-            if fails:
-                assert isinstance(relayed.error, InvalidResponse)
-            else:
-                assert orjson.loads(relayed.result)["structuredContent"] == {"sum": "three"}
-            assert await in_thread(wait_until, lambda: "output_invalid" in caplog.text, PATIENCE)
-
-    asyncio.run(use())
+    one = FakeServer("one", tools=[FakeTool(add, outputSchema=schema)])
+    async with upstream_of({**one, "outputValidation": mode}) as upstream:
+        relayed = await Requester().send(upstream, "tools/call", call_of("add")).relayed()
+        if fails:
+            assert isinstance(relayed.error, InvalidResponse)
+        else:
+            assert orjson.loads(relayed.result)["structuredContent"] == {"sum": "three"}
+        assert await in_thread(wait_until, lambda: "output_invalid" in caplog.text, PATIENCE)
 
 
-def test_a_check_that_fails_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_that_fails_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     # As what an extension in Rust raises, it is no `Exception`.
     monkeypatch.setattr(OutputValidation, "_check", Mock(side_effect=BaseException("a mistake")))
 
-    async def use() -> None:
-        one = FakeServer("one", tools=[FakeTool(lambda: {"sum": 3}, name="add", outputSchema={"type": "object"})])
-        async with upstream_of({**one, "outputValidation": "error"}) as upstream:
-            relayed = await Requester().send(upstream, "tools/call", call_of("add")).relayed()
-            assert isinstance(relayed.error, InvalidResponse)
-
-    asyncio.run(use())
+    one = FakeServer("one", tools=[FakeTool(lambda: {"sum": 3}, name="add", outputSchema={"type": "object"})])
+    async with upstream_of({**one, "outputValidation": "error"}) as upstream:
+        relayed = await Requester().send(upstream, "tools/call", call_of("add")).relayed()
+        assert isinstance(relayed.error, InvalidResponse)
 
 
 @pytest.mark.parametrize("is_stateless", [True, False])
-def test_a_handshake_server_cannot_require_input_by_a_result(is_stateless: bool) -> None:
+async def test_a_handshake_server_cannot_require_input_by_a_result(is_stateless: bool) -> None:
     def ask() -> dict[str, Any]:
         return {"content": [], "resultType": "input_required", "inputRequests": {"a": {"method": "roots/list"}}}
 
-    async def use() -> None:
-        async with upstream_of(FakeServer("one", tools=[ask], protocol=HANDSHAKE)) as upstream:
-            requester = Requester(is_stateless=is_stateless).send(upstream, "tools/call", call_of("ask"))
-            relayed = await requester.relayed()
-            if is_stateless:
-                assert isinstance(relayed.error, InvalidResponse)
-            else:
-                assert orjson.loads(relayed.result)["resultType"] == "input_required"
-
-    asyncio.run(use())
+    async with upstream_of(FakeServer("one", tools=[ask], protocol=HANDSHAKE)) as upstream:
+        requester = Requester(is_stateless=is_stateless).send(upstream, "tools/call", call_of("ask"))
+        relayed = await requester.relayed()
+        if is_stateless:
+            assert isinstance(relayed.error, InvalidResponse)
+        else:
+            assert orjson.loads(relayed.result)["resultType"] == "input_required"
 
 
-def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_it() -> None:
+async def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_it() -> None:
     """What a lazy server said at an earlier start is all that the client could be judged by."""
     read_only = {"readOnlyHint": True}
 
@@ -411,24 +340,21 @@ def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_it() -
         def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
             return (server, tool, annotations) == ("one", "look", read_only)
 
-    async def use() -> None:
-        one = FakeServer("one", [{"name": "look", "annotations": read_only}])
-        async with upstream_of({**one, "lazy": True}) as upstream:
-            client = upstream.client
-            await in_thread(client.disconnect)
-            await in_thread(client.connect)
-            assert not client.is_connected()
-            assert (await Reader().send(upstream, "tools/call", call_of("look")).relayed()).error is None
-            await in_thread(client.disconnect)
-            await in_thread(client.connect)
-            one.tools.remove("look")
-            one.tools.add({"name": "look"})
-            relayed = await Reader().send(upstream, "tools/call", call_of("look")).relayed()
-            assert isinstance(relayed.error, JsonRpcError)
-            assert relayed.error.delivery == "not_sent"
-            assert len(one.calls) == 1
-
-    asyncio.run(use())
+    one = FakeServer("one", [{"name": "look", "annotations": read_only}])
+    async with upstream_of({**one, "lazy": True}) as upstream:
+        client = upstream.client
+        await in_thread(client.disconnect)
+        await in_thread(client.connect)
+        assert not client.is_connected()
+        assert (await Reader().send(upstream, "tools/call", call_of("look")).relayed()).error is None
+        await in_thread(client.disconnect)
+        await in_thread(client.connect)
+        one.tools.remove("look")
+        one.tools.add({"name": "look"})
+        relayed = await Reader().send(upstream, "tools/call", call_of("look")).relayed()
+        assert isinstance(relayed.error, JsonRpcError)
+        assert relayed.error.delivery == "not_sent"
+        assert len(one.calls) == 1
 
 
 def test_each_round_has_only_its_own_answers_and_state() -> None:

@@ -49,17 +49,14 @@ def test_a_parked_call_is_found_by_its_state_once() -> None:
     in_loop(use)
 
 
-def test_a_client_that_does_not_come_back_has_its_call_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_come_back_has_its_call_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds_module, "PARK_SECONDS", 0.0)
 
-    async def use() -> None:
-        rounds, parked = Rounds(), Parked(Requester())
-        rounds.park(parked, {}, BINDING)
-        while not parked.cancelled:
-            await asyncio.sleep(0)
-        assert len(rounds) == 0
-
-    asyncio.run(use())
+    rounds, parked = Rounds(), Parked(Requester())
+    rounds.park(parked, {}, BINDING)
+    while not parked.cancelled:
+        await asyncio.sleep(0)
+    assert len(rounds) == 0
 
 
 def test_the_number_of_parked_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

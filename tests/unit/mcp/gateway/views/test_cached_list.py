@@ -41,43 +41,34 @@ async def fetched(known: CachedList) -> list[str]:
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_it_follows_the_server(revision: str) -> None:
+async def test_it_follows_the_server(revision: str) -> None:
     server = FakeServer("a", prompts=[one], protocol=revision)
 
-    async def use() -> None:
-        async with prompts_of(server) as known:
-            assert not known.is_known
-            assert await fetched(known) == ["one"]
-            server.prompts.add(two)
-            async with asyncio.timeout(PATIENCE):
-                while len(known.items) < 2:
-                    await asyncio.sleep(0.005)
-            assert await fetched(known) == ["one", "two"]
-
-    asyncio.run(use())
+    async with prompts_of(server) as known:
+        assert not known.is_known
+        assert await fetched(known) == ["one"]
+        server.prompts.add(two)
+        async with asyncio.timeout(PATIENCE):
+            while len(known.items) < 2:
+                await asyncio.sleep(0.005)
+        assert await fetched(known) == ["one", "two"]
 
 
-def test_it_is_kept_while_the_server_is_down() -> None:
+async def test_it_is_kept_while_the_server_is_down() -> None:
     server = FakeServer("a", prompts=[one])
 
-    async def use() -> None:
-        async with prompts_of(server) as known:
-            await fetched(known)
-            server.fail_starts(times=1_000)
-            server.crash()
-            assert await fetched(known) == ["one"]
-
-    asyncio.run(use())
+    async with prompts_of(server) as known:
+        await fetched(known)
+        server.fail_starts(times=1_000)
+        server.crash()
+        assert await fetched(known) == ["one"]
 
 
-def test_a_server_that_cannot_list_leaves_nothing_waiting() -> None:
+async def test_a_server_that_cannot_list_leaves_nothing_waiting() -> None:
     server = FakeServer("a", prompts=[one])
     server.fail_starts(times=1_000)
 
-    async def use() -> None:
-        async with Gateway({"a": server}) as gateway:
-            known = gateway._servers.get("a")
-            assert known is not None
-            assert await fetched(known.prompts) == []
-
-    asyncio.run(use())
+    async with Gateway({"a": server}) as gateway:
+        known = gateway._servers.get("a")
+        assert known is not None
+        assert await fetched(known.prompts) == []

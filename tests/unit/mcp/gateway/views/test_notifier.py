@@ -64,49 +64,43 @@ def one() -> str:
     return "1"
 
 
-def test_only_those_are_told_that_see_the_server() -> None:
+async def test_only_those_are_told_that_see_the_server() -> None:
     servers = {"a": FakeServer("a"), "b": FakeServer("b")}
 
-    async def use() -> None:
-        async with Gateway(servers) as gateway:
-            await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
-            of_a, of_b = Audience("a"), Audience("b")
-            for audience in (of_a, of_b):
-                gateway._changes.add(audience)
-            servers["a"].prompts.add(one)
-            await of_a.wait()
-            gateway._changes.remove(of_b)
-            assert (of_a.kinds, of_b.kinds) == (["prompts"], [])
-            gateway._changes.dismiss()
-            assert (of_a.is_dismissed, of_b.is_dismissed) == (True, False)
-
-    asyncio.run(use())
+    async with Gateway(servers) as gateway:
+        await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+        of_a, of_b = Audience("a"), Audience("b")
+        for audience in (of_a, of_b):
+            gateway._changes.add(audience)
+        servers["a"].prompts.add(one)
+        await of_a.wait()
+        gateway._changes.remove(of_b)
+        assert (of_a.kinds, of_b.kinds) == (["prompts"], [])
+        gateway._changes.dismiss()
+        assert (of_a.is_dismissed, of_b.is_dismissed) == (True, False)
 
 
-def test_a_resource_is_watched_for_those_that_want_it() -> None:
+async def test_a_resource_is_watched_for_those_that_want_it() -> None:
     server = FakeServer("a", resources={"x:1": "", "x:2": ""})
 
-    async def use() -> None:
-        async with Gateway({"a": server}) as gateway:
-            await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
-            changes, known = gateway._changes, gateway._servers.get("a")
-            assert known is not None
-            first, second = Audience("a"), Audience("a")
-            for audience in (first, second):
-                changes.add(audience)
-                agreed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-                changes.watch(audience, known.client, "x:1", agreed.set_result)
-                assert await asyncio.wait_for(agreed, PATIENCE) is None
-            changes.unwatch(second, "x:1")
-            server.resources.update("x:1", "")
-            await first.wait()
-            assert (first.uris, second.uris) == (["x:1"], [])
-            changes.remove(first)
-            async with asyncio.timeout(PATIENCE):
-                while known.client._engine.subscriptions.resources:
-                    await asyncio.sleep(0.005)
-
-    asyncio.run(use())
+    async with Gateway({"a": server}) as gateway:
+        await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+        changes, known = gateway._changes, gateway._servers.get("a")
+        assert known is not None
+        first, second = Audience("a"), Audience("a")
+        for audience in (first, second):
+            changes.add(audience)
+            agreed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            changes.watch(audience, known.client, "x:1", agreed.set_result)
+            assert await asyncio.wait_for(agreed, PATIENCE) is None
+        changes.unwatch(second, "x:1")
+        server.resources.update("x:1", "")
+        await first.wait()
+        assert (first.uris, second.uris) == (["x:1"], [])
+        changes.remove(first)
+        async with asyncio.timeout(PATIENCE):
+            while known.client._engine.subscriptions.resources:
+                await asyncio.sleep(0.005)
 
 
 class Features:
@@ -131,7 +125,7 @@ class Features:
 
 
 @pytest.mark.parametrize("unsubscribing_fails", [False, True])
-def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
+async def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
     monkeypatch: pytest.MonkeyPatch, unsubscribing_fails: bool
 ) -> None:
     features = Features()
@@ -141,37 +135,34 @@ def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
 
     monkeypatch.setattr(changes_module, "run", run)
 
-    async def use() -> None:
-        changes: Any = Notifier(Mock())
-        client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
-        early, late = Audience("a"), Audience("a")
-        outcomes: list[object] = []
-        for audience in (early, late):
-            changes.add(audience)
-        changes.watch(early, client, "x:1", outcomes.append)
-        (await features.next())[1].set_result(None)
-        while not outcomes:
-            await asyncio.sleep(0)
-        changes.unwatch(early, "x:1")
-        what, answer = await features.next()
-        assert what == "unsubscribe"
-        refused = asyncio.get_running_loop().create_future()
-        changes.watch(late, client, "x:1", refused.set_result)
-        if unsubscribing_fails:
-            answer.set_exception(JsonRpcError(-32603, "still watched"))
-        else:
-            answer.set_result(None)
-        what, answer = await features.next()
-        assert (what, refused.done()) == ("subscribe", False)
-        answer.set_exception(JsonRpcError(-32603, "not that one"))
-        assert "not that one" in str(await asyncio.wait_for(refused, PATIENCE))
-        changes.remove(late)
-
-    asyncio.run(use())
+    changes: Any = Notifier(Mock())
+    client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
+    early, late = Audience("a"), Audience("a")
+    outcomes: list[object] = []
+    for audience in (early, late):
+        changes.add(audience)
+    changes.watch(early, client, "x:1", outcomes.append)
+    (await features.next())[1].set_result(None)
+    while not outcomes:
+        await asyncio.sleep(0)
+    changes.unwatch(early, "x:1")
+    what, answer = await features.next()
+    assert what == "unsubscribe"
+    refused = asyncio.get_running_loop().create_future()
+    changes.watch(late, client, "x:1", refused.set_result)
+    if unsubscribing_fails:
+        answer.set_exception(JsonRpcError(-32603, "still watched"))
+    else:
+        answer.set_result(None)
+    what, answer = await features.next()
+    assert (what, refused.done()) == ("subscribe", False)
+    answer.set_exception(JsonRpcError(-32603, "not that one"))
+    assert "not that one" in str(await asyncio.wait_for(refused, PATIENCE))
+    changes.remove(late)
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agree_to(
+async def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agree_to(
     monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     features, decisions = Features(), Subscriptions()
@@ -182,23 +173,20 @@ def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agr
     monkeypatch.setattr(changes_module, "run", run)
     monkeypatch.setattr(changes_module, "_DECISION_SECONDS", PATIENCE if answers else 0.001)
 
-    async def use() -> None:
-        changes: Any = Notifier(Mock())
-        client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=True), subscriptions=decisions))
-        audience = Audience("a")
-        changes.add(audience)
-        refused = asyncio.get_running_loop().create_future()
-        changes.watch(audience, client, "x:1", refused.set_result)
-        (await features.next())[1].set_result(None)
-        if answers:
-            decisions.decided(["x:1"], [], JsonRpcError(-32602, "not that one"))
-        what, answer = await features.next()
-        assert what == "unsubscribe"
-        answer.set_result(None)
-        error = await asyncio.wait_for(refused, PATIENCE)
-        assert isinstance(error, JsonRpcError if answers else CallTimeout)
-
-    asyncio.run(use())
+    changes: Any = Notifier(Mock())
+    client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=True), subscriptions=decisions))
+    audience = Audience("a")
+    changes.add(audience)
+    refused = asyncio.get_running_loop().create_future()
+    changes.watch(audience, client, "x:1", refused.set_result)
+    (await features.next())[1].set_result(None)
+    if answers:
+        decisions.decided(["x:1"], [], JsonRpcError(-32602, "not that one"))
+    what, answer = await features.next()
+    assert what == "unsubscribe"
+    answer.set_result(None)
+    error = await asyncio.wait_for(refused, PATIENCE)
+    assert isinstance(error, JsonRpcError if answers else CallTimeout)
 
 
 def speak(context: MCPContext, words: str) -> str:
@@ -213,48 +201,39 @@ async def heard(lines: Lines, words: str) -> list[str]:
     return [(await lines.wait_told("notifications/message"))["params"]["data"]]
 
 
-def test_a_session_gets_the_log_messages_of_its_own_process() -> None:
-    async def use() -> None:
-        async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
-            one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
-            for lines in (one, other):
-                await lines.open()
-                await lines.ask("logging/setLevel", {"level": "debug"})
-            assert await heard(one, "mine") == ["mine"]
-            assert await heard(other, "yours") == ["yours"]
-            assert await heard(one, "again") == ["again"]
-            assert [message["method"] for message in (*one.told, *other.told)].count("notifications/message") == 0
-
-    asyncio.run(use())
-
-
-def test_sessions_that_share_a_process_get_its_log_messages() -> None:
-    async def use() -> None:
-        async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-client"}}) as gateway:
-            one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
-            for lines in (one, other):
-                await lines.open()
-                await lines.ask("logging/setLevel", {"level": "debug"})
-            assert await heard(one, "ours") == ["ours"]
-            assert (await other.wait_told("notifications/message"))["params"]["data"] == "ours"
-
-    asyncio.run(use())
-
-
-def test_a_process_that_runs_already_is_told_of_another_level() -> None:
-    async def use() -> None:
-        async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
-            lines = Lines(gateway, stateless=False)
+async def test_a_session_gets_the_log_messages_of_its_own_process() -> None:
+    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
+        one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
+        for lines in (one, other):
             await lines.open()
-            await lines.ask("logging/setLevel", {"level": "error"})
-            await lines.ask("tools/call", {"name": "it_speak", "arguments": {"words": "not loud enough"}})
             await lines.ask("logging/setLevel", {"level": "debug"})
-            assert await heard(lines, "now") == ["now"]
+        assert await heard(one, "mine") == ["mine"]
+        assert await heard(other, "yours") == ["yours"]
+        assert await heard(one, "again") == ["again"]
+        assert [message["method"] for message in (*one.told, *other.told)].count("notifications/message") == 0
 
-    asyncio.run(use())
+
+async def test_sessions_that_share_a_process_get_its_log_messages() -> None:
+    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-client"}}) as gateway:
+        one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
+        for lines in (one, other):
+            await lines.open()
+            await lines.ask("logging/setLevel", {"level": "debug"})
+        assert await heard(one, "ours") == ["ours"]
+        assert (await other.wait_told("notifications/message"))["params"]["data"] == "ours"
 
 
-def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_too(
+async def test_a_process_that_runs_already_is_told_of_another_level() -> None:
+    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
+        lines = Lines(gateway, stateless=False)
+        await lines.open()
+        await lines.ask("logging/setLevel", {"level": "error"})
+        await lines.ask("tools/call", {"name": "it_speak", "arguments": {"words": "not loud enough"}})
+        await lines.ask("logging/setLevel", {"level": "debug"})
+        assert await heard(lines, "now") == ["now"]
+
+
+async def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over HTTP, the answer to one request lets in the one that was pipelined after it."""
@@ -265,29 +244,26 @@ def test_requests_for_one_resource_that_come_while_answers_leave_are_answered_to
 
     monkeypatch.setattr(changes_module, "run", run)
 
-    async def use() -> None:
-        changes: Any = Notifier(Mock())
-        client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
-        audience, outcomes = Audience("a"), list[object]()
-        changes.add(audience)
+    changes: Any = Notifier(Mock())
+    client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
+    audience, outcomes = Audience("a"), list[object]()
+    changes.add(audience)
 
-        def answered(outcome: object) -> None:
-            outcomes.append(outcome)
-            if len(outcomes) < 4:
-                changes.watch(audience, client, "x:1", answered)
+    def answered(outcome: object) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) < 4:
+            changes.watch(audience, client, "x:1", answered)
 
-        changes.watch(audience, client, "x:1", answered)
-        (await features.next())[1].set_result(None)
-        async with asyncio.timeout(PATIENCE):
-            while len(outcomes) < 4:
-                await asyncio.sleep(0)
-        assert outcomes == [None] * 4
-        assert features.asked.empty(), "the server was asked once"
-        changes.unwatch(audience, "x:1")
-        assert (await features.next())[0] == "unsubscribe"
-        changes.stop()
-
-    asyncio.run(use())
+    changes.watch(audience, client, "x:1", answered)
+    (await features.next())[1].set_result(None)
+    async with asyncio.timeout(PATIENCE):
+        while len(outcomes) < 4:
+            await asyncio.sleep(0)
+    assert outcomes == [None] * 4
+    assert features.asked.empty(), "the server was asked once"
+    changes.unwatch(audience, "x:1")
+    assert (await features.next())[0] == "unsubscribe"
+    changes.stop()
 
 
 class SlowToTell(Audience):
@@ -329,33 +305,30 @@ def log_of(server: str, text: str) -> ServerLog:
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("kind", ["log", "update"])
-def test_many_audiences_are_told_in_slices_and_other_servers_events_meanwhile(kind: str) -> None:
-    async def use() -> None:
-        servers: Any = Mock()
-        servers.get.side_effect = known_as
-        changes: Any = Notifier(servers)
-        crowd, other = [SlowToTell("a") for _ in range(50)], SlowToTell("b")
-        for audience in (*crowd, other):
-            changes.add(audience)
-        if kind == "log":
-            changes._happened(log_of("a", "x:1"), None)
-        else:
-            watch = Mock()
-            watch.audiences = crowd
-            changes._watched["a", "x:1"] = watch
-            changes._happened(ResourceUpdated("a", "x:1"), None)
-        told = [sum(len(audience.uris) for audience in crowd)]
-        changes._happened(log_of("b", "x:2"), None)
-        while told[-1] < 50:
-            await asyncio.sleep(0)
-            told.append(sum(len(audience.uris) for audience in crowd))
-            if other.uris and told[-1] < 40:
-                other.is_dismissed = True
-        assert max(after - before for before, after in itertools.pairwise(told)) == 1
-        assert other.is_dismissed, "the other server's event did not wait for all of them"
-        assert all(audience.uris == ["x:1"] for audience in crowd)
-
-    asyncio.run(use())
+async def test_many_audiences_are_told_in_slices_and_other_servers_events_meanwhile(kind: str) -> None:
+    servers: Any = Mock()
+    servers.get.side_effect = known_as
+    changes: Any = Notifier(servers)
+    crowd, other = [SlowToTell("a") for _ in range(50)], SlowToTell("b")
+    for audience in (*crowd, other):
+        changes.add(audience)
+    if kind == "log":
+        changes._happened(log_of("a", "x:1"), None)
+    else:
+        watch = Mock()
+        watch.audiences = crowd
+        changes._watched["a", "x:1"] = watch
+        changes._happened(ResourceUpdated("a", "x:1"), None)
+    told = [sum(len(audience.uris) for audience in crowd)]
+    changes._happened(log_of("b", "x:2"), None)
+    while told[-1] < 50:
+        await asyncio.sleep(0)
+        told.append(sum(len(audience.uris) for audience in crowd))
+        if other.uris and told[-1] < 40:
+            other.is_dismissed = True
+    assert max(after - before for before, after in itertools.pairwise(told)) == 1
+    assert other.is_dismissed, "the other server's event did not wait for all of them"
+    assert all(audience.uris == ["x:1"] for audience in crowd)
 
 
 @pytest.mark.usefixtures("slow")

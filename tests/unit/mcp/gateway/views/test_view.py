@@ -80,23 +80,20 @@ def test_names_do_not_depend_on_what_is_seen() -> None:
 
 
 @pytest.mark.process
-def test_a_session_opens_before_a_list_is_answered_without_a_server_that_does_not_start(
+async def test_a_session_opens_before_a_list_is_answered_without_a_server_that_does_not_start(
     fault_server: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view_module, "_OPENING_SECONDS", 0.01)
     monkeypatch.setattr(view_module, "_START_SECONDS", 10 * PATIENCE)
     silent = fault_server(faults=[{"on": "initialize", "freeze": True}, {"on": "server/discover", "freeze": True}])
 
-    async def use() -> None:
-        async with Gateway({"silent": silent}) as gateway:
-            view = View(gateway._servers, gateway._changes, None, Profile("p"))
-            opened, settled = asyncio.Event(), asyncio.Event()
-            view.when_opening(opened.set)
-            await asyncio.wait_for(opened.wait(), PATIENCE)
-            view.when_settled(settled.set)
-            assert not settled.is_set()
-
-    asyncio.run(use())
+    async with Gateway({"silent": silent}) as gateway:
+        view = View(gateway._servers, gateway._changes, None, Profile("p"))
+        opened, settled = asyncio.Event(), asyncio.Event()
+        view.when_opening(opened.set)
+        await asyncio.wait_for(opened.wait(), PATIENCE)
+        view.when_settled(settled.set)
+        assert not settled.is_set()
 
 
 def test_clients_that_wait_ten_seconds_for_their_first_list_get_it() -> None:
@@ -104,41 +101,35 @@ def test_clients_that_wait_ten_seconds_for_their_first_list_get_it() -> None:
 
 
 @pytest.mark.process
-def test_a_server_that_does_not_start_is_waited_for_once(
+async def test_a_server_that_does_not_start_is_waited_for_once(
     fault_server: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view_module, "_START_SECONDS", 0.01)
     silent = fault_server(faults=[{"on": "initialize", "freeze": True}, {"on": "server/discover", "freeze": True}])
 
-    async def use() -> None:
-        async with Gateway({"silent": silent}) as gateway:
-            view = View(gateway._servers, gateway._changes, None, Profile("p"))
-            first, second = asyncio.Event(), asyncio.Event()
-            view.when_settled(first.set)
-            assert not first.is_set()
-            await asyncio.wait_for(first.wait(), PATIENCE)
-            view.when_settled(second.set)
-            assert second.is_set()
-
-    asyncio.run(use())
+    async with Gateway({"silent": silent}) as gateway:
+        view = View(gateway._servers, gateway._changes, None, Profile("p"))
+        first, second = asyncio.Event(), asyncio.Event()
+        view.when_settled(first.set)
+        assert not first.is_set()
+        await asyncio.wait_for(first.wait(), PATIENCE)
+        view.when_settled(second.set)
+        assert second.is_set()
 
 
-def test_a_listed_tool_that_the_manager_has_no_route_to_yet_is_called(
+async def test_a_listed_tool_that_the_manager_has_no_route_to_yet_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def use() -> None:
-        async with Gateway(servers()) as gateway:
-            await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
-            view = View(gateway._servers, gateway._changes, None, Profile("p"))
-            assert view._find_unlisted_tool("a_look") is None
-            monkeypatch.setattr(gateway.manager._engine.registry, "routes", {})
-            found = view._find_unlisted_tool("a_look")
-            assert found is not None
-            assert (found[0].name, found[1]) == ("a", "look")
-            assert view._find_unlisted_tool("a_nothing") is None
-            monkeypatch.undo()
-
-    asyncio.run(use())
+    async with Gateway(servers()) as gateway:
+        await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+        view = View(gateway._servers, gateway._changes, None, Profile("p"))
+        assert view._find_unlisted_tool("a_look") is None
+        monkeypatch.setattr(gateway.manager._engine.registry, "routes", {})
+        found = view._find_unlisted_tool("a_look")
+        assert found is not None
+        assert (found[0].name, found[1]) == ("a", "look")
+        assert view._find_unlisted_tool("a_nothing") is None
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
