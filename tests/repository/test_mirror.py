@@ -23,4 +23,6 @@ def test_each_room_has_tests_and_each_folder_of_tests_has_a_room() -> None:
 
 def test_each_test_module_has_tests() -> None:
     modules = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
-    assert [path for path in modules if not re.search(r"^ *(async )?def test_", path.read_text("utf-8"), re.MULTILINE)] == []
+    assert [
+        path for path in modules if not re.search(r"^ *(async )?def test_", path.read_text("utf-8"), re.MULTILINE)
+    ] == []
