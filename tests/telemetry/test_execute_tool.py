@@ -64,19 +64,6 @@ def test_a_failure_is_told_there(client: MCPClient, tracing: Tracing) -> None:
     assert span.status.status_code is StatusCode.ERROR
 
 
-def test_the_second_call_within_it_has_a_span_of_its_own(client: MCPClient, tracing: Tracing) -> None:
-    with execute(tracing, "echo"):
-        client.call_tool("echo", {"text": "hi"})
-        client.call_tool("echo", {"text": "hi"})
-    assert tracing.tree() == ["execute_tool echo", "  tools/call echo"]
-
-
-def test_within_the_span_of_another_tool_it_has_one(client: MCPClient, tracing: Tracing) -> None:
-    with execute(tracing, "research"):
-        client.call_tool("echo", {"text": "hi"})
-    assert tracing.tree() == ["execute_tool research", "  tools/call echo"]
-
-
 def test_it_can_be_switched_off(client: MCPClient, tracing: Tracing) -> None:
     reuse_execute_tool_spans(False)
     with execute(tracing, "echo"):

@@ -7,7 +7,7 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.transports.http.transport import HttpTransport
-from tests.servers.http_server import MODERN, ScriptedServer
+from tests.servers.http_server import ScriptedServer
 from tests.tracing import Metering, Tracing, attributes_of
 
 
@@ -65,18 +65,3 @@ def test_a_server_whose_address_is_not_known_yet_has_none() -> None:
         "network.transport": "tcp",
         "network.protocol.name": "http",
     }
-
-
-def test_a_call_of_several_round_trips_is_one_span_that_tells_of_each(tracing: Tracing) -> None:
-    states = iter(({"resultType": "input_required", "requestState": "one"}, {"content": [], "resultType": "complete"}))
-    server = ScriptedServer(era=MODERN, on={"tools/call": lambda one: one.json(one.answer(next(states)))})
-    with server.serving(), MCPClient.from_config("web", {"url": server.url}) as client:
-        client.call_tool("echo", {"text": "hi"})
-    first, second = (call.body["id"] for call in server.of("tools/call"))
-    (event,) = tracing.call.events
-    assert event.name == "gaia.mcp.call.round_trip"
-    assert dict(event.attributes or {}) == {
-        "gaia.mcp.request.earlier_id": str(first),
-        "jsonrpc.request.id": str(second),
-    }
-    assert attributes_of(tracing.call)["jsonrpc.request.id"] == str(second)

@@ -62,13 +62,6 @@ def test_the_parent_is_what_the_server_sent_along(ask: Ask, tracing: Tracing) ->
     assert span.parent.is_remote
 
 
-@pytest.mark.parametrize("meta", [5, [], {"traceparent": 5}, {"traceparent": "junk"}, {"baggage": []}])
-def test_what_is_no_context_does_no_harm(ask: Ask, tracing: Tracing, meta: Any) -> None:
-    ask({"method": "ping", "params": {"_meta": meta}})
-    (span,) = tracing.wait_for("ping")
-    assert span.parent is None
-
-
 def test_what_we_do_not_offer_is_the_servers_mistake_and_no_error_of_ours(
     ask: Ask, tracing: Tracing, metering: Metering
 ) -> None:

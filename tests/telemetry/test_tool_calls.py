@@ -1,22 +1,19 @@
-"""The span of a tool call: after the OpenTelemetry conventions, known to the server, and free when nobody traces."""
+"""The span of a tool call. What it has for each kind of call, failure and context: see `test_recorded_spans.py`."""
 
 import logging
 import queue
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import baggage, context, trace
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry import context, trace
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
-from gaia.mcp.transports.base import MCPTransport
 from gaia.telemetry.spans import running_readers
 from tests.servers.answers import received, text
 from tests.tracing import Tracing, attributes_of
@@ -34,25 +31,6 @@ def meta_of_echo(client: MCPClient) -> Json:
     calls = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
     meta: Json = calls[0]["params"].get("_meta", {})
     return meta
-
-
-class OwnTransport(MCPTransport):
-    """A user's own, of which nothing more is known than its four methods."""
-
-    def __init__(self) -> None:
-        self.sent: list[Json] = []
-
-    def connect(self) -> bool:
-        return True
-
-    def disconnect(self) -> None: ...
-
-    def is_connected(self) -> bool:
-        return True
-
-    def send_request(self, method: str, params: Json | None = None) -> Json:
-        self.sent.append(params or {})
-        return {"result": {"protocolVersion": "2025-06-18"}}
 
 
 class TestSpan:
@@ -84,21 +62,6 @@ class TestSpan:
         assert span.instrumentation_scope is not None
         assert span.instrumentation_scope.name == "gaia.mcp"
 
-    def test_the_request_id_is_the_one_on_the_wire(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
-    ) -> None:
-        client = connect(fault_server())
-        client.call_tool("echo", {"text": "hi"})
-        (call,) = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
-        assert (tracing.calls[0].attributes or {})["jsonrpc.request.id"] == str(call["id"])
-
-    def test_a_call_that_only_makes_no_tool_call_has_none(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
-    ) -> None:
-        client = connect(fault_server(), disabledTools=["pid"])
-        assert client.call_tool("pid")["error_type"] == "denied"
-        assert tracing.calls == []
-
     def test_it_is_a_child_of_the_callers(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
         with tracing.provider.get_tracer("agent").start_as_current_span("think") as parent:
@@ -128,37 +91,6 @@ class TestSpan:
         assert tracing.call.name == "tools/call echo"
         assert attributes_of(tracing.call)["gaia.mcp.server.name"] == "my-server"
 
-    def test_a_call_that_is_repeated_after_a_crash_has_one_and_it_is_no_error(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect, tmp_path: Path
-    ) -> None:
-        config = fault_server(
-            faults=[{"tool": "pid", "crash": "before_answer"}],
-            by_start={"2": {"faults": []}},
-            state_file=str(tmp_path / "state"),
-        )
-        client = connect(config, restart={"initialDelay": 0.05})
-        assert int(text(client.call_tool("pid", timeout=PATIENCE))) > 0
-        assert client.status.restarts == 1
-        assert tracing.call.status.status_code is StatusCode.UNSET
-
-    def test_over_a_transport_that_we_know_nothing_of_it_says_less(self, tracing: Tracing) -> None:
-        with MCPClient("own", OwnTransport()) as client:
-            client.call_tool("echo", {})
-            client.submit_tool("echo", {}).result(PATIENCE)
-        for span in tracing.calls:
-            assert dict(span.attributes or {}) == {
-                "mcp.method.name": "tools/call",
-                "gen_ai.tool.name": "echo",
-                "gen_ai.operation.name": "execute_tool",
-                "mcp.protocol.version": "2025-06-18",
-                "gaia.mcp.server.name": "own",
-                "gen_ai.tool.call.arguments": "{}",
-                "gen_ai.tool.call.result": '{"protocolVersion":"2025-06-18"}',
-                "gaia.mcp.arguments.size": 2,
-                "gaia.mcp.result.size": 32,
-            }
-        assert len(tracing.calls) == 2
-
 
 class TestFailure:
     """Every failure has an `error.type` of few values, and every span an end."""
@@ -169,52 +101,6 @@ class TestFailure:
         assert attributes_of(tracing.call)["error.type"] == error_type
         assert attributes_of(tracing.call).get("rpc.response.status_code") == more.get("code")
         assert attributes_of(tracing.call).get("gaia.mcp.delivery") == more.get("delivery")
-
-    def test_a_result_that_is_an_error(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        result = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
-        client = connect(fault_server(faults=[{"tool": "echo", "result": result}]))
-        assert client.call_tool("echo", {"text": "hi"}) == result
-        self.assert_failed(tracing, "tool_error", "tool reported an error")
-
-    @pytest.mark.parametrize("code", [-32602, -32603, 42])
-    def test_a_json_rpc_error(self, tracing: Tracing, fault_server: FaultServer, connect: Connect, code: int) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "error": {"code": code, "message": "the reason"}}]))
-        client.call_tool("echo", {"text": "hi"})
-        self.assert_failed(tracing, str(code), "the reason", code=str(code))
-
-    def test_a_timeout(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
-        client.call_tool("echo", {"text": "hi"}, timeout=0.05)
-        self.assert_failed(tracing, "timeout", "not answered", delivery="unknown")
-
-    def test_a_crash(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "crash": "before_answer", "exit_code": 3}]))
-        client.call_tool("echo", {"text": "hi"})
-        self.assert_failed(tracing, "server_crashed", "exited with code 3", delivery="unknown")
-
-    def test_a_server_that_is_not_there(self, tracing: Tracing) -> None:
-        client = MCPClient.from_config("fault", {"command": "no-such-program-anywhere"})
-        client.connect()
-        client.call_tool("echo", {})
-        self.assert_failed(tracing, "server_unavailable", "no-such-program-anywhere", delivery="not_sent")
-
-    def test_a_client_that_is_not_connected(self, tracing: Tracing, fault_server: FaultServer) -> None:
-        client = MCPClient.from_config("fault", fault_server())
-        for call in (client.call_tool, client.submit_tool):
-            with pytest.raises(RuntimeError):
-                call("echo", {})
-        assert [(span.attributes or {})["error.type"] for span in tracing.calls] == ["not_connected"] * 2
-
-    def test_arguments_that_are_no_json(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server())
-        for call in (client.call_tool, client.submit_tool):
-            with pytest.raises(ValueError, match="JSON"):
-                call("echo", {"text": object()})
-        for span in tracing.calls:
-            assert (span.attributes or {})["error.type"] == "ValueError"
-            assert "jsonrpc.request.id" not in (span.attributes or {})
-            assert span.status.status_code is StatusCode.ERROR
-        assert len(tracing.calls) == 2
 
     def test_an_interrupt(
         self, tracing: Tracing, fault_server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
@@ -234,12 +120,6 @@ class TestFailure:
         tracing.wait_for("tools/call echo")
         self.assert_failed(tracing, "-1", "the reason", code="-1")
 
-    def test_a_future_that_is_cancelled(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
-        client.submit_tool("echo", {"text": "hi"}).cancel()
-        client.disconnect()
-        self.assert_failed(tracing, "cancelled", "cancelled", delivery="unknown")
-
     def test_a_future_that_times_out_says_whether_it_was_sent(
         self, tracing: Tracing, fault_server: FaultServer, connect: Connect
     ) -> None:
@@ -250,71 +130,10 @@ class TestFailure:
 
 
 class TestPropagation:
-    def test_the_server_gets_the_context_of_the_span(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
-    ) -> None:
-        client = connect(fault_server())
-        client.call_tool("echo", {"text": "hi"})
-        span_context = tracing.call.context
-        assert span_context is not None
-        trace_id = trace.format_trace_id(span_context.trace_id)
-        span_id = trace.format_span_id(span_context.span_id)
-        assert meta_of_echo(client) == {"traceparent": f"00-{trace_id}-{span_id}-{span_context.trace_flags:02x}"}
-        assert span_context.trace_flags.sampled
-
-    def test_and_the_callers_baggage(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server())
-        token = context.attach(baggage.set_baggage("tenant", "blue"))
-        try:
-            client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        finally:
-            context.detach(token)
-        assert meta_of_echo(client)["baggage"] == "tenant=blue"
-
     def test_beside_the_progress_token(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
         client.call_tool("echo", {"text": "hi"}, on_progress=lambda *_: None)
         assert meta_of_echo(client).keys() == {"traceparent", "progressToken"}
-
-    def test_of_a_trace_that_is_not_sampled_the_server_learns_just_that(
-        self, monkeypatch: pytest.MonkeyPatch, fault_server: FaultServer, connect: Connect
-    ) -> None:
-        tracing = Tracing.installed(monkeypatch, TracerProvider(sampler=ALWAYS_OFF))
-        client = connect(fault_server())
-        client.call_tool("echo", {"text": "hi"})
-        assert tracing.calls == []
-        flags = int(meta_of_echo(client)["traceparent"].rpartition("-")[2], 16)
-        assert not trace.TraceFlags(flags).sampled
-
-    def test_the_arguments_of_the_caller_are_left_alone(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
-    ) -> None:
-        arguments = {"text": "hi"}
-        connect(fault_server()).call_tool("echo", arguments)
-        assert arguments == {"text": "hi"}
-
-
-class TestWithoutTracing:
-    def test_the_request_is_as_without_telemetry(self, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server())
-        client.call_tool("echo", {"text": "hi"})
-        (call,) = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
-        assert call == {
-            "jsonrpc": "2.0",
-            "id": 4,
-            "method": "tools/call",
-            "params": {"name": "echo", "arguments": {"text": "hi"}},
-        }
-
-    def test_a_context_that_somebody_else_set_is_passed_on(self, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server())
-        remote = trace.SpanContext(0xAB, 0xCD, is_remote=True, trace_flags=trace.TraceFlags(1))
-        token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
-        try:
-            client.call_tool("echo", {"text": "hi"})
-        finally:
-            context.detach(token)
-        assert meta_of_echo(client) == {"traceparent": f"00-{0xAB:032x}-{0xCD:016x}-01"}
 
 
 class ThreadNames(SpanProcessor):
@@ -415,17 +234,6 @@ def test_without_tracing_no_thread_is_started_for_it(fault_server: FaultServer, 
     client.call_tool("echo", {"text": "hi"})
     client.call_tool("client_answers")
     assert not [thread.name for thread in threading.enumerate() if "callbacks" in thread.name]
-
-
-def test_over_a_transport_of_ones_own_the_handshake_has_spans_too(tracing: Tracing) -> None:
-    transport = OwnTransport()
-    with MCPClient("own", transport):
-        pass
-    assert transport.sent
-    assert all("traceparent" in params["_meta"] for params in transport.sent)
-    (span,) = tracing.all
-    assert span.name == "initialize"
-    assert attributes_of(span)["mcp.protocol.version"] == "2025-06-18"
 
 
 class TestReader:

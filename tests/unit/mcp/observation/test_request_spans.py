@@ -87,33 +87,13 @@ class TestTable:
         for span in spans:
             found[attributes_of(span)["mcp.method.name"]] = of_conventions(span) - ALWAYS
         assert found == TABLE
-
-    @pytest.mark.usefixtures("demo")
-    def test_names_have_a_target_of_few_values_or_none(self, tracing: Tracing) -> None:
-        tracing.wait_for("tools/list")
-        names = {span.name for span in tracing.all if span.kind is SpanKind.CLIENT}
-        assert names >= {"initialize", "tools/list", "tools/call echo", "prompts/get greet", "resources/read"}
-        assert not any("://" in name for name in names)
-
-    @pytest.mark.usefixtures("demo")
-    def test_values_are_of_the_types_that_the_conventions_give(self, tracing: Tracing) -> None:
-        tracing.wait_for("tools/list")
-        for span in tracing.all:
+        assert not any("://" in span.name for span in spans)
+        assert [span.name for span in spans if "gen_ai.operation.name" in attributes_of(span)] == ["tools/call echo"]
+        for span in spans:
             for name in ("jsonrpc.request.id", "rpc.response.status_code", "mcp.protocol.version"):
                 assert isinstance(attributes_of(span).get(name, ""), str)
-        assert attributes_of(tracing.only("tools/call echo"))["network.transport"] == "pipe"
-        assert attributes_of(tracing.only("tools/call echo"))["gen_ai.operation.name"] == "execute_tool"
-
-    @pytest.mark.usefixtures("demo")
-    def test_only_tool_calls_are_operations(self, tracing: Tracing) -> None:
-        tracing.wait_for("tools/list")
-        assert [span.name for span in tracing.all if "gen_ai.operation.name" in attributes_of(span)] == [
-            "tools/call echo"
-        ]
-
-    def test_prompt_variables_are_recorded_one_by_one(self, demo: MCPClient, tracing: Tracing) -> None:
-        (span,) = tracing.named("prompts/get")
-        assert json.loads(attributes_of(span)["gen_ai.prompt.variable.name"]) == {"name": "Ada"}
+        (prompt,) = tracing.named("prompts/get greet")
+        assert json.loads(attributes_of(prompt)["gen_ai.prompt.variable.name"]) == {"name": "Ada"}
 
     def test_a_notification_has_no_request_id_and_carries_the_context(
         self, fault_server: FaultServer, connect: Connect, tracing: Tracing
@@ -124,37 +104,6 @@ class TestTable:
         assert "jsonrpc.request.id" not in attributes_of(span)
         assert span.context is not None
         assert f"{span.context.span_id:016x}" in sent[0]["params"]["_meta"]["traceparent"]
-
-
-class TestErrors:
-    def test_every_error_code_is_an_error_of_the_call(
-        self, feature_server: Json, connect: Connect, tracing: Tracing
-    ) -> None:
-        client = connect(feature_server, "demo")
-        with pytest.raises(JsonRpcError):
-            client.request("no/such/method")
-        span = tracing.only("no/such/method")
-        assert attributes_of(span)["error.type"] == attributes_of(span)["rpc.response.status_code"] == "-32601"
-        assert span.status.status_code is StatusCode.ERROR
-        assert span.status.description
-
-    def test_a_probe_that_is_refused_is_none(
-        self, fault_server: FaultServer, connect: Connect, tracing: Tracing
-    ) -> None:
-        connect(fault_server())
-        (probe,) = tracing.wait_for("server/discover")
-        assert probe.status.status_code is StatusCode.UNSET
-        assert "error.type" not in attributes_of(probe)
-        assert attributes_of(probe)["rpc.response.status_code"] == attributes_of(probe)["gaia.mcp.handled_error.type"]
-
-    def test_a_result_that_has_a_field_is_error_is_one_only_of_a_tool(
-        self, feature_server: Json, connect: Connect, tracing: Tracing
-    ) -> None:
-        client = connect(feature_server, "demo")
-        client.call_tool("fail", {})
-        span = tracing.call
-        assert attributes_of(span)["error.type"] == "tool_error"
-        assert "rpc.response.status_code" not in attributes_of(span)
 
 
 class TestDurations:
