@@ -27,6 +27,10 @@ MARGIN = 10.0
 """Seconds that a busy machine may take to end a call whose deadline is over."""
 
 
+START_SECONDS = 6.0
+"""Seconds in which servers start on a busy machine; those that never do are waited for as long."""
+
+
 class System:
     """Real processes throughout. Its methods may be called in any order, all from one thread."""
 
@@ -45,7 +49,8 @@ class System:
         self._submitted: list[Future[Any]] = []
         health = {"healthInterval": 0.3, "healthTimeout": health_timeout}
         for name, server in self.servers.items():
-            config.add_server(name, server.configuration(maxPending=max_pending, timeout=3, **health))
+            limits = {"maxPending": max_pending, "timeout": 3, "startTimeout": START_SECONDS}
+            config.add_server(name, server.configuration(**limits, **health))
         self._manager.load_from_config()
         self.clients = {name: self._client(name) for name in eras}
 
