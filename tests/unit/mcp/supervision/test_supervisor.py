@@ -1,5 +1,6 @@
 """The thread of a server: how it stops, and what its mistakes cost. Time is a number, and the server a list."""
 
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from gaia.mcp.errors import (
     ServerUnavailable,
     StartFailed,
 )
+from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.events import (
     Event,
     GaveUp,
@@ -24,8 +26,13 @@ from gaia.mcp.supervision.events import (
     StateChanged,
     ToolsChanged,
 )
+from gaia.mcp.supervision.generation import Generation, Handlers
+from gaia.mcp.supervision.policy import Loss
+from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime import log
+from gaia.runtime.event_loop import EventLoop
 from gaia.testing import FakeClock
+from tests.fake_transport import FakeTransport
 from tests.supervised import FRAGILE, Supervised, open_circuit, restart
 from tests.waiting import PATIENCE
 
@@ -329,3 +336,93 @@ class TestIndependence:
         assert isinstance(error, JsonRpcError)
         assert error.code == -32000
         assert server.states == [ServerState.STARTING, ServerState.READY]
+
+
+def first_messages(transport: FakeTransport, number: int) -> list[str]:
+    """The methods that were sent to open the conversation on this channel."""
+    channel = transport.channel(number)
+    channel.wait_for("notifications/initialized")
+    return [method for method in ("server/discover", "initialize") if channel.requests(method)]
+
+
+def test_a_supervisor_knows_what_the_one_before_it_found_out(supervise: Callable[..., Supervised]) -> None:
+    server = supervise(protocol="auto")
+    started = server.in_background(server.supervisor.start)
+    channel = server.transport.channel()
+    channel.answer_error(channel.wait_for("server/discover"), -32601, "no such method")
+    assert started.result(PATIENCE)
+    assert first_messages(server.transport, 1) == ["server/discover", "initialize"]
+    server.supervisor.stop()
+    again = Supervisor(server.context)
+    assert again.start()
+    assert first_messages(server.transport, 2) == ["initialize"]
+    again.stop()
+
+
+def test_without_an_executor_of_its_own_span_processors_run_on_the_thread_that_ends_a_span(server: Supervised) -> None:
+    threads: list[threading.Thread] = []
+    server.context.executor(lambda: threads.append(threading.current_thread()))
+    assert threads == [threading.current_thread()]
+
+
+class Ended(Generation):
+    """A started server that is ended."""
+
+    def __init__(self, server: Supervised) -> None:
+        handlers = Handlers(*(lambda *_: None,) * 5)
+        super().__init__(server.context, EventLoop(server.clock), 1, server.supervisor.call_queue, handlers)
+        self.channel = server.transport.channel(1)
+
+
+@pytest.fixture
+def ended(supervise: Callable[..., Supervised]) -> Ended:
+    return Ended(supervise())
+
+
+LOSS = Loss(None, Ending(), was_ready=True)
+
+
+@pytest.fixture
+def closed() -> "queue.SimpleQueue[Ending]":
+    return queue.SimpleQueue()
+
+
+def test_it_closes_beside_its_maker_and_tells_how_the_server_ended(
+    ended: Ended, closed: "queue.SimpleQueue[Ending]"
+) -> None:
+    ended.channel.hold_closing()
+    ended.channel.end(signal="SIGKILL")
+    ended.terminate(LOSS, closed.put)
+    ended.channel.wait_until_closing()
+    assert ended.channel.closed_with_grace == 2.0
+    assert closed.empty()
+    assert not ended.is_terminated
+    ended.channel.let_close()
+    ended.stop()
+    assert closed.get(timeout=PATIENCE) == Ending(signal="SIGKILL")
+    assert closed.empty()
+
+
+def test_without_a_thread_to_spare_it_closes_all_the_same(
+    ended: Ended, closed: "queue.SimpleQueue[Ending]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ended.channel.end(exit_code=1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ended.terminate(LOSS, closed.put)
+    ended.stop()
+    assert closed.get(timeout=PATIENCE) == Ending(exit_code=1)
+
+
+def test_a_channel_that_cannot_be_closed_is_not_waited_for_for_ever(
+    ended: Ended, closed: "queue.SimpleQueue[Ending]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: float) -> Ending:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(ended.channel, "close", fail)
+    ended.terminate(LOSS, closed.put)
+    ended.stop()
+    assert closed.get(timeout=PATIENCE) == Ending()
