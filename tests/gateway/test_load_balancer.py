@@ -23,7 +23,6 @@ import pytest
 from tests.gateway.gateway_process import (
     ACCEPT,
     INITIALIZE,
-    Answer,
     GatewayProcess,
     ask,
     call_headers,
@@ -126,11 +125,37 @@ def executions(tmp_path: Path) -> Counter[str]:
     return Counter(call.arguments["text"] for name in ("gw1", "gw2") for call in read_state(tmp_path / name).calls)
 
 
-def test_no_call_is_lost_that_was_not_written_to_the_killed_gateway(
+class Sessions:
+    """Sessions at both gateways."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.found: dict[str, str] = {}
+        assert wait_until(self._have_both)
+
+    def initialize(self) -> str:
+        opened = ask(self._port, "POST", "/mcp", INITIALIZE, ACCEPT)
+        assert opened.status == 200
+        return opened.headers["mcp-session-id"]
+
+    def call(self, gateway: str) -> int:
+        params = {"name": "it_echo", "arguments": {"text": "in a session"}}
+        body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+        return ask(self._port, "POST", "/mcp", body, {**ACCEPT, "Mcp-Session-Id": self.found[gateway]}).status
+
+    def _have_both(self) -> bool:
+        session = self.initialize()
+        self.found[session.partition(".")[0]] = session
+        return self.found.keys() == {"gw1", "gw2"}
+
+
+def test_a_killed_gateway_loses_its_sessions_and_no_call_that_was_not_written_to_it(
     home: Path, tmp_path: Path, fault_server: FaultServer
 ) -> None:
     with two_gateways(tmp_path, fault_server) as gateways, load_balancer(tmp_path, gateways) as port:
-        load = Load(port)
+        load, sessions = Load(port), Sessions(port)
+        for _ in range(3):
+            assert sessions.call("gw1") == sessions.call("gw2") == 200
         with ThreadPoolExecutor(CLIENTS) as pool:
             running = [pool.submit(load.run, client) for client in range(CLIENTS)]
             try:
@@ -144,50 +169,20 @@ def test_no_call_is_lost_that_was_not_written_to_the_killed_gateway(
                 load.stop()
         for one in running:
             one.result()
+        assert sessions.call("gw1") == 404
+        assert sessions.call("gw2") == 200
+        assert sessions.initialize().startswith("gw2.")
         calls, executed = load.calls, executions(tmp_path)
 
     failed = [call for call in calls if not call.is_good]
     # Both gateways had calls before.
-    assert len(read_state(tmp_path / "gw1").calls) > 0
+    assert any(call.arguments["text"] != "in a session" for call in read_state(tmp_path / "gw1").calls)
     # A call that began when the gateway was dead could not be written to it: the other one has answered.
     assert [call for call in failed if call.began >= dead] == []
     assert len(failed) <= CLIENTS
     assert {call.text for call in calls if call.is_good and executed[call.text] != 1} == set()
     # It may have run, and was not repeated.
     assert max((executed[call.text] for call in failed), default=0) <= 1
-
-
-def test_sessions_stay_at_their_gateway_and_begin_anew_when_it_is_gone(
-    home: Path, tmp_path: Path, fault_server: FaultServer
-) -> None:
-    with two_gateways(tmp_path, fault_server) as gateways, load_balancer(tmp_path, gateways) as port:
-
-        def initialize() -> str:
-            opened = ask(port, "POST", "/mcp", INITIALIZE, ACCEPT)
-            assert opened.status == 200
-            return opened.headers["mcp-session-id"]
-
-        def call(session: str) -> Answer:
-            params = {"name": "it_echo", "arguments": {"text": session}}
-            body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
-            return ask(port, "POST", "/mcp", body, {**ACCEPT, "Mcp-Session-Id": session})
-
-        sessions: dict[str, str] = {}
-
-        def have_both() -> bool:
-            session = initialize()
-            sessions[session.partition(".")[0]] = session
-            return sessions.keys() == {"gw1", "gw2"}
-
-        assert wait_until(have_both)
-        for _ in range(3):
-            assert call(sessions["gw1"]).status == call(sessions["gw2"]).status == 200
-        gateways[0].signal(signal.SIGKILL)
-        gateways[0].process.wait(PATIENCE)
-
-        assert call(sessions["gw1"]).status == 404
-        assert initialize().startswith("gw2.")
-        assert call(sessions["gw2"]).status == 200
 
 
 def is_avoided(load: Load, state: Path) -> bool:

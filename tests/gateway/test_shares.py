@@ -67,7 +67,7 @@ def as_busy(gateway: GatewayProcess) -> str:
     return f"Host: localhost\r\nAuthorization: Bearer {gateway.token}\r\n"
 
 
-def test_streams_of_one_client(gateway: GatewayProcess) -> None:
+def streams_of_one_client(gateway: GatewayProcess) -> None:
     own = as_busy(gateway)
     assert gateway.call("it_echo", {"text": "x"}).status == 200
     session = gateway.open_session().headers["mcp-session-id"]
@@ -75,10 +75,9 @@ def test_streams_of_one_client(gateway: GatewayProcess) -> None:
     with opened(gateway, [head] * 6) as streams:
         assert [status_of(stream) for stream in streams] == [200] * 4 + [429] * 2
         goes_on(gateway)
-    assert wait_until(lambda: gateway.ask("GET", "/health").status == 200)
 
 
-def test_connections_of_one_client_with_requests_that_are_not_answered(gateway: GatewayProcess) -> None:
+def connections_of_one_client_with_requests_that_are_not_answered(gateway: GatewayProcess) -> None:
     own = as_busy(gateway)
     params = {"name": "it_sleep", "arguments": {"seconds": 60}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
@@ -93,13 +92,13 @@ def test_connections_of_one_client_with_requests_that_are_not_answered(gateway: 
         goes_on(gateway)
 
 
-def test_connections_of_no_client(gateway: GatewayProcess) -> None:
+def connections_of_no_client(gateway: GatewayProcess) -> None:
     goes_on(gateway)
     with opened(gateway, ["POST /mcp HTTP/1.1\r\nHost: localhost\r\n"] * 3 * CONNECTIONS):
         goes_on(gateway)
 
 
-def test_large_bodies_of_one_client_that_do_not_end(gateway: GatewayProcess) -> None:
+def large_bodies_of_one_client_that_do_not_end(gateway: GatewayProcess) -> None:
     own = as_busy(gateway)
     head = (
         f"POST /mcp HTTP/1.1\r\n{own}Accept: {ACCEPT['Accept']}\r\nContent-Type: application/json\r\n"
@@ -111,3 +110,14 @@ def test_large_bodies_of_one_client_that_do_not_end(gateway: GatewayProcess) -> 
         with pytest.raises(TimeoutError):
             first.recv(1)
         goes_on(gateway)
+
+
+def test_a_client_that_takes_all_that_it_can_get_leaves_the_others_theirs(gateway: GatewayProcess) -> None:
+    for attack in (
+        streams_of_one_client,
+        connections_of_one_client_with_requests_that_are_not_answered,
+        connections_of_no_client,
+        large_bodies_of_one_client_that_do_not_end,
+    ):
+        attack(gateway)
+        assert wait_until(lambda: gateway.ask("GET", "/health").status == 200)
