@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def command(starts_processes: None) -> list[str]:
     # As a module and not as a file: that is how users start it, and how coverage knows what it measures.
     return [sys.executable, "-m", "gaia.mcp.demo_server"]
@@ -34,6 +34,14 @@ def session(fresh: RawSession) -> RawSession:
     """A session after its handshake."""
     fresh.initialize()
     return fresh
+
+
+@pytest.fixture(scope="class")
+def shared(command: list[str]) -> Iterator[RawSession]:
+    """A session for the tests of a class that leave the server as it was."""
+    with RawSession(command) as session:
+        session.initialize()
+        yield session
 
 
 def text_of(response: dict[str, Any]) -> str:
@@ -73,8 +81,8 @@ class TestHandshake:
 
 
 class TestTools:
-    def test_are_listed_with_schemas_and_annotations(self, session: RawSession) -> None:
-        tools = {tool["name"]: tool for tool in session.request("tools/list")["result"]["tools"]}
+    def test_are_listed_with_schemas_and_annotations(self, shared: RawSession) -> None:
+        tools = {tool["name"]: tool for tool in shared.request("tools/list")["result"]["tools"]}
 
         assert set(tools) == {"add", "echo", "sleep", "fail", "crash", "counter"}
         assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools.values())
@@ -89,22 +97,22 @@ class TestTools:
         assert safe == {"add", "echo", "sleep", "fail"}
         assert tools["crash"]["annotations"]["destructiveHint"] is True
 
-    def test_add(self, session: RawSession) -> None:
-        result = session.call("add", {"a": 1, "b": 2.5})["result"]
+    def test_add(self, shared: RawSession) -> None:
+        result = shared.call("add", {"a": 1, "b": 2.5})["result"]
 
         assert result["structuredContent"] == {"sum": 3.5}
         assert json.loads(result["content"][0]["text"]) == {"sum": 3.5}
 
-    def test_add_cannot_answer_with_infinity(self, session: RawSession) -> None:
-        assert session.call("add", {"a": 1e308, "b": 1e308})["result"]["isError"] is True
-        assert session.call("add", {"a": 10**400, "b": 1.5})["result"]["isError"] is True
+    def test_add_cannot_answer_with_infinity(self, shared: RawSession) -> None:
+        assert shared.call("add", {"a": 1e308, "b": 1e308})["result"]["isError"] is True
+        assert shared.call("add", {"a": 10**400, "b": 1.5})["result"]["isError"] is True
 
     @pytest.mark.parametrize("text", ["", "naïve ✓ \U0001f600", "two\nlines\r\n", "\ud800", "x" * 2**20])
-    def test_echo_returns_any_text(self, session: RawSession, text: str) -> None:
-        assert text_of(session.call("echo", {"text": text})) == text
+    def test_echo_returns_any_text(self, shared: RawSession, text: str) -> None:
+        assert text_of(shared.call("echo", {"text": text})) == text
 
-    def test_fail(self, session: RawSession) -> None:
-        response = session.call("fail", {"message": "no luck"})
+    def test_fail(self, shared: RawSession) -> None:
+        response = shared.call("fail", {"message": "no luck"})
 
         assert response["result"] == {"content": [{"type": "text", "text": "no luck"}], "isError": True}
 
@@ -179,26 +187,26 @@ class TestErrors:
         ],
     )
     def test_invalid_arguments_are_named(
-        self, session: RawSession, tool: str, arguments: dict[str, Any], named: str
+        self, shared: RawSession, tool: str, arguments: dict[str, Any], named: str
     ) -> None:
-        error = session.call(tool, arguments)["error"]
+        error = shared.call(tool, arguments)["error"]
 
         assert error["code"] == -32602
         assert named in error["message"]
 
-    def test_an_unknown_tool_is_an_invalid_parameter(self, session: RawSession) -> None:
-        assert session.call("nope")["error"] == {"code": -32602, "message": "unknown tool 'nope'"}
-        assert session.request("tools/call", {"name": ["echo"]})["error"]["code"] == -32602
-        assert session.request("tools/call", {"name": "echo", "arguments": []})["error"]["code"] == -32602
+    def test_an_unknown_tool_is_an_invalid_parameter(self, shared: RawSession) -> None:
+        assert shared.call("nope")["error"] == {"code": -32602, "message": "unknown tool 'nope'"}
+        assert shared.request("tools/call", {"name": ["echo"]})["error"]["code"] == -32602
+        assert shared.request("tools/call", {"name": "echo", "arguments": []})["error"]["code"] == -32602
 
-    def test_an_unknown_method_is_not_found(self, session: RawSession) -> None:
-        assert session.request("nope/nope")["error"]["code"] == -32601
+    def test_an_unknown_method_is_not_found(self, shared: RawSession) -> None:
+        assert shared.request("nope/nope")["error"]["code"] == -32601
 
     @pytest.mark.parametrize("line", [b"junk", b"\xff\xfe", b'{"half":', b"[" * 100_000, b'{"a": NaN}'])
-    def test_what_is_no_json_is_a_parse_error(self, session: RawSession, line: bytes) -> None:
-        session.write(line + b"\n")
+    def test_what_is_no_json_is_a_parse_error(self, shared: RawSession, line: bytes) -> None:
+        shared.write(line + b"\n")
 
-        answer = session.receive()
+        answer = shared.receive()
         assert (answer["id"], answer["error"]["code"]) == (None, -32700)
 
     @pytest.mark.parametrize(
@@ -213,15 +221,15 @@ class TestErrors:
             b'{"jsonrpc":"2.0","id":1}',
         ],
     )
-    def test_what_is_no_request_is_invalid(self, session: RawSession, line: bytes) -> None:
-        session.write(line + b"\n")
+    def test_what_is_no_request_is_invalid(self, shared: RawSession, line: bytes) -> None:
+        shared.write(line + b"\n")
 
-        assert session.receive()["error"]["code"] == -32600
+        assert shared.receive()["error"]["code"] == -32600
 
-    def test_params_must_be_an_object(self, session: RawSession) -> None:
-        session.write(b'{"jsonrpc":"2.0","id":"list","method":"tools/list","params":[]}\n')
+    def test_params_must_be_an_object(self, shared: RawSession) -> None:
+        shared.write(b'{"jsonrpc":"2.0","id":"list","method":"tools/list","params":[]}\n')
 
-        assert session.receive()["error"]["code"] == -32602
+        assert shared.receive()["error"]["code"] == -32602
 
     def test_what_wants_no_answer_gets_none(self, session: RawSession) -> None:
         session.write(b"\n")
