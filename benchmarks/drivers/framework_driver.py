@@ -6,6 +6,8 @@ that calls its tool ``echo``; those of a framework differ in where the tool come
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -60,14 +62,6 @@ async def langchain_session(argv: list[str]) -> AsyncIterator[AsyncCall]:
         yield langchain_call(await load_mcp_tools(session))
 
 
-@asynccontextmanager
-async def langchain_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from gaia.adapters.langchain import langchain_tools
-
-    with manager(argv) as managed:
-        yield langchain_call(langchain_tools(managed))
-
-
 async def pydantic_ai_call(toolset: Any) -> AsyncCall:
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
@@ -87,14 +81,6 @@ async def pydantic_ai_own(argv: list[str]) -> AsyncIterator[AsyncCall]:
     servers = {"mcpServers": {"s": {"command": argv[0], "args": argv[1:]}}}
     async with MCPToolset(servers) as toolset:
         yield await pydantic_ai_call(toolset)
-
-
-@asynccontextmanager
-async def pydantic_ai_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from gaia.adapters.pydantic_ai import MCPManagerToolset
-
-    with manager(argv) as managed:
-        yield await pydantic_ai_call(MCPManagerToolset(managed))
 
 
 def openai_agents_call(tools: list[Any]) -> AsyncCall:
@@ -118,14 +104,6 @@ async def openai_agents_own(argv: list[str]) -> AsyncIterator[AsyncCall]:
     async with MCPServerStdio({"command": argv[0], "args": argv[1:]}, cache_tools_list=True) as server:
         agent = Agent(name="echo", mcp_servers=[server])
         yield openai_agents_call(await agent.get_mcp_tools(RunContextWrapper(None)))
-
-
-@asynccontextmanager
-async def openai_agents_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from gaia.adapters.openai_agents import function_tools
-
-    with manager(argv) as managed:
-        yield openai_agents_call(function_tools(managed))
 
 
 async def google_adk_call(toolset: Any) -> AsyncCall:
@@ -156,14 +134,6 @@ async def google_adk_own(argv: list[str]) -> AsyncIterator[AsyncCall]:
         await toolset.close()
 
 
-@asynccontextmanager
-async def google_adk_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from gaia.adapters.google_adk import MCPManagerToolset
-
-    with manager(argv) as managed:
-        yield await google_adk_call(MCPManagerToolset(managed))
-
-
 def strands_call(tools: list[Any]) -> AsyncCall:
     tool = echo_of(tools)
 
@@ -183,14 +153,6 @@ async def strands_own(argv: list[str]) -> AsyncIterator[AsyncCall]:
         yield strands_call(client.list_tools_sync())
 
 
-@asynccontextmanager
-async def strands_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from gaia.adapters.strands import strands_tools
-
-    with manager(argv) as managed:
-        yield strands_call(strands_tools(managed))
-
-
 def llama_index_call(tools: list[Any]) -> AsyncCall:
     tool = next(tool for tool in tools if tool.metadata.name.endswith("echo"))
     return lambda text: tool.acall(text=text)
@@ -201,14 +163,6 @@ async def llama_index_own(argv: list[str]) -> AsyncIterator[AsyncCall]:
     from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
 
     yield llama_index_call(await McpToolSpec(BasicMCPClient(argv[0], args=argv[1:])).to_tool_list_async())
-
-
-@asynccontextmanager
-async def llama_index_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from gaia.adapters.llama_index import llama_index_tools
-
-    with manager(argv) as managed:
-        yield llama_index_call(llama_index_tools(managed))
 
 
 # Blocking.
@@ -228,14 +182,6 @@ def crewai_own(argv: list[str]) -> Iterator[Call]:
         yield crewai_call(tools)
 
 
-@contextmanager
-def crewai_adapter(argv: list[str]) -> Iterator[Call]:
-    from gaia.adapters.crewai import crewai_tools
-
-    with manager(argv) as managed:
-        yield crewai_call(crewai_tools(managed))
-
-
 def smolagents_call(tools: list[Any]) -> Call:
     tool = echo_of(tools)
     return lambda text: tool(text=text)
@@ -250,12 +196,30 @@ def smolagents_own(argv: list[str]) -> Iterator[Call]:
         yield smolagents_call(tools)
 
 
-@contextmanager
-def smolagents_adapter(argv: list[str]) -> Iterator[Call]:
-    from gaia.adapters.smolagents import smolagents_tools
+ADAPTERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "langchain": ("langchain_tools", langchain_call),
+    "pydantic_ai": ("MCPManagerToolset", pydantic_ai_call),
+    "openai_agents": ("function_tools", openai_agents_call),
+    "google_adk": ("MCPManagerToolset", google_adk_call),
+    "strands": ("strands_tools", strands_call),
+    "llama_index": ("llama_index_tools", llama_index_call),
+    "crewai": ("crewai_tools", crewai_call),
+    "smolagents": ("smolagents_tools", smolagents_call),
+}
+"""By framework: what the adapter of gaia-mcp makes of a manager, and how its tool is called."""
 
+
+@contextmanager
+def adapter(argv: list[str]) -> Iterator[Any]:
+    name, call = ADAPTERS[framework]
     with manager(argv) as managed:
-        yield smolagents_call(smolagents_tools(managed))
+        yield call(getattr(importlib.import_module(f"gaia.adapters.{framework}"), name)(managed))
+
+
+@asynccontextmanager
+async def awaited_adapter(argv: list[str]) -> AsyncIterator[AsyncCall]:
+    with adapter(argv) as call:
+        yield await call if inspect.isawaitable(call) else call
 
 
 class Requests:
@@ -300,8 +264,8 @@ class Awaited(Requests):
 
 if __name__ == "__main__":
     framework, client = sys.argv[1:]
-    opened = globals()[f"{framework}_{client}"]
+    own = globals().get(f"{framework}_{client}")
     if framework in ("crewai", "smolagents"):
-        drive(Blocking(opened))
+        drive(Blocking(own or adapter))
     else:
-        drive_async(Awaited(opened))
+        drive_async(Awaited(own or awaited_adapter))
