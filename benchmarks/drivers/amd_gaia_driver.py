@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from driving import drive, is_url
+from driving import EchoCalls, drive, is_url
 
 
-class AmdGaia:
+class AmdGaia(EchoCalls):
     def load(self) -> None:
         from gaia.mcp.client import MCPClientManager
         from gaia.mcp.client.config import MCPConfig
@@ -30,14 +30,8 @@ class AmdGaia:
     def disconnect(self) -> None:
         self._manager.disconnect_all()
 
-    def request(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
     def call(self, server: int, request: dict[str, Any]) -> Any:
         return self._clients[server].call_tool("echo", request)
-
-    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
-        return answer["content"][0]["text"] == request["text"]
 
 
 if __name__ == "__main__":

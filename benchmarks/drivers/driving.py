@@ -80,6 +80,45 @@ def is_url(argv: list[str]) -> bool:
     return argv[0].startswith("http://")
 
 
+class EchoCalls:
+    """The part of a contender whose requests are the tool's arguments, and whose answers are dicts or objects."""
+
+    def request(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
+        (first,) = answer["content"] if isinstance(answer, dict) else answer.content
+        return bool((first["text"] if isinstance(first, dict) else first.text) == request["text"])
+
+
+def entry_of(argv: list[str]) -> dict[str, Any]:
+    """A server as an entry of a configuration."""
+    return {"url": argv[0]} if is_url(argv) else {"command": argv[0], "args": argv[1:]}
+
+
+def batching_provider(*, sampled: bool) -> Any:
+    """A tracer provider with OpenTelemetry's batch processor, and an exporter that throws spans away."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+
+    class Discard(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
+    provider.add_span_processor(BatchSpanProcessor(Discard()))
+    return provider
+
+
+def trace_if_asked() -> None:
+    """With ``--traced`` on the command line, everything is recorded and thrown away."""
+    if "--traced" in sys.argv:
+        from opentelemetry import trace
+
+        trace.set_tracer_provider(batching_provider(sampled=True))
+
+
 class _PortalContender:
     """An asynchronous client as synchronous programs use it: through anyio's portal to an event loop in a thread."""
 

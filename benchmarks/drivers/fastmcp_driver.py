@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from driving import drive_async, is_url
-from sdk_calls import SdkCalls
+from driving import EchoCalls, drive_async, is_url
 
 
-class FastMCP(SdkCalls):
+class FastMCP(EchoCalls):
     def load(self) -> None:
         from fastmcp import Client
         from fastmcp.client import transports
@@ -29,6 +28,9 @@ class FastMCP(SdkCalls):
         async with self._client_class(transport) as client:
             await client.list_tools()
             yield client
+
+    async def call(self, client: Any, request: dict[str, Any]) -> Any:
+        return await client.call_tool("echo", request)
 
 
 if __name__ == "__main__":

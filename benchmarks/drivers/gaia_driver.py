@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from driving import drive, is_url
+from driving import EchoCalls, drive, entry_of
 
 
-class Gaia:
+class Gaia(EchoCalls):
     def __init__(self) -> None:
         self._manager: Any = None
 
@@ -27,7 +27,7 @@ class Gaia:
 
     def connect(self, argv: list[str], servers: int) -> None:
         file = Path(tempfile.mkdtemp()) / "mcp_servers.json"
-        entry: dict[str, Any] = {"url": argv[0]} if is_url(argv) else {"command": argv[0], "args": argv[1:]}
+        entry = entry_of(argv)
         if "--sandbox" in sys.argv:
             entry["sandbox"] = {"read": [word for word in argv[1:] if os.path.exists(word)]}
         if "--standby" in sys.argv:
@@ -37,14 +37,8 @@ class Gaia:
         self._manager.load_from_config()
         self._tools = [f"mcp_s{index}_echo" for index in range(servers)]
 
-    def request(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
     def call(self, server: int, request: dict[str, Any]) -> dict[str, Any]:
         return self._manager.call_tool(self._tools[server], request)
-
-    def is_echo(self, request: dict[str, Any], answer: dict[str, Any]) -> bool:
-        return answer["content"][0]["text"] == request["text"]
 
     def disconnect(self) -> None:
         self._manager.disconnect_all()

@@ -11,12 +11,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":
-    if "--traced" in sys.argv:
-        from gaia_traced_driver import batching_provider
-        from opentelemetry import trace
+from driving import trace_if_asked
 
-        trace.set_tracer_provider(batching_provider(sampled=True))
+if __name__ == "__main__":
+    trace_if_asked()
     from gaia.cli.main import main
 
     config, port, *words = sys.argv[1:]

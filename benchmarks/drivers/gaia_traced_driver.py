@@ -9,26 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
 
-from driving import drive
+from driving import batching_provider, drive
 from gaia_driver import Gaia
-
-
-def batching_provider(*, sampled: bool) -> Any:
-    """A tracer provider with OpenTelemetry's batch processor, and an exporter that throws spans away."""
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
-
-    class Discard(SpanExporter):
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            return SpanExportResult.SUCCESS
-
-    provider = TracerProvider(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
-    provider.add_span_processor(BatchSpanProcessor(Discard()))
-    return provider
 
 
 class TracedGaia(Gaia):

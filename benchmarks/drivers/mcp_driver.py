@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from driving import drive_async, is_url
-from sdk_calls import SdkCalls
+from driving import EchoCalls, drive_async, is_url, trace_if_asked
 
 
-class Sdk(SdkCalls):
+class Sdk(EchoCalls):
     def load(self) -> None:
         import mcp
 
         self._mcp = mcp
-        if "--traced" in sys.argv:
-            from gaia_traced_driver import batching_provider
-            from opentelemetry import trace
-
-            trace.set_tracer_provider(batching_provider(sampled=True))
+        trace_if_asked()
 
     @asynccontextmanager
     async def client(self, argv: list[str]) -> AsyncIterator[Any]:
@@ -29,6 +23,9 @@ class Sdk(SdkCalls):
         async with self._mcp.Client(server) as client:
             await client.list_tools()
             yield client
+
+    async def call(self, client: Any, request: dict[str, Any]) -> Any:
+        return await client.call_tool("echo", request)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from driving import trace_if_asked
+
 
 async def main(config: str, port: str) -> None:
     import mcp
@@ -35,11 +37,7 @@ async def main(config: str, port: str) -> None:
 
 
 if __name__ == "__main__":
-    if "--traced" in sys.argv:
-        from gaia_traced_driver import batching_provider
-        from opentelemetry import trace
-
-        trace.set_tracer_provider(batching_provider(sampled=True))
+    trace_if_asked()
     import uvloop
 
     uvloop.install()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from driving import drive, is_url
+from driving import EchoCalls, drive, is_url
 
 
-class Adapt:
+class Adapt(EchoCalls):
     def load(self) -> None:
         from mcp import StdioServerParameters
         from mcpadapt.core import MCPAdapt, ToolAdapter
@@ -32,14 +32,8 @@ class Adapt:
         for adapt in self._adapts:
             adapt.__exit__(None, None, None)
 
-    def request(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
     def call(self, server: int, request: dict[str, Any]) -> Any:
         return self._tools[server](request)
-
-    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
-        return answer.content[0].text == request["text"]
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ import subprocess
 import sys
 from typing import Any
 
-from driving import drive
+from driving import batching_provider, drive
 from gaia_driver import Gaia
-from gaia_traced_driver import batching_provider
 
 _TEXT_BYTES = 64
 _PATIENCE_SECONDS = 30.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from driving import drive, is_url
+from driving import EchoCalls, drive, is_url
 
 
-class Strands:
+class Strands(EchoCalls):
     def load(self) -> None:
         from mcp import StdioServerParameters, stdio_client
         from strands.tools.mcp import MCPClient
@@ -34,14 +34,8 @@ class Strands:
         for client in self._clients:
             client.stop(None, None, None)
 
-    def request(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
     def call(self, server: int, request: dict[str, Any]) -> Any:
         return self._clients[server].call_tool_sync("1", "echo", request)
-
-    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
-        return answer["content"][0]["text"] == request["text"]
 
 
 if __name__ == "__main__":
