@@ -92,11 +92,11 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
     """Servers found, files looked for, and error messages for files that cannot be read."""
     found: list[Candidate] = []
     looked_in, broken = [], []
-    of_programs = (place for each in Program if program in (None, each) for place in places(each))
-    for place in of_programs if file is None else [any_place(file.expanduser())]:
+    of_programs = (origin for each in Program if program in (None, each) for origin in settings_files(each))
+    for origin in of_programs if file is None else [named_file(file.expanduser())]:
         here: list[Candidate] | None = []
         try:
-            here = candidates(place)
+            here = candidates(origin)
         except ConfigError as error:
             # A file named by the user must be readable. Otherwise a broken file does not stop the others.
             if file is not None:
@@ -104,7 +104,7 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
             broken.append(error.message)
         if here is None and file is not None:
             raise usage_error(f"{file} does not exist")
-        looked_in.append({"file": str(place.file), "exists": here is not None})
+        looked_in.append({"file": str(origin.file), "exists": here is not None})
         found.extend(here or ())
     return found, looked_in, broken
 
@@ -122,8 +122,8 @@ def _take_over(
     name = candidate.name
     row: dict[str, Any] = {
         "name": name,
-        "source": str(candidate.place.file),
-        "of_project": candidate.place.is_project,
+        "source": str(candidate.origin.file),
+        "of_project": candidate.origin.is_project,
         "description": describe(candidate.entry),
         "needs": candidate.needs,
         "dropped": candidate.dropped,
@@ -131,7 +131,7 @@ def _take_over(
     }
     if name in taken:
         return row | {"status": "skipped", "problem": f"the one in {taken[name]} counts"}
-    taken[name] = candidate.place.file
+    taken[name] = candidate.origin.file
     exists = servers.server_exists(name)
     if candidate.problem is not None:
         return row | {"status": "unusable"}
@@ -188,7 +188,7 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
             terminal.say(f"    {each['file']} ({remark})")
 
 
-class Place(NamedTuple):
+class SettingsFile(NamedTuple):
     """A file that may contain servers, and the paths of keys in its JSON where they may be."""
 
     file: Path
@@ -201,7 +201,7 @@ class Candidate(NamedTuple):
     """One server from another program's file, translated."""
 
     name: str
-    place: Place
+    origin: SettingsFile
     entry: dict[str, Any]
     needs: list[str]
     """Environment variables that the user has to set, because the other program would ask for the value."""
@@ -211,7 +211,7 @@ class Candidate(NamedTuple):
     """The reason why the server cannot be used; None if it can."""
 
 
-def places(program: Program) -> list[Place]:
+def settings_files(program: Program) -> list[SettingsFile]:
     """The files that a program would read in the current directory, in order of precedence."""
     home, here = Path.home(), Path.cwd()
     try:
@@ -220,22 +220,22 @@ def places(program: Program) -> list[Place]:
         is_project = True
     match program:
         case Program.CLAUDE_DESKTOP:
-            return [Place(_application_folder() / "Claude" / "claude_desktop_config.json")]
+            return [SettingsFile(_application_folder() / "Claude" / "claude_desktop_config.json")]
         case Program.CLAUDE_CODE:
             private = home / ".claude.json"
-            local = Place(private, (("projects", str(here), "mcpServers"),))
-            return [local, Place(here / ".mcp.json", is_project=is_project), Place(private)]
+            local = SettingsFile(private, (("projects", str(here), "mcpServers"),))
+            return [local, SettingsFile(here / ".mcp.json", is_project=is_project), SettingsFile(private)]
         case Program.VSCODE:
             user = _application_folder() / "Code" / "User"
             servers = (("servers",),)
             return [
-                Place(here / ".vscode" / "mcp.json", servers, is_project),
-                Place(user / "mcp.json", servers),
-                Place(user / "settings.json", (("mcp", "servers"), ("mcp.servers",))),
+                SettingsFile(here / ".vscode" / "mcp.json", servers, is_project),
+                SettingsFile(user / "mcp.json", servers),
+                SettingsFile(user / "settings.json", (("mcp", "servers"), ("mcp.servers",))),
             ]
         case Program.CURSOR:
-            project = Place(here / ".cursor" / "mcp.json", is_project=is_project)
-            return [project, Place(home / ".cursor" / "mcp.json")]
+            project = SettingsFile(here / ".cursor" / "mcp.json", is_project=is_project)
+            return [project, SettingsFile(home / ".cursor" / "mcp.json")]
 
 
 def _application_folder() -> Path:
@@ -250,37 +250,37 @@ def _application_folder() -> Path:
 _ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",))
 
 
-def any_place(file: Path) -> Place:
+def named_file(file: Path) -> SettingsFile:
     """A file that the user names: of any of these programs, or of another one with the same format."""
-    return Place(file, _ANY_SECTIONS)
+    return SettingsFile(file, _ANY_SECTIONS)
 
 
-def candidates(place: Place) -> list[Candidate] | None:
+def candidates(origin: SettingsFile) -> list[Candidate] | None:
     """The servers in a file, translated; None if the file does not exist.
 
     Raises ConfigError with file, line and column if the file cannot be parsed.
     """
     try:
-        text = place.file.read_bytes().decode("utf-8-sig")
+        text = origin.file.read_bytes().decode("utf-8-sig")
         document = loads_with_comments(text) if text.strip() else {}
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{place.file}: cannot be read: {error.strerror or error}") from error
+        raise ConfigError(f"{origin.file}: cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"{place.file}: {where}: not valid JSON: {error.msg}") from error
+        raise ConfigError(f"{origin.file}: {where}: not valid JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place.file}: not usable JSON: {error}") from error
+        raise ConfigError(f"{origin.file}: not usable JSON: {error}") from error
     found: dict[str, Candidate] = {}
-    for section in place.sections:
-        for name, entry in _section(place.file, document, section).items():
+    for section in origin.sections:
+        for name, entry in _section(origin.file, document, section).items():
             if name not in found:
-                found[name] = _translated(name, entry, place)
-    if not found and place.sections is _ANY_SECTIONS and isinstance(document, dict):
+                found[name] = _translated(name, entry, origin)
+    if not found and origin.sections is _ANY_SECTIONS and isinstance(document, dict):
         from gaia.mcp.config.config_files import refuse_misplaced
 
-        refuse_misplaced(place.file, document)
+        refuse_misplaced(origin.file, document)
     return list(found.values())
 
 
@@ -317,12 +317,12 @@ _OTHERS = frozenset({"workspaceFolder", "workspaceFolderBasename", "file", "cwd"
 """Variables of editors that would be read as names of environment variables."""
 
 
-def _translated(name: str, entry: Any, place: Place) -> Candidate:
+def _translated(name: str, entry: Any, origin: SettingsFile) -> Candidate:
     from gaia.mcp.config.server_config import ServerConfig
 
     if not isinstance(entry, dict):
-        return Candidate(name, place, {}, [], [], "expected an object with a command or a url")
-    variables = _Variables(place.file)
+        return Candidate(name, origin, {}, [], [], "expected an object with a command or a url")
+    variables = _Variables(origin.file)
     for key, implied in _URL_KEYS.items():
         if key in entry and not entry.keys() & {"command", "url"}:
             entry = {("url" if name == key else name): value for name, value in (implied | entry).items()}
@@ -337,7 +337,7 @@ def _translated(name: str, entry: Any, place: Place) -> Candidate:
             ServerConfig.from_dict(name, kept)
         except ConfigError as error:
             problem = error.message
-    return Candidate(name, place, kept, variables.needs, [key for key in entry if key not in kept], problem)
+    return Candidate(name, origin, kept, variables.needs, [key for key in entry if key not in kept], problem)
 
 
 class _Variables:

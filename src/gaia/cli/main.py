@@ -31,12 +31,12 @@ from gaia.runtime.untrusted_text import clean
 class LazyGroup(TyperGroup):
     """A group that imports each of its commands on first use."""
 
-    places: ClassVar[Mapping[str, str]]
+    locations: ClassVar[Mapping[str, str]]
     """Maps each command to ``module:function``, in the order of the help. ``app`` is a group. Subclasses set it."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**keywords)
-        self.commands = _Commands(self.places)
+        self.commands = _Commands(self.locations)
 
 
 class _Commands(UserDict[str, Any]):
@@ -56,7 +56,7 @@ class _Commands(UserDict[str, Any]):
 
 
 class McpGroup(LazyGroup):
-    places: ClassVar[Mapping[str, str]] = {
+    locations: ClassVar[Mapping[str, str]] = {
         "add": "gaia.cli.configuring:add_app",
         "remove": "gaia.cli.configuring:remove",
         "enable": "gaia.cli.configuring:enable",
@@ -89,7 +89,7 @@ class McpGroup(LazyGroup):
 class RootGroup(LazyGroup):
     """Turns errors of commands into an exit status and a message."""
 
-    places: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serving:app"}
+    locations: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serving:app"}
 
     def invoke(self, ctx: Any) -> Any:
         options = ctx.ensure_object(Options)

@@ -292,7 +292,7 @@ def announce(what: str) -> Callable[[str], None]:
 _END_SECONDS = 2.0
 
 
-class HandedOver(logging.Handler):
+class BackgroundHandler(logging.Handler):
     """Writes log records to a descriptor on its own thread. Records beyond its bounds are dropped and counted.
 
     The reader of a pipe may stop reading. A blocked write must not delay an event loop, signal handlers or the end of
@@ -337,7 +337,7 @@ def log_without_waiting() -> None:
         # Standard error was replaced, for example by a test.
         return
     gaia = logging.getLogger("gaia")
-    handler = HandedOver(sys.stderr.fileno())
+    handler = BackgroundHandler(sys.stderr.fileno())
     handler.setFormatter(next((each.formatter for each in gaia.handlers if each.formatter is not None), None))
     # Another handler below the root would write each event twice.
     gaia.handlers[:] = [logging.NullHandler()]
@@ -345,7 +345,7 @@ def log_without_waiting() -> None:
     atexit.register(_end, handler)
 
 
-def _end(handler: HandedOver) -> None:
+def _end(handler: BackgroundHandler) -> None:
     from gaia.runtime import log
 
     log.flush(_END_SECONDS)

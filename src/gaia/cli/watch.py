@@ -84,7 +84,7 @@ def watch(
             _show(lambda: _look_at(manager, monitor), interval, options, once=once)
 
 
-class _Look(NamedTuple):
+class _Snapshot(NamedTuple):
     document: dict[str, Any]
     servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]
     """Each server with its last round trips, in seconds; None for a ping without an answer."""
@@ -92,20 +92,20 @@ class _Look(NamedTuple):
     """One line about the gateway; None without one."""
 
 
-def _look_at(manager: MCPClientManager, monitor: PingMonitor) -> _Look:
+def _look_at(manager: MCPClientManager, monitor: PingMonitor) -> _Snapshot:
     import msgspec
 
     found = [(status, monitor.of(status.name)) for status in manager.status()]
     rows = [{**msgspec.to_builtins(status), "round_trips": round_trips} for status, round_trips in found]
-    return _Look({"servers": rows}, found, None)
+    return _Snapshot({"servers": rows}, found, None)
 
 
-def _look_at_gateway(url: str, token: str | None) -> _Look:
+def _look_at_gateway(url: str, token: str | None) -> _Snapshot:
     status = fetch_status(url, token)
-    return _Look(status.to_builtins(), [(server, []) for server in status.servers], summary_of(status))
+    return _Snapshot(status.to_builtins(), [(server, []) for server in status.servers], summary_of(status))
 
 
-def _show(look: Callable[[], _Look], interval: float, options: Options, *, once: bool) -> None:
+def _show(look: Callable[[], _Snapshot], interval: float, options: Options, *, once: bool) -> None:
     """Show the result of `look`, once or until Ctrl-C."""
     found = look()
     console = terminal.out()
@@ -130,7 +130,7 @@ def _show(look: Callable[[], _Look], interval: float, options: Options, *, once:
                 live.update(_drawn(look(), console), refresh=True)
 
 
-def _drawn(found: _Look, console: Console) -> Group:
+def _drawn(found: _Snapshot, console: Console) -> Group:
     from rich.console import Group
 
     ascii_only, live = console.options.ascii_only, found.summary is None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.cli.importing import Candidate, Program, any_place, candidates, loads_with_comments, places
+from gaia.cli.importing import Candidate, Program, candidates, loads_with_comments, named_file, settings_files
 from gaia.mcp.errors import ConfigError
 from tests.unit.cli.fixture_types import Configure, Invoke, Json, Saved, Told
 
@@ -176,8 +176,8 @@ def test_an_entry_without_a_name_does_not_keep_the_others_from_being_imported(
 
 
 def translated(tmp_path: Path, entry: Json, file: str = "mcp.json") -> Candidate:
-    place = any_place(write(tmp_path / file, {"mcpServers": {"it": entry}}))
-    (candidate,) = candidates(place) or ()
+    origin = named_file(write(tmp_path / file, {"mcpServers": {"it": entry}}))
+    (candidate,) = candidates(origin) or ()
     return candidate
 
 
@@ -197,11 +197,11 @@ def test_claude_desktop_is_where_the_system_keeps_such_files(
     monkeypatch.setattr(sys, "platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert [place.file.as_posix() for place in places(Program.CLAUDE_DESKTOP)] == [expected.format(home=home)]
+    assert [each.file.as_posix() for each in settings_files(Program.CLAUDE_DESKTOP)] == [expected.format(home=home)]
 
 
 def test_a_projects_files_count_before_the_users(home: Path, tmp_path: Path) -> None:
-    files = {program: [place.file for place in places(program)] for program in Program}
+    files = {program: [each.file for each in settings_files(program)] for program in Program}
     assert files[Program.CLAUDE_CODE] == [home / ".claude.json", tmp_path / ".mcp.json", home / ".claude.json"]
     assert files[Program.VSCODE][0] == tmp_path / ".vscode" / "mcp.json"
     assert files[Program.CURSOR] == [tmp_path / ".cursor" / "mcp.json", home / ".cursor" / "mcp.json"]
@@ -211,7 +211,7 @@ def test_claude_code_keeps_servers_for_this_project_apart(home: Path, tmp_path: 
     server = {"command": "x"}
     projects = {str(tmp_path): {"mcpServers": {"local": server}}, "/elsewhere": {"mcpServers": {"other": server}}}
     write(home / ".claude.json", {"mcpServers": {"user": server}, "projects": projects})
-    found = [[candidate.name for candidate in candidates(place) or ()] for place in places(Program.CLAUDE_CODE)]
+    found = [[candidate.name for candidate in candidates(each) or ()] for each in settings_files(Program.CLAUDE_CODE)]
     assert found == [["local"], [], ["user"]]
 
 
@@ -219,24 +219,24 @@ def test_claude_code_keeps_servers_for_this_project_apart(home: Path, tmp_path: 
     "document", [{"mcp": {"servers": {"a": {"command": "x"}}}}, {"mcp.servers": {"a": {"command": "x"}}}]
 )
 def test_vscode_settings_hold_servers_in_a_section(document: Json, home: Path) -> None:
-    settings = places(Program.VSCODE)[-1]
+    settings = settings_files(Program.VSCODE)[-1]
     write(settings.file, document)
     assert [candidate.name for candidate in candidates(settings) or ()] == ["a"]
 
 
 def test_comments_and_trailing_commas_are_read_over(tmp_path: Path) -> None:
     text = '{\n  // ours\n  "servers": {"a": {"type": "stdio", "command": "x", "args": ["https://b"],},},\n}'
-    (candidate,) = candidates(any_place(write(tmp_path / "mcp.json", text))) or ()
+    (candidate,) = candidates(named_file(write(tmp_path / "mcp.json", text))) or ()
     assert candidate.entry == {"type": "stdio", "command": "x", "args": ["https://b"]}
 
 
 def test_a_file_that_does_not_exist_is_no_mistake(tmp_path: Path) -> None:
-    assert candidates(any_place(tmp_path / "none.json")) is None
+    assert candidates(named_file(tmp_path / "none.json")) is None
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "{}", "null", '{"mcpServers": null}', '{"mcp": null}', '{"mcp": 1}'])
 def test_a_file_without_servers_has_none(text: str, tmp_path: Path) -> None:
-    assert candidates(any_place(write(tmp_path / "mcp.json", text))) == []
+    assert candidates(named_file(write(tmp_path / "mcp.json", text))) == []
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_file_without_servers_has_none(text: str, tmp_path: Path) -> None:
 def test_servers_of_another_form_are_an_error_that_shows_the_form(text: str, place: str, tmp_path: Path) -> None:
     file = write(tmp_path / "mcp.json", text)
     with pytest.raises(ConfigError, match=f"^{re.escape(str(file))}: {place}expected an object like"):
-        candidates(any_place(file))
+        candidates(named_file(file))
 
 
 @pytest.mark.parametrize(("key", "implied"), [("httpUrl", {"type": "http"}), ("serverUrl", {})])
@@ -265,13 +265,13 @@ def test_a_url_may_be_called_as_other_programs_call_it(key: str, implied: Json, 
 def test_servers_outside_of_any_section_are_an_error_that_says_so(tmp_path: Path) -> None:
     file = write(tmp_path / "mcp.json", {"time": {"command": "uvx"}})
     with pytest.raises(ConfigError, match='its servers do not count, because they are not in "mcpServers"'):
-        candidates(any_place(file))
+        candidates(named_file(file))
 
 
 def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_bytes(b'\xef\xbb\xbf{"servers": {"a": {"command": "x"}}}')
-    assert [candidate.name for candidate in candidates(any_place(file)) or ()] == ["a"]
+    assert [candidate.name for candidate in candidates(named_file(file)) or ()] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_broken_file_is_named_with_the_place(content: bytes, message: str, tmp
     file.write_bytes(content)
 
     with pytest.raises(ConfigError) as caught:
-        candidates(any_place(file))
+        candidates(named_file(file))
 
     assert str(file) in caught.value.message
     assert message in caught.value.message
@@ -295,7 +295,7 @@ def test_a_broken_file_is_named_with_the_place(content: bytes, message: str, tmp
 
 def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        candidates(any_place(tmp_path))
+        candidates(named_file(tmp_path))
 
 
 def test_keys_that_mean_nothing_here_are_left_out_and_named(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_what_cannot_be_used_says_why(entry: Json, problem: str, tmp_path: Path)
 
 
 def test_an_entry_that_is_no_object_cannot_be_used(tmp_path: Path) -> None:
-    (candidate,) = candidates(any_place(write(tmp_path / "a.json", {"servers": {"it": "uvx x"}}))) or ()
+    (candidate,) = candidates(named_file(write(tmp_path / "a.json", {"servers": {"it": "uvx x"}}))) or ()
     assert candidate.problem is not None
 
 

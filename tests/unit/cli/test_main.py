@@ -339,7 +339,7 @@ class TestLazyGroups:
         monkeypatch.setitem(sys.modules, module.__name__, module)
 
         class Group(LazyGroup):
-            places: ClassVar[dict[str, str]] = {
+            locations: ClassVar[dict[str, str]] = {
                 "one": "commands_of_a_test:one",
                 "lost": "commands_that_are_missing:lost",
                 "more": "commands_of_a_test:app",

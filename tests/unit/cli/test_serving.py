@@ -14,7 +14,15 @@ from gaia.agents.base import ApiAgent, MCPAgent
 from gaia.api import app as served
 from gaia.cli.main import app
 from gaia.cli.options import Options
-from gaia.cli.serving import HandedOver, announce, http_options, load, load_mcp_agent, log_without_waiting, run_server
+from gaia.cli.serving import (
+    BackgroundHandler,
+    announce,
+    http_options,
+    load,
+    load_mcp_agent,
+    log_without_waiting,
+    run_server,
+)
 from gaia.cli.terminal import FAILED, USAGE, CommandFailed
 from gaia.runtime.extras import install_command
 from gaia.serving.loading import ServingUnavailable
@@ -119,7 +127,7 @@ def record(text: str) -> logging.LogRecord:
 
 def test_nothing_waits_for_a_reader_and_nothing_is_lost_that_fits(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    handler = HandedOver(writing)
+    handler = BackgroundHandler(writing)
     for _ in range(200):
         handler.handle(record(LINE))
     assert not handler.wait(0.01), "the pipe takes less"
@@ -135,7 +143,7 @@ def test_nothing_waits_for_a_reader_and_nothing_is_lost_that_fits(pipe: tuple[in
 def test_a_reader_that_has_gone_costs_nothing_else() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    handler = HandedOver(writing)
+    handler = BackgroundHandler(writing)
     handler.handle(record(LINE))
     assert handler.wait(PATIENCE)
     os.close(writing)
