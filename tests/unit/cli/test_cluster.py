@@ -64,8 +64,11 @@ class FakeView:
         self.closed += 1
 
 
+Cluster = Callable[..., FakeView]
+
+
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeView]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Have the commands find these hosts in any cluster, whether Ray is installed or not."""
 
     def make(*hosts: PlacedHost, **free: float) -> FakeView:
@@ -80,7 +83,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeView]:
 
 
 class TestList:
-    def test_the_servers_of_all_programs(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_the_servers_of_all_programs(self, cluster: Cluster, invoke: Invoke) -> None:
         view = cluster(host(), PlacedHost(server="late", actor="ffffffffffff"))
         shown = invoke("list", "--ray", "head:6379").stdout
         first, second = shown.splitlines()[1:]
@@ -88,13 +91,13 @@ class TestList:
         assert "no place" in second
         assert (view.addresses, view.closed) == (["head:6379"], 1)
 
-    def test_for_programs(self, cluster: Callable[..., FakeView], invoke_json: Invoke) -> None:
+    def test_for_programs(self, cluster: Cluster, invoke_json: Invoke) -> None:
         cluster(host(), PlacedHost(server="late", actor="ffffffffffff"))
         ready, late = invoke_json("list", "--ray", "head:6379")["servers"]
         assert (ready["state"], ready["users"][0]["driver"]) == ("ready", USER.driver)
         assert late == {"server": "late", "actor": "ffffffffffff", "state": "no place"}
 
-    def test_none(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_none(self, cluster: Cluster, invoke: Invoke) -> None:
         cluster()
         result = invoke("list", "--ray", "head:6379")
         assert (result.exit_code, result.stdout.splitlines()[0]) == (
@@ -102,14 +105,14 @@ class TestList:
             "No servers are placed on the Ray cluster at head:6379",
         )
 
-    def test_errors_are_shown(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_errors_are_shown(self, cluster: Cluster, invoke: Invoke) -> None:
         cluster(host(state="failed", error="no such command"))
         assert "browser: no such command" in invoke("list", "--ray", "head:6379").stdout
 
     def test_not_with_a_gateway(self, invoke: Invoke) -> None:
         assert invoke("list", "http://127.0.0.1:1/mcp", "--ray", "head:6379").exit_code == 2
 
-    def test_no_cluster(self, cluster: Callable[..., FakeView], failed: Told) -> None:
+    def test_no_cluster(self, cluster: Cluster, failed: Told) -> None:
         cluster()
         assert "ray start --head" in failed("list", "--ray", "nowhere:1")
 
@@ -126,7 +129,7 @@ class TestPlacement:
         placement = {"resources": {"browser": 1}, "address": "head:6379"}
         configure(browser={"command": "x", "placement": placement})
 
-    def test_where_it_runs(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_where_it_runs(self, cluster: Cluster, invoke: Invoke) -> None:
         view = cluster(host(), host("another"), CPU=2)
         result = invoke("placement", "browser")
         assert result.exit_code == 0
@@ -135,7 +138,7 @@ class TestPlacement:
         assert "another" not in result.stdout
         assert view.addresses == ["head:6379"]
 
-    def test_why_it_does_not(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_why_it_does_not(self, cluster: Cluster, invoke: Invoke) -> None:
         cluster(PlacedHost(server="browser", actor="ffffffffffff"), CPU=2)
         result = invoke("placement", "browser")
         assert result.exit_code == 1
@@ -143,18 +146,18 @@ class TestPlacement:
         # It is not known by what it is used.
         assert "used by" not in result.stdout
 
-    def test_no_program_has_placed_it(self, cluster: Callable[..., FakeView], invoke_json: Invoke) -> None:
+    def test_no_program_has_placed_it(self, cluster: Cluster, invoke_json: Invoke) -> None:
         cluster(browser=1, CPU=2)
         document = invoke_json("placement", "browser")
         assert (document["runs"], document["reason"]) == (False, "no program has placed it")
         assert document["nodes"][0]["resources"]["browser"] == {"free": 1, "total": 1}
         assert document["demand"] == {"browser": 1}
 
-    def test_a_server_that_failed(self, cluster: Callable[..., FakeView], invoke_json: Invoke) -> None:
+    def test_a_server_that_failed(self, cluster: Cluster, invoke_json: Invoke) -> None:
         cluster(host(state="failed", error="no such command"))
         assert invoke_json("placement", "browser")["reason"] == "no such command"
 
-    def test_one_that_is_not_configured_here(self, cluster: Callable[..., FakeView], invoke_json: Invoke) -> None:
+    def test_one_that_is_not_configured_here(self, cluster: Cluster, invoke_json: Invoke) -> None:
         view = cluster(host("theirs"))
         document = invoke_json("placement", "theirs", "--ray", "other:6379")
         assert (document["runs"], document["demand"]) == (True, {"browser": 1})
@@ -162,19 +165,19 @@ class TestPlacement:
 
 
 class TestStop:
-    def test_a_shared_server_is_ended(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_a_shared_server_is_ended(self, cluster: Cluster, invoke: Invoke) -> None:
         view = cluster(host(shared=True, users=[USER, USER]))
         result = invoke("placement", "browser", "--stop", "--ray", "head:6379")
         assert (result.exit_code, view.ended) == (0, ["0123456789ab"])
         assert "which 2 programs were using" in result.stdout
 
-    def test_one_of_a_program_is_not(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_one_of_a_program_is_not(self, cluster: Cluster, invoke: Invoke) -> None:
         view = cluster(host())
         result = invoke("placement", "browser", "--stop", "--ray", "head:6379")
         assert (result.exit_code, view.ended) == (2, [])
         assert USER.driver in result.stderr
 
-    def test_there_is_none(self, cluster: Callable[..., FakeView], invoke: Invoke) -> None:
+    def test_there_is_none(self, cluster: Cluster, invoke: Invoke) -> None:
         cluster()
         result = invoke("placement", "browser", "--stop", "--json")
         assert json.loads(result.stdout)["error_type"] == "not_placed"

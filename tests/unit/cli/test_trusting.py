@@ -127,10 +127,7 @@ def test_a_name_of_a_server_forges_no_line(tmp_path: Path, project: Configure, a
 
 
 def test_a_file_that_changes_while_the_question_is_open_is_not_used(
-    project: Configure,
-    answer: Answer,
-    starts: Callable[[], int],
-    monkeypatch: pytest.MonkeyPatch,
+    project: Configure, answer: Answer, starts: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gaia.cli import terminal
 
