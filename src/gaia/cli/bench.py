@@ -61,7 +61,7 @@ def bench(
         raise usage_error("--server and --tool go together", _EXAMPLE)
     if server is None and given is not None:
         raise usage_error("--arguments: for a tool that --server and --tool name", _EXAMPLE)
-    if given is not None and not given.lstrip().startswith(("{", "@")):
+    if given and not given.lstrip().startswith(("{", "@")):
         raise usage_error(f"--arguments: expected a JSON object, got {given!r}", _EXAMPLE)
     wanted = _DEMO_ARGUMENTS if server is None else dict(arguments.parse([given or "{}"]))
     name, tool = server or "demo", tool or "echo"
