@@ -1,11 +1,12 @@
 """The `gaia` command: options, output and exit statuses over the public client. No module here decides about servers.
 
 `main` finds and loads the module of a command. The modules of the commands are named after their subject: `listing`,
-`calling`, `configuring`, `doctor`, `gateway`, `serve`, `dashboard`, `demo`, …
+`calling`, `configuring`, `importing`, `doctor`, `watch`, `gateway`, `serving`, `demo`, …
 
 The other modules are shared by the commands. `options` has the options of several commands, `arguments` reads a tool's
-arguments, `servers` connects to a server, `time_limit` ends a command whose ``--timeout`` has passed, `questions` asks
-the person at the terminal, `terminal` writes, and `rendering` and `descriptions` lay out tables and texts.
+arguments, `servers` connects to a server, `running_gateway` asks a gateway for its status, `time_limit` ends a command
+whose ``--timeout`` has passed, `questions` asks the person at the terminal, `terminal` writes, and `rendering` and
+`descriptions` lay out tables and texts.
 
 Invariants: standard output has the result only, everything else goes to standard error. With ``--json`` standard output
 has one JSON document. Text from servers is cleaned before it is shown, and is never markup. A command imports what it
