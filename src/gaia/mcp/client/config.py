@@ -158,12 +158,7 @@ class MCPConfig:
             known = keep_variables(entry, self._merged.entries.get(name), os.environ)
             # Another process may have written a variable there since this process read the file.
             self._save(file, name, lambda present: keep_variables(known, present, os.environ))
-        with self._lock:
-            if file is None:
-                self._layers[None][name] = entry
-            else:
-                self._layers[None].pop(name, None)
-            self._merge()
+        self._set(None, name, entry if file is None else None)
 
     def remove_server(self, name: str, *, everywhere: bool = False) -> list[Path]:
         """Remove a server from the file that `source_of` names, or from memory; with `everywhere` from all of them.
@@ -208,12 +203,10 @@ class MCPConfig:
         entries = [before] if file is None else [before, _entries_in(file).get(name, before)]
         if all(isinstance(entry, dict) and entry.get("disabled", False) is disabled for entry in entries):
             return False
-        if file is not None:
+        if file is None:
+            self._set(None, name, after)
+        else:
             self._save(file, name, change)
-            return True
-        with self._lock:
-            self._layers[None][name] = after
-            self._merge()
         return True
 
     def get_server(self, name: str) -> dict[str, Any]:
@@ -241,6 +234,15 @@ class MCPConfig:
     def pins_of(self, server: str, file: Path | None = None) -> ServerPins:
         """The approved definitions of a server's tools, from `file`, by default in ``~/.gaia``. Raises ConfigError."""
         return pins_in(self.source_of(server) if self.server_exists(server) else self.config_file, server, file)
+
+    def _set(self, place: Path | None, name: str, entry: dict[str, Any] | None) -> None:
+        with self._lock:
+            # A replaced entry keeps its place, as in the file.
+            if entry is None:
+                self._layers[place].pop(name, None)
+            else:
+                self._layers[place][name] = entry
+            self._merge()
 
     def _merge(self) -> None:
         entries: dict[str, Any] = {}
@@ -281,13 +283,7 @@ class MCPConfig:
                 if file == self._local:
                     _keep_trusted(file, before, after)
             # Inside the file's lock: if two threads save, the last to write the file is also the last to set `_layers`.
-            with self._lock:
-                # A replaced entry keeps its place, as in the file.
-                if entry is None:
-                    self._layers[file].pop(name, None)
-                else:
-                    self._layers[file][name] = entry
-                self._merge()
+            self._set(file, name, entry)
         saved = {"file": str(file), "server": name}
         saved["change"] = "removed" if entry is None else "replaced" if defining else "added"
         if exposed := plain_secrets(entry or {}):

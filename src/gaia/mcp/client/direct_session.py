@@ -187,10 +187,10 @@ class DirectSession:
         return call.finish(error=error)
 
     def subscriptions_changed(self) -> None:
-        """Does nothing: notifications of a server do not come through the four methods."""
+        """Does nothing: notifications do not pass the four methods."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Does nothing: a notification cannot be sent through the four methods."""
+        """Does nothing, as above."""
 
     def _tell(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):
