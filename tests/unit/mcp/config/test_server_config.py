@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gaia.mcp.config.entry_errors import limits, remark, similar_key
+from gaia.mcp.config.placement import Placement, Replicas
 from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, require_servers, unknown_keys
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.supervision.context import RecyclingLimits
@@ -366,3 +368,146 @@ def test_what_is_no_mapping_of_servers_is_explained(servers: object, message: st
 def test_a_server_may_have_any_name(name: str) -> None:
     require_servers({name: {"command": "uvx", "env": {"A": "b"}}})
     require_servers({})
+
+
+KNOWN = [key for key in ServerConfig.__struct_encode_fields__ if key != "name"]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        *((key, "disabledTools") for key in ("disabledTool", "disabled_tools", "deniedTools", "denyTools", "deny")),
+        *(
+            (key, "disabledTools")
+            for key in ("excludeTools", "disallowedTools", "blockedTools", "blacklist", "toolsDeny")
+        ),
+        *(
+            (key, "enabledTools")
+            for key in ("enabledTool", "allowedTools", "allow", "includeTools", "tools", "whitelist")
+        ),
+        *((key, "enabledTools") for key in ("toolFilter", "allowlist", "only_tools", "permittedTools")),
+        *((key, "pinTools") for key in ("pinTool", "pin_tools", "pin", "pinnedTools", "pinTols")),
+        *((key, "sandbox") for key in ("sandBox", "sanbox", "sandboxed", "sandbox_mode")),
+        *((key, "disabled") for key in ("disable", "disabeld", "enabled", "isActive")),
+        *((key, "captureContent") for key in ("capture_content", "captureContents")),
+        *((key, None) for key in ("trust", "trusted", "trustLocal")),
+    ],
+)
+def test_a_key_that_was_to_limit_a_server_is_an_error(key: str, meant: str | None) -> None:
+    similar = similar_key(key, KNOWN)
+    assert similar == meant
+    assert limits(key, similar, value=False)
+    with pytest.raises(ConfigError, match=f"server 'x': the key '{key}' means nothing here"):
+        ServerConfig.from_dict("x", {"command": "x", key: False})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        *(("timout", "timeout"), ("comand", "command"), ("Args", "args"), ("health_interval", "healthInterval")),
+        *(("inheritEnvironment", "inheritEnv"), ("autoApprove", None), ("alwaysAllow", None), ("description", None)),
+        *(("envFile", None), ("pingInterval", None), ("zzz", None), ("", None), ("größe", None)),
+    ],
+)
+def test_any_other_key_is_left_aside(key: str, meant: str | None) -> None:
+    similar = similar_key(key, KNOWN)
+    if meant is not None:
+        assert similar == meant
+    assert not limits(key, similar, value=False)
+    assert ServerConfig.from_dict("x", {"command": "x", key: False}).command == "x"
+
+
+def test_switching_a_server_on_limits_nothing() -> None:
+    assert not limits("enabled", "disabled", value=True)
+    assert limits("enabled", "disabled", value=False)
+
+
+def test_a_key_beyond_all_measure_resembles_none() -> None:
+    assert similar_key("sandbox" * 100_000, KNOWN) is None
+
+
+def test_what_is_said_of_a_key() -> None:
+    assert remark("timout", "timeout") == "the key 'timout' means nothing here; did you mean 'timeout'?"
+    assert remark("zzz", None) == "the key 'zzz' means nothing here"
+
+
+def configured(**placement: object) -> ServerConfig:
+    return ServerConfig.from_dict("it", {"command": "server", "placement": placement})
+
+
+class TestKeys:
+    def test_all_of_them(self) -> None:
+        placement = configured(
+            engine="ray",
+            resources={"browser": 1},
+            numCpus=0.5,
+            memory="2G",
+            replicas={"min": 1, "max": 8, "targetInFlight": 2},
+            strategy="spread",
+            stateless=True,
+            runtimeEnv={"pip": ["playwright"]},
+            address="head:6379",
+            maxPending=8,
+        ).placement
+        assert placement == Placement(
+            resources={"browser": 1},
+            num_cpus=0.5,
+            memory="2G",
+            replicas=Replicas(min=1, max=8, target_in_flight=2),
+            strategy="spread",
+            stateless=True,
+            runtime_env={"pip": ["playwright"]},
+            address="head:6379",
+            max_pending=8,
+        )
+
+    def test_those_of_a_shared_server(self) -> None:
+        placement = configured(lifetime="detached", name="team-browser").placement
+        assert placement == Placement(lifetime="detached", name="team-browser")
+
+    @pytest.mark.parametrize(
+        ("keys", "problem"),
+        [
+            ({"lifetime": "detached", "replicas": 2, "stateless": True}, "replicas"),
+            ({"name": "team-browser"}, "name"),
+            ({"engine": "slurm"}, "placement.engine"),
+            ({"strategy": "random"}, "placement.strategy"),
+            (
+                {"resource": {"browser": 1}},
+                "placement: the key 'resource' means nothing here; did you mean 'resources'?",
+            ),
+            ({"colour": 1}, "expected some of engine, resources, numCpus, memory"),
+            ({"replicas": {"target": 1}}, "placement.replicas: the key 'target' means nothing here"),
+            ({"resources": {"browser": -1}}, "browser: expected an amount from 0 upwards"),
+            ({"resources": {"CPU": 1}}, 'give it as "numCpus"'),
+            ({"resources": {"memory": 1}}, 'give it as "memory"'),
+            ({"numCpus": -1}, "numCpus: expected an amount"),
+            ({"memory": "2 GB of it"}, "memory: expected bytes, or a size"),
+            ({"replicas": 0}, "replicas: must be from 1"),
+            ({"replicas": 3}, '"stateless": true'),
+            ({"replicas": {"min": 3, "max": 2}, "stateless": True}, "placement.replicas.min: expected 1 <= min <= max"),
+            (
+                {"replicas": {"max": 2, "targetInFlight": 0}, "stateless": True},
+                "placement.replicas.targetInFlight: must be 1",
+            ),
+            ({"maxPending": 0}, "maxPending: must be from 1"),
+            ({"address": " "}, "address: is empty"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, keys: dict[str, object], problem: str) -> None:
+        with pytest.raises(ConfigError) as raised:
+            configured(**keys)
+        assert problem in raised.value.message
+        assert "'it'" in raised.value.message
+
+    def test_only_a_command_can_be_placed(self) -> None:
+        with pytest.raises(ConfigError, match="placement: only for a server with a command"):
+            ServerConfig.from_dict("it", {"url": "https://example.com/mcp", "placement": {}})
+
+
+class TestDemand:
+    def test_amounts_of_zero_are_left_out(self) -> None:
+        assert Placement().demand == {}
+
+    def test_names_are_those_of_the_engine(self) -> None:
+        assert Placement(num_cpus=1, memory="1K", resources={"gpu": 2}).demand == {"CPU": 1, "memory": 1024, "gpu": 2}
