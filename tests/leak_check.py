@@ -94,7 +94,9 @@ def leaked_since(before: Holdings, patience: float = PATIENCE) -> Holdings:
     began = time.monotonic()
     if Holdings.now() - before:
         # Their idle threads would end by themselves soon. Waiting for that would be a large part of all tests' time.
-        threads.drain_all([pool for pool in threads._pools.present() if pool._idle_seconds <= _SHORT], 0.0)
+        for pool in threads._pools.present():
+            if pool._idle_seconds <= _SHORT:
+                pool.drain(0.0)
     while added := Holdings.now() - before:
         waited = time.monotonic() - began
         if waited >= patience:

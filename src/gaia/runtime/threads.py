@@ -152,7 +152,13 @@ class DaemonPool:
         Later tasks start threads again, even if one is stuck in an earlier task. If a task calls this, it does not wait
         for its own thread.
         """
-        return drain_all([self], timeout)
+        with self._lock:
+            if self._waiting and all(thread.ending for thread in self._threads):
+                # These tasks were kept without a thread.
+                with contextlib.suppress(RuntimeError):
+                    self._start_thread()
+            threads = self._end_threads()
+        return _join(threads, timeout)
 
     def close(self, timeout: float = 0.0) -> bool:
         """Drop the waiting tasks, accept no others, and end the threads after their present tasks.
@@ -180,15 +186,6 @@ class DaemonPool:
         if self._waiting:
             # At once, because a task with a thread must not count as waiting.
             thread.first = self._waiting.popleft()
-
-    def _drained_threads(self) -> list[_PoolThread]:
-        """Let the threads end after the waiting tasks; returns the threads."""
-        with self._lock:
-            if self._waiting and all(thread.ending for thread in self._threads):
-                # These tasks were kept without a thread.
-                with contextlib.suppress(RuntimeError):
-                    self._start_thread()
-            return self._end_threads()
 
     def _end_threads(self) -> list[_PoolThread]:
         for thread in self._threads:
@@ -249,11 +246,6 @@ class _PoolThread(threading.Thread):
         """The task for which it was started or woken, until it takes the task."""
         self.ending = False
         """Whether it ends as soon as no task waits. An ending thread does not count towards the pool's limit."""
-
-
-def drain_all(pools: Iterable[DaemonPool], timeout: float) -> bool:
-    """`DaemonPool.drain` for several pools with one common `timeout`."""
-    return _join([thread for pool in pools for thread in pool._drained_threads()], timeout)
 
 
 def _join(threads: list[_PoolThread], timeout: float) -> bool:

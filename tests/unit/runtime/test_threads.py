@@ -17,7 +17,7 @@ import pytest
 
 from gaia.runtime import log, threads
 from gaia.runtime.handover import on_engine_thread
-from gaia.runtime.threads import DaemonPool, EngineThread, PoolExhausted, drain_all, with_pauses
+from gaia.runtime.threads import DaemonPool, EngineThread, PoolExhausted, with_pauses
 from tests.interruption import raise_within
 from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE, wait_until
@@ -260,17 +260,6 @@ class TestDraining:
         pool, ended = make(), list[bool]()
         pool.submit(lambda: ended.append(pool.drain(PATIENCE)))
         assert wait_until(lambda: ended == [True])
-
-    def test_several_are_drained_within_the_time_of_one(
-        self, make: Callable[..., DaemonPool], held: threading.Event
-    ) -> None:
-        pools = [make(1), make(1)]
-        for pool in pools:
-            occupy(pool, held, 1)
-        assert not drain_all(pools, 0.01)
-        held.set()
-        assert drain_all(pools, PATIENCE)
-        assert names() == []
 
 
 class TestClosing:
