@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected
-from gaia.mcp.protocol.exchange import Exchange, Send
+from gaia.mcp.protocol.exchange import Exchange, Send, advance
 from gaia.mcp.protocol.messages import value_size
 from gaia.mcp.requests.client_requests import SCOPE_CANCELLED, ClientRequests
 from gaia.mcp.requests.exchange import CallOptions, Outcome, RequestExchange
@@ -45,16 +45,15 @@ async def run(client: ClientRequests, exchange: Exchange[T]) -> T:
     """Like `ClientRequests.run`: make the requests of an exchange one after the other. Raises `MCPError`."""
     if client.session.waits_in_caller:
         return await in_thread(client.run, exchange)
+    result: Outcome | MCPError | None = None
     try:
-        step = next(exchange)
         while True:
+            step = advance(exchange, result)
             assert isinstance(step, Send), "only the handshake has other steps"
             try:
                 result = await request(client, client.new_request(step))
             except MCPError as error:
-                step = exchange.throw(error)
-            else:
-                step = exchange.send(result)
+                result = error
     except StopIteration as stop:
         outcome: T = stop.value
         return outcome

@@ -81,17 +81,10 @@ class AsyncMCPClient:
         on_elicitation: OnElicitation | None = None,
     ) -> AsyncMCPClient:
         """A client for one entry of ``mcpServers``; see `MCPClient.from_config`. Not connected yet."""
-        return cls.over(
-            MCPClient.from_config(
-                name,
-                config,
-                timeout,
-                debug,
-                pins=pins,
-                on_authorization=on_authorization,
-                on_elicitation=on_elicitation,
-            )
+        client = MCPClient.from_config(
+            name, config, timeout, debug, pins=pins, on_authorization=on_authorization, on_elicitation=on_elicitation
         )
+        return cls.over(client)
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> AsyncMCPClient:

@@ -130,19 +130,23 @@ def drive(
 
     `tell` receives the steps without a result; listings have none.
     """
+    result: dict[str, Any] | MCPError | None = None
     try:
-        step = next(exchange)
         while True:
-            if not isinstance(step, Send):
-                tell(step)
-                step = exchange.send(None)
-                continue
-            try:
-                result = request(step)
-            except MCPError as error:
-                step = exchange.throw(error)
+            step = advance(exchange, result)
+            if isinstance(step, Send):
+                try:
+                    result = request(step)
+                except MCPError as error:
+                    result = error
             else:
-                step = exchange.send(result)
+                result = None
+                tell(step)
     except StopIteration as stop:
         outcome: T = stop.value
         return outcome
+
+
+def advance(exchange: Exchange[Any], result: dict[str, Any] | MCPError | None) -> Step:
+    """The next step, after the result of the last one; None before the first. Raises StopIteration at the end."""
+    return exchange.throw(result) if isinstance(result, MCPError) else exchange.send(result)
