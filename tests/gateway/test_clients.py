@@ -19,6 +19,11 @@ def echo(text: str) -> str:
     return text
 
 
+def greeting(name: str) -> str:
+    """Greet a person."""
+    return f"Hello {name}"
+
+
 def add(a: int, b: int) -> int:
     """The sum of two numbers."""
     return a + b
@@ -26,7 +31,7 @@ def add(a: int, b: int) -> int:
 
 def servers() -> dict[str, FakeServer]:
     return {
-        "words": FakeServer("words", tools=[echo]),
+        "words": FakeServer("words", tools=[echo], prompts=[greeting], instructions="Read before you write."),
         "numbers": FakeServer("numbers", tools=[add], protocol="2026-07-28"),
     }
 
@@ -37,12 +42,18 @@ async def test_tools_of_all_servers_are_listed_and_called_by_prefixed_names(mode
         assert [tool.name for tool in (await client.list_tools()).tools] == ["words_echo", "numbers_add"]
         assert (await client.call_tool("words_echo", {"text": "höre"})).content[0].text == "höre"
         assert (await client.call_tool("numbers_add", {"a": 1, "b": 2})).content[0].text == "3"
+        assert client.server_capabilities.prompts is not None
+        assert client.instructions == "## words\n\nRead before you write."
+        assert (await client.get_prompt("words_greeting", {"name": "Ada"})).messages
 
 
 async def test_one_server_is_at_a_path_of_its_own_under_its_own_names(mode: str) -> None:
     async with running(servers()) as url, Client(f"{url}/mcp/words", mode=mode) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["echo"]
         assert (await client.call_tool("echo", {"text": "hi"})).content[0].text == "hi"
+        assert client.instructions == "Read before you write."
+        (message,) = (await client.get_prompt("greeting", {"name": "Ada"})).messages
+        assert message.content.text == "Hello Ada"
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")

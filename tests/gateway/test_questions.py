@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import runpy
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -100,33 +99,19 @@ async def served_over_http() -> AsyncIterator[str]:
         yield f"{url}/mcp"
 
 
-@pytest.mark.slow
-@each_combination
-def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
-    async def use() -> None:
-        async with (
-            served_over_http() as url,
-            connected({"url": url, "protocol": revision}, mode, **CALLBACKS) as client,
-        ):
-            if revision == HANDSHAKE:
-                assert await said(client, "ask_form") == "Cleo is 30"
-                assert await said(client, "ask_model") == "small: Paris"
-                several = [said(client, "ask_form") for _ in range(3)]
-                assert await asyncio.gather(*several) == ["Cleo is 30"] * 3, "each has a stream of its own"
-            else:
-                assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
-                assert await said(client, "count", {"rounds": 3}) == "3"
-
-    asyncio.run(use())
-
-
+# `test_combinations.py` has all combinations.
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "revision"), list(zip(MODES, REVISIONS, strict=True)))
-async def test_a_real_server_asks_over_stdio(mode: str, revision: str, starts_processes: None) -> None:
-    server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision}
-    async with connected(server, mode, **CALLBACKS) as client:
+async def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
+    async with (
+        served_over_http() as url,
+        connected({"url": url, "protocol": revision}, mode, **CALLBACKS) as client,
+    ):
         if revision == HANDSHAKE:
             assert await said(client, "ask_form") == "Cleo is 30"
             assert await said(client, "ask_model") == "small: Paris"
+            several = [said(client, "ask_form") for _ in range(3)]
+            assert await asyncio.gather(*several) == ["Cleo is 30"] * 3, "each has a stream of its own"
         else:
             assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
+            assert await said(client, "count", {"rounds": 3}) == "3"
