@@ -1,11 +1,15 @@
-"""What is kept of traces, and how little of it."""
+"""The spans and the log events that the page shows."""
+
+import logging
+from collections.abc import Iterator
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from gaia.dashboard import stores
 from gaia.dashboard.live_updates import UpdateBuffer
-from gaia.dashboard.stores import SpanStore
+from gaia.dashboard.stores import LogStore, SpanStore
+from gaia.runtime.log import get_logger
 
 CALL = {"mcp.method.name": "tools/call", "gaia.mcp.server.name": "it", "gen_ai.tool.name": "echo"}
 
@@ -97,3 +101,66 @@ def test_a_running_call_says_how_far_it_is(store: SpanStore, provider: TracerPro
     span.end()
 
     assert [(call["progress"], call["total"]) for call in store.calls()] == [(None, None)]
+
+
+@pytest.fixture
+def logs() -> Iterator[LogStore]:
+    logs = LogStore()
+    logs.attach(logging.DEBUG)
+    yield logs
+    logs.detach()
+
+
+def test_events_of_a_server_without_a_trace_are_found_by_their_time(logs: LogStore) -> None:
+    logger = get_logger("gaia.test")
+    logger.debug("seen", server="it", text="x" * 10_000)
+    logger.debug("not_seen", server="other")
+    (found,) = logs.of_traces({"1"}, "it", 0, None)
+
+    assert (found["event"], found["level"], found["logger"]) == ("seen", "debug", "gaia.test")
+    assert len(found["fields"]["text"]) < 5000
+    assert logs.of_traces({"1"}, "it", 0, 1) == []
+
+
+def test_those_of_a_trace_are_found_by_it(logs: LogStore) -> None:
+    tracer = TracerProvider().get_tracer("test")
+    with tracer.start_as_current_span("here") as span:
+        get_logger("gaia.test").info("seen", server="other")
+    trace_id = format(span.get_span_context().trace_id, "032x")
+
+    assert [line["event"] for line in logs.of_traces({trace_id}, "it", 0, 1)] == ["seen"]
+    assert logs.of_traces({"other"}, "other", 0, None) == []
+
+
+def test_plain_records_are_kept_too(logs: LogStore) -> None:
+    try:
+        raise ValueError("oh")
+    except ValueError:
+        logging.getLogger("gaia.test").exception("it %s", "broke")
+    with logs._kept:
+        (kept,) = logs._records
+
+    assert kept["event"] == "it broke"
+    assert "ValueError: oh" in kept["fields"]["exception"]
+
+
+def test_they_are_bounded_in_bytes(logs: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_MAX_LOG_BYTES", 100_000)
+    logger = get_logger("gaia.test")
+    for number in range(100):
+        logger.debug("long", server="it", number=number, text="x" * 4000)
+    kept = logs.of_traces(set(), "it", 0, None)
+
+    assert 10 < len(kept) < 25
+    assert kept[-1]["fields"]["number"] == "99"
+
+
+def test_the_level_is_put_back() -> None:
+    logger = logging.getLogger("gaia")
+    before, logs = logger.level, LogStore()
+    logs.attach(logging.DEBUG)
+    assert logger.level == logging.DEBUG
+    logs.detach()
+
+    assert logger.level == before
+    assert logs not in logger.handlers
