@@ -155,7 +155,7 @@ def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
     own = list(own)
     held = [
         f"{place} holds {', '.join(names)}"
-        for place in writable
+        for place in sorted(writable)
         if (names := [os.path.relpath(file, place) for file in own if is_below(file, place)])
     ]
     if held:
