@@ -104,17 +104,17 @@ class HttpConnection:
         self._looked_at = 0.0
         if on_sending is not None:
             on_sending()
-        parser = self._parser
+        stream, parser = self._open(), self._parser
         try:
             first = head + body[:_MAX_JOINED_BYTES]
             self._idle_since = None
-            sent = self._send_now(first)
+            sent = self._send_now(stream, first)
             if sent < len(first) or len(body) > _MAX_JOINED_BYTES:
-                await self._send(memoryview(first)[sent:], memoryview(body)[_MAX_JOINED_BYTES:])
+                await self._send(stream, memoryview(first)[sent:], memoryview(body)[_MAX_JOINED_BYTES:])
             parser.begin(bodyless=method == "HEAD")
             while not parser.has_head:
                 if self.waits_here:
-                    self._take(self._open().receive_here(deadline))
+                    self._take(stream.receive_here(deadline))
                 else:
                     await self._receive()
             response = Response(parser, self._settings, self._receive, self._done)
@@ -185,18 +185,18 @@ class HttpConnection:
             return b"%b\r\n" % head
         return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
 
-    def _send_now(self, data: bytes) -> int:
+    def _send_now(self, stream: Stream | TlsStream, data: bytes) -> int:
         """How much of it was sent without waiting."""
         try:
-            return self._open().send_now(data, self._deadline)
+            return stream.send_now(data, self._deadline)
         except (BrokenPipeError, ConnectionResetError):
             self._sending_failed()
             return len(data)
 
-    async def _send(self, *several: memoryview) -> None:
+    async def _send(self, stream: Stream | TlsStream, *several: memoryview) -> None:
         try:
             for data in several:
-                await self._open().send(data, self._deadline)
+                await stream.send(data, self._deadline)
         except (BrokenPipeError, ConnectionResetError):
             self._sending_failed()
 

@@ -288,7 +288,7 @@ class Post:
         """Hand over the usual answer to a call: JSON that has come whole. A coroutine for each call takes too long."""
         if response.status != _OK or self.method != "tools/call" or self._session.endpoint is not None:
             return False
-        body = response.read_now() if content_type(response) == "application/json" else None
+        body = response.read_now() if response.headers.get(b"content-type") == b"application/json" else None
         if body is not None:
             self._receive_body(body)
         return body is not None
