@@ -53,12 +53,12 @@ def test_an_adapter_uses_public_names_only(path: Path) -> None:
 
 
 def public_names(module: str) -> set[str]:
-    """Those of an adapter too, which cannot be imported without its framework."""
-    if module in PUBLIC_NAMES or not module.startswith("gaia.adapters."):
+    """Those of other adapters too, which cannot be imported without their frameworks, and of what adapters share."""
+    if not module.startswith("gaia.adapters."):
         return PUBLIC_NAMES.get(module, set())
     tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text("utf-8"))
     defined = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
-    return {name for name in defined if not name.startswith("_")}
+    return {name for name in defined if not name.startswith("_")} | PUBLIC_NAMES.get(module, set())
 
 
 @adapters

@@ -206,6 +206,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True, rename="came
         return ElicitationAnswer("accept", complete)
 
     def decline(self) -> ElicitationAnswer:
+        """The person does not want to answer."""
         return ElicitationAnswer("decline")
 
     def cancel(self) -> ElicitationAnswer:
