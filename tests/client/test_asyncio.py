@@ -107,23 +107,20 @@ class TestRealServers:
                 thread.join(PATIENCE)
         assert len(found) == 4
 
-    def test_resources_prompts_and_events_of_a_server_with_features(self, feature_server: Json) -> None:
-        async def main() -> None:
-            async with AsyncMCPClient.from_config("demo", feature_server) as client:
-                assert len(await client.list_resources()) == 2
-                contents = (await client.read_resource("demo://greeting"))["contents"]
-                assert contents[0]["text"] == "Hello from the gaia demo server."
-                assert [prompt["name"] for prompt in await client.list_prompts()] == ["greet"]
-                assert (await client.get_prompt("greet", {"name": "Ann"}))["messages"]
-                before = len(await client.list_tools())
-                events = client.events()
-                await client.call_tool("grow")
-                async for event in events:
-                    if isinstance(event, ToolsChanged):
-                        break
-                assert len(await client.list_tools()) == before + 1
-
-        run(main())
+    async def test_resources_prompts_and_events_of_a_server_with_features(self, feature_server: Json) -> None:
+        async with AsyncMCPClient.from_config("demo", feature_server) as client:
+            assert len(await client.list_resources()) == 2
+            contents = (await client.read_resource("demo://greeting"))["contents"]
+            assert contents[0]["text"] == "Hello from the gaia demo server."
+            assert [prompt["name"] for prompt in await client.list_prompts()] == ["greet"]
+            assert (await client.get_prompt("greet", {"name": "Ann"}))["messages"]
+            before = len(await client.list_tools())
+            events = client.events()
+            await client.call_tool("grow")
+            async for event in events:
+                if isinstance(event, ToolsChanged):
+                    break
+            assert len(await client.list_tools()) == before + 1
 
 
 class TestReadingOnTheLoop:

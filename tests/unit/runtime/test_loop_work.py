@@ -100,18 +100,15 @@ def test_a_task_that_raises_is_told_to_the_loop_and_holds_up_no_other() -> None:
     assert [type(error) for error in told] == [ZeroDivisionError]
 
 
-def test_an_exception_of_a_signal_handler_loses_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        inbox, ended = LoopWork(loop), loop.create_future()
-        with monkeypatch.context() as patch:
-            patch.setattr(loop, "call_soon_threadsafe", Mock(side_effect=KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                inbox.post(lambda: None)
-        inbox.post(lambda: release(ended))
-        await asyncio.wait_for(ended, PATIENCE)
-
-    asyncio.run(main())
+async def test_an_exception_of_a_signal_handler_loses_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    inbox, ended = LoopWork(loop), loop.create_future()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_soon_threadsafe", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            inbox.post(lambda: None)
+    inbox.post(lambda: release(ended))
+    await asyncio.wait_for(ended, PATIENCE)
 
 
 class TestAClosedLoop:
@@ -209,17 +206,14 @@ class TestWakeUp:
 
         assert asyncio.run(main())
 
-    def test_a_task_that_is_cancelled_waits_no_more(self) -> None:
-        async def main() -> None:
-            wake_up = WakeUp(running_loop_work())
-            waiting = asyncio.ensure_future(wake_up.wait())
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            wake_up.arrive()
-            await asyncio.wait_for(wake_up.wait(), PATIENCE)
-
-        asyncio.run(main())
+    async def test_a_task_that_is_cancelled_waits_no_more(self) -> None:
+        wake_up = WakeUp(running_loop_work())
+        waiting = asyncio.ensure_future(wake_up.wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        wake_up.arrive()
+        await asyncio.wait_for(wake_up.wait(), PATIENCE)
 
 
 def test_each_turn_of_the_loop_runs_one_task() -> None:
@@ -266,16 +260,13 @@ def test_steps_are_taken_for_as_long_as_a_slice_lasts() -> None:
     assert asyncio.run(main()) == [4, 8, 10]
 
 
-def test_a_task_that_raises_leaves_the_others_alone() -> None:
-    async def main() -> None:
-        ran = asyncio.Event()
-        turns, loop = running_loop_work(), asyncio.get_running_loop()
-        loop.set_exception_handler(lambda *_: None)
-        turns.add_slice(lambda: 1 / 0)
-        turns.add_slice(ran.set)
-        await ran.wait()
-
-    asyncio.run(main())
+async def test_a_task_that_raises_leaves_the_others_alone() -> None:
+    ran = asyncio.Event()
+    turns, loop = running_loop_work(), asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    turns.add_slice(lambda: 1 / 0)
+    turns.add_slice(ran.set)
+    await ran.wait()
 
 
 def test_there_are_those_of_each_loop_and_none_without_one() -> None:

@@ -1,7 +1,6 @@
 """A client of a scripted server, connected, in its asynchronous form; and a loop that lasts a whole test."""
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -64,13 +63,3 @@ def faked(fake: Callable[..., Faked]) -> Faked:
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """What the coroutine returns, on a loop of its own; fails if it hangs."""
     return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine function runs on a loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    run(pyfuncitem.obj(**arguments))
-    return True
