@@ -73,7 +73,7 @@ class Outgoing(Protocol):
     def undo_write(self) -> None: ...
 
 
-class Frame(msgspec.Struct):
+class Frame(msgspec.Struct, frozen=True):
     """Bytes that are never taken back: notifications, and responses to the server's requests."""
 
     frame: bytes

@@ -118,7 +118,7 @@ class _Backlog:
             self._size -= size
 
 
-class _Answer(Frame):
+class _Answer(Frame, frozen=True):
     """A response that waits to be written. It leaves the backlog when it is written."""
 
     backlog: _Backlog | None = None
