@@ -125,7 +125,7 @@ class _ReportingRequest(_AwaitedRequest):
     def __init__(self, requests: ClientRequests, exchange: RequestExchange) -> None:
         super().__init__(requests, exchange)
         self._arrived = WakeUp(self._work)
-        self._lane = Lane(lambda _: self._arrived.send())
+        self._lane = Lane(lambda _: self._arrived.send(), requests.observer.server)
         self._held: object = None
         """The return value of `on_progress`."""
 

@@ -91,7 +91,7 @@ class ClientRequests(RequestContext):
     ) -> tuple[Call, Callable[[], object]]:
         """Return a call, and a function that reports its progress in the caller's thread."""
         arrived: TimedQueue[None] = TimedQueue()
-        lane = Lane(lambda _: arrived.put(None), max_bytes=_MAX_PROGRESS_BYTES)
+        lane = Lane(lambda _: arrived.put(None), self.observer.server, max_bytes=_MAX_PROGRESS_BYTES)
         call = self.session.new_call(
             exchange,
             lambda _: arrived.put(None),
