@@ -56,7 +56,7 @@ def raised(call: Callable[[], object]) -> errors.MCPError:
 class TestOurClient:
     @ERAS
     @pytest.mark.parametrize("face", ["request", "submit_tool", "awaited"])
-    def test_exceptions_have_the_types_of_failures_here(self, protocol: str, face: str) -> None:
+    async def test_exceptions_have_the_types_of_failures_here(self, protocol: str, face: str) -> None:
         def call(client: MCPClient) -> object:
             if face == "request":
                 return client.request("tools/call", {"name": "files_write"})
@@ -64,13 +64,10 @@ class TestOurClient:
                 return client.submit_tool("files_write").result(PATIENCE)
             return asyncio.run(AsyncMCPClient.over(client).call_tool("files_write")).raise_for_error()
 
-        async def use() -> None:
-            async with running(servers()) as url, client_of(url, protocol) as client:
-                error = await asyncio.to_thread(raised, lambda: call(client))
-                assert isinstance(error, errors.ServerCrashed)
-                assert error.delivery == "unknown"
-
-        asyncio.run(use())
+        async with running(servers()) as url, client_of(url, protocol) as client:
+            error = await asyncio.to_thread(raised, lambda: call(client))
+            assert isinstance(error, errors.ServerCrashed)
+            assert error.delivery == "unknown"
 
 
 def gateway_answers() -> dict[str, Any]:
@@ -184,11 +181,8 @@ class TestDurableRuntimes:
         return False
 
     @pytest.mark.parametrize("mode", ["legacy", "auto"])
-    def test_they_repeat_what_was_not_sent_and_nothing_else(self, mode: str) -> None:
-        async def use() -> None:
-            async with running(servers()) as url, Client(f"{url}/mcp", mode=mode) as client:
-                await client.list_tools()
-                assert not await self.is_repeated(client, "files_write"), "the server may have acted"
-                assert await self.is_repeated(client, "files_write"), "it is down, and has not received this one"
-
-        asyncio.run(use())
+    async def test_they_repeat_what_was_not_sent_and_nothing_else(self, mode: str) -> None:
+        async with running(servers()) as url, Client(f"{url}/mcp", mode=mode) as client:
+            await client.list_tools()
+            assert not await self.is_repeated(client, "files_write"), "the server may have acted"
+            assert await self.is_repeated(client, "files_write"), "it is down, and has not received this one"

@@ -54,18 +54,17 @@ def test_tools_are_listed_and_called(mode: str, engine: LocalEngine, demo_server
 
 @pytest.mark.slow
 @each_combination
-def test_a_placed_server_asks_the_client(mode: str, revision: str, engine: LocalEngine, starts_processes: None) -> None:
-    async def use() -> None:
-        server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision, "placement": {}}
-        async with running({"asks": server}) as url, Client(f"{url}/mcp/asks", mode=mode, **CALLBACKS) as client:
-            if revision == HANDSHAKE:
-                assert await said(client, "ask_form") == "Cleo is 30"
-                assert await said(client, "ask_model") == "small: Paris"
-            else:
-                assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
-                assert await said(client, "count", {"rounds": 3}) == "3"
-
-    asyncio.run(use())
+async def test_a_placed_server_asks_the_client(
+    mode: str, revision: str, engine: LocalEngine, starts_processes: None
+) -> None:
+    server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision, "placement": {}}
+    async with running({"asks": server}) as url, Client(f"{url}/mcp/asks", mode=mode, **CALLBACKS) as client:
+        if revision == HANDSHAKE:
+            assert await said(client, "ask_form") == "Cleo is 30"
+            assert await said(client, "ask_model") == "small: Paris"
+        else:
+            assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
+            assert await said(client, "count", {"rounds": 3}) == "3"
 
 
 @pytest.mark.usefixtures("engine")

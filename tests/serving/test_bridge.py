@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Any
 
@@ -81,23 +80,19 @@ def test_a_namespace_is_made_of_the_class() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_example_is_served_on_stdio() -> None:
+async def test_the_example_is_served_on_stdio() -> None:
     server = StdioServerParameters(command=sys.executable, args=[str(EXAMPLES / "bridge.py")], env=environment())
-
-    async def session() -> None:
-        async with Client(server) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == [*NOTES, "shout_shout"]
-            shouted = await client.call_tool("shout_shout", {"text": "hello"})
-            assert shouted.structured_content == {"text": "HELLO"}
-            await client.call_tool("notes_write-note", {"title": "a", "text": "b"})
-            assert (await client.read_resource("note:///a")).contents[0].text == "b"  # type: ignore[union-attr]
-            (prompt,) = (await client.list_prompts()).prompts
-            assert prompt.name == "notes_summarize-note"
-            assert (await client.get_prompt(prompt.name, {"title": "a"})).messages
-            with pytest.raises(MCPError, match="Unknown tool"):
-                await client.call_tool("shout", {"text": "hello"})
-
-    asyncio.run(session())
+    async with Client(server) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == [*NOTES, "shout_shout"]
+        shouted = await client.call_tool("shout_shout", {"text": "hello"})
+        assert shouted.structured_content == {"text": "HELLO"}
+        await client.call_tool("notes_write-note", {"title": "a", "text": "b"})
+        assert (await client.read_resource("note:///a")).contents[0].text == "b"  # type: ignore[union-attr]
+        (prompt,) = (await client.list_prompts()).prompts
+        assert prompt.name == "notes_summarize-note"
+        assert (await client.get_prompt(prompt.name, {"title": "a"})).messages
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("shout", {"text": "hello"})
 
 
 @pytest.mark.process

@@ -108,29 +108,26 @@ def test_the_official_client_uses_everything(transport: str, mode: str, revision
 
 # The official client says that later revisions have another way.
 @pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
-def test_a_client_hears_of_the_resources_it_has_subscribed_to_and_of_no_others(served: Served) -> None:
-    async def session() -> None:
-        heard: asyncio.Queue[str] = asyncio.Queue()
+async def test_a_client_hears_of_the_resources_it_has_subscribed_to_and_of_no_others(served: Served) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
 
-        async def listen(message: Any) -> None:
-            if getattr(message, "method", None) == "notifications/resources/updated":
-                heard.put_nowait(message.params.uri)
+    async def listen(message: Any) -> None:
+        if getattr(message, "method", None) == "notifications/resources/updated":
+            heard.put_nowait(message.params.uri)
 
-        async with Client(served.url, mode="legacy", message_handler=listen) as client:
-            for title in "ab":
-                await client.call_tool("write-note", {"title": title, "text": "1"})
-            await client.subscribe_resource("note:///b")
-            for title in "ab":
-                await client.call_tool("write-note", {"title": title, "text": "2"})
-            assert await asyncio.wait_for(heard.get(), PATIENCE) == "note:///b"
-            await client.unsubscribe_resource("note:///b")
-            await client.subscribe_resource("note:///a")
-            for title in "ba":
-                await client.call_tool("write-note", {"title": title, "text": "3"})
-            assert await asyncio.wait_for(heard.get(), PATIENCE) == "note:///a"
-            assert heard.empty()
-
-    asyncio.run(session())
+    async with Client(served.url, mode="legacy", message_handler=listen) as client:
+        for title in "ab":
+            await client.call_tool("write-note", {"title": title, "text": "1"})
+        await client.subscribe_resource("note:///b")
+        for title in "ab":
+            await client.call_tool("write-note", {"title": title, "text": "2"})
+        assert await asyncio.wait_for(heard.get(), PATIENCE) == "note:///b"
+        await client.unsubscribe_resource("note:///b")
+        await client.subscribe_resource("note:///a")
+        for title in "ba":
+            await client.call_tool("write-note", {"title": title, "text": "3"})
+        assert await asyncio.wait_for(heard.get(), PATIENCE) == "note:///a"
+        assert heard.empty()
 
 
 @pytest.mark.parametrize(("transport", "protocol"), [("stdio", "auto"), ("http", "legacy"), ("http", "auto")])

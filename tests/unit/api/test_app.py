@@ -79,16 +79,13 @@ def raising(error: BaseException) -> Way:
 
 
 class TestModels:
-    def test_they_are_listed_and_looked_up(self) -> None:
-        async def look() -> None:
-            async with served() as client:
-                listed = (await client.get("/v1/models")).json()
-                assert [one["id"] for one in listed["data"]] == ["gaia-scripted"]
-                assert (await client.get("/v1/models/gaia-scripted")).json() == listed["data"][0]
-                missing = await client.get("/v1/models/of/another/vendor")
-                assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
-
-        asyncio.run(look())
+    async def test_they_are_listed_and_looked_up(self) -> None:
+        async with served() as client:
+            listed = (await client.get("/v1/models")).json()
+            assert [one["id"] for one in listed["data"]] == ["gaia-scripted"]
+            assert (await client.get("/v1/models/gaia-scripted")).json() == listed["data"][0]
+            missing = await client.get("/v1/models/of/another/vendor")
+            assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
 
     @pytest.mark.parametrize("model", ["gpt", None])
     def test_one_that_does_not_exist_is_not_found(self, model: Any) -> None:
@@ -231,7 +228,7 @@ def test_a_client_that_leaves_cancels_the_agents_work(stream: bool) -> None:
     assert cancelled.is_set()
 
 
-def test_requests_beyond_the_limit_are_told_to_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_beyond_the_limit_are_told_to_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(app_module.WorkerThreads):
         def __init__(self, limit: int) -> None:
             super().__init__(limit, waiting=0)
@@ -244,17 +241,14 @@ def test_requests_beyond_the_limit_are_told_to_come_later(monkeypatch: pytest.Mo
         assert let_go.wait(PATIENCE)
         return "Hi."
 
-    async def ask() -> None:
-        body = {"model": "gaia-scripted", "messages": HELLO}
-        async with served(way, max_threads=1) as client:
-            first = asyncio.create_task(client.post("/v1/chat/completions", json=body))
-            await asyncio.to_thread(begun.wait, 10)
-            second = await client.post("/v1/chat/completions", json=body)
-            assert (second.status_code, second.json()["error"]["type"]) == (429, "rate_limit_error")
-            let_go.set()
-            assert (await first).status_code == 200
-
-    asyncio.run(ask())
+    body = {"model": "gaia-scripted", "messages": HELLO}
+    async with served(way, max_threads=1) as client:
+        first = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+        await asyncio.to_thread(begun.wait, 10)
+        second = await client.post("/v1/chat/completions", json=body)
+        assert (second.status_code, second.json()["error"]["type"]) == (429, "rate_limit_error")
+        let_go.set()
+        assert (await first).status_code == 200
 
 
 def test_the_end_of_the_server_cancels_what_is_under_way() -> None:

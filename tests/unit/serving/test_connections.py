@@ -27,45 +27,36 @@ class Connection:
         self._connections.remove(self)
 
 
-def test_the_connection_with_the_least_makes_room() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions(max_connections=4))
-        order = (Waiting.APPLICATION, Waiting.BODY, Waiting.NOTHING, Waiting.HEAD)
-        made = [Connection(connections, waiting) for waiting in order]
-        assert all(map(connections.add, made))
-        for victim in (3, 2, 1):
-            assert connections.add(Connection(connections, Waiting.APPLICATION))
-            assert [one.is_dropped for one in made] == [number >= victim for number in range(4)]
-        assert not connections.add(Connection(connections, Waiting.HEAD)), "all have complete requests"
-
-    asyncio.run(use())
-
-
-def test_what_finds_no_room_waits_in_the_reserve_whose_oldest_makes_room() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions(max_connections=1))
+async def test_the_connection_with_the_least_makes_room() -> None:
+    connections = Connections(HttpOptions(max_connections=4))
+    order = (Waiting.APPLICATION, Waiting.BODY, Waiting.NOTHING, Waiting.HEAD)
+    made = [Connection(connections, waiting) for waiting in order]
+    assert all(map(connections.add, made))
+    for victim in (3, 2, 1):
         assert connections.add(Connection(connections, Waiting.APPLICATION))
-        late = [Connection(connections, Waiting.HEAD) for _ in range(33)]
-        assert not any(map(connections.add, late))
-        assert [one.is_dropped for one in late] == [True] + [False] * 32
-        for one in late[1:]:
-            connections.remove(one)
-        assert not connections.reserve
-
-    asyncio.run(use())
+        assert [one.is_dropped for one in made] == [number >= victim for number in range(4)]
+    assert not connections.add(Connection(connections, Waiting.HEAD)), "all have complete requests"
 
 
-def test_an_address_has_a_quarter_of_the_places_for_connections_of_no_client() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions(max_connections=8))
-        made = [Connection(connections, Waiting.NOTHING, ("10.0.0.1",)) for _ in range(3)]
-        assert all(map(connections.add, made))
-        assert [one.is_dropped for one in made] == [True, False, False]
-        proxied = [Connection(connections, Waiting.NOTHING) for _ in range(4)]
-        assert all(map(connections.add, proxied))
-        assert not any(one.is_dropped for one in proxied), "those of a proxy may be of many clients"
+async def test_what_finds_no_room_waits_in_the_reserve_whose_oldest_makes_room() -> None:
+    connections = Connections(HttpOptions(max_connections=1))
+    assert connections.add(Connection(connections, Waiting.APPLICATION))
+    late = [Connection(connections, Waiting.HEAD) for _ in range(33)]
+    assert not any(map(connections.add, late))
+    assert [one.is_dropped for one in late] == [True] + [False] * 32
+    for one in late[1:]:
+        connections.remove(one)
+    assert not connections.reserve
 
-    asyncio.run(use())
+
+async def test_an_address_has_a_quarter_of_the_places_for_connections_of_no_client() -> None:
+    connections = Connections(HttpOptions(max_connections=8))
+    made = [Connection(connections, Waiting.NOTHING, ("10.0.0.1",)) for _ in range(3)]
+    assert all(map(connections.add, made))
+    assert [one.is_dropped for one in made] == [True, False, False]
+    proxied = [Connection(connections, Waiting.NOTHING) for _ in range(4)]
+    assert all(map(connections.add, proxied))
+    assert not any(one.is_dropped for one in proxied), "those of a proxy may be of many clients"
 
 
 def test_a_client_has_half_of_the_places_or_what_it_may_have() -> None:
@@ -98,37 +89,28 @@ def test_a_client_has_half_of_the_places_or_what_it_may_have() -> None:
     asyncio.run(use())
 
 
-def test_what_a_client_does_not_read_is_counted_on_all_of_its_connections() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions())
-        assert connections.unread_of("ann") == 0
-        for client, unread in (("ann", 10), ("ann", 5), ("bob", 7)):
-            one = Connection(connections, Waiting.APPLICATION, client)
-            one.unread = unread
-            connections.stalled[one] = None
-        assert (connections.unread_of("ann"), connections.unread_of("bob")) == (15, 7)
-
-    asyncio.run(use())
+async def test_what_a_client_does_not_read_is_counted_on_all_of_its_connections() -> None:
+    connections = Connections(HttpOptions())
+    assert connections.unread_of("ann") == 0
+    for client, unread in (("ann", 10), ("ann", 5), ("bob", 7)):
+        one = Connection(connections, Waiting.APPLICATION, client)
+        one.unread = unread
+        connections.stalled[one] = None
+    assert (connections.unread_of("ann"), connections.unread_of("bob")) == (15, 7)
 
 
-def test_the_group_with_the_most_makes_room() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions(max_connections=20))
-        made = [Connection(connections, Waiting.NOTHING, group) for group in ("ann", *("bob",) * 4, *(None,) * 15)]
-        assert all(map(connections.add, made))
-        assert connections.add(Connection(connections, Waiting.NOTHING, "cleo"))
-        assert [one.group for one in made if one.is_dropped] == [None]
-
-    asyncio.run(use())
+async def test_the_group_with_the_most_makes_room() -> None:
+    connections = Connections(HttpOptions(max_connections=20))
+    made = [Connection(connections, Waiting.NOTHING, group) for group in ("ann", *("bob",) * 4, *(None,) * 15)]
+    assert all(map(connections.add, made))
+    assert connections.add(Connection(connections, Waiting.NOTHING, "cleo"))
+    assert [one.group for one in made if one.is_dropped] == [None]
 
 
-def test_connections_find_room_again_when_one_is_gone() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions(max_connections=1))
-        busy = Connection(connections, Waiting.APPLICATION)
-        assert connections.add(busy)
-        assert not connections.add(Connection(connections, Waiting.HEAD))
-        connections.remove(busy)
-        assert connections.add(Connection(connections, Waiting.HEAD))
-
-    asyncio.run(use())
+async def test_connections_find_room_again_when_one_is_gone() -> None:
+    connections = Connections(HttpOptions(max_connections=1))
+    busy = Connection(connections, Waiting.APPLICATION)
+    assert connections.add(busy)
+    assert not connections.add(Connection(connections, Waiting.HEAD))
+    connections.remove(busy)
+    assert connections.add(Connection(connections, Waiting.HEAD))

@@ -221,23 +221,20 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     run(test, lambda: Handler(later=later))
 
 
-def test_many_requests_may_wait_for_the_answer_to_one() -> None:
-    async def use() -> None:
-        handler = Handler(later=later)
-        async with served(handler) as connect:
-            client = await connect()
-            request = (
-                b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-            )
-            # In one write, so that they are read together: further ones would not be read.
-            client.writer.write(request % b"/mcp/later" + request % b"/mcp" * 500)
-            await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
-            handler.waiting[0].finish(200, [], b"first")
-            assert (await client.answer())[2] == b"first"
-            for _ in range(500):
-                assert (await client.answer())[2] == b"{}"
-
-    asyncio.run(use())
+async def test_many_requests_may_wait_for_the_answer_to_one() -> None:
+    handler = Handler(later=later)
+    async with served(handler) as connect:
+        client = await connect()
+        request = (
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        # In one write, so that they are read together: further ones would not be read.
+        client.writer.write(request % b"/mcp/later" + request % b"/mcp" * 500)
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        handler.waiting[0].finish(200, [], b"first")
+        assert (await client.answer())[2] == b"first"
+        for _ in range(500):
+            assert (await client.answer())[2] == b"{}"
 
 
 def test_a_client_is_answered_no_further_while_it_does_not_read() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ def test_an_endpoint_takes_every_path() -> None:
     assert [path for path in paths if handler.takes(path)] == ["/mcp", "/mcp/files", "/", "/health"]
 
 
-def test_a_probe_behind_a_call_is_answered_after_it() -> None:
+async def test_a_probe_behind_a_call_is_answered_after_it() -> None:
     def echo(text: str) -> str:
         """Say it again."""
         return text
@@ -28,17 +27,13 @@ def test_a_probe_behind_a_call_is_answered_after_it() -> None:
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": body}).encode()
     named = ("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: a_echo")
     nothing = ("Content-Type: ", "Content-Length: ")
-
-    async def use() -> None:
-        gateway = Gateway({"a": FakeServer("a", tools=[echo])})
-        async with gateway, served(cast("Handler", gateway.endpoint)) as connect:
-            client: Any = await connect()
-            client.post("/mcp", call, *named)
-            client.post("/health", b"", *nothing, method="GET")
-            client.post("/nowhere", b"", *nothing, method="GET")
-            client.post("/mcp", call, *named)
-            answers = [await client.answer() for _ in range(4)]
-        assert [status for status, _, _ in answers] == [200, 200, 404, 200]
-        assert json.loads(answers[1][2]) == {"status": "ok"}
-
-    asyncio.run(use())
+    gateway = Gateway({"a": FakeServer("a", tools=[echo])})
+    async with gateway, served(cast("Handler", gateway.endpoint)) as connect:
+        client: Any = await connect()
+        client.post("/mcp", call, *named)
+        client.post("/health", b"", *nothing, method="GET")
+        client.post("/nowhere", b"", *nothing, method="GET")
+        client.post("/mcp", call, *named)
+        answers = [await client.answer() for _ in range(4)]
+    assert [status for status, _, _ in answers] == [200, 200, 404, 200]
+    assert json.loads(answers[1][2]) == {"status": "ok"}

@@ -33,28 +33,24 @@ def test_a_manager_of_the_application_stays_connected() -> None:
         assert manager.list_servers() == ["a"]
 
 
-def test_a_profile_is_a_path_and_hides_the_rest() -> None:
+async def test_a_profile_is_a_path_and_hides_the_rest() -> None:
     profiles = {"few": Profile("few", servers=("a",)), EVERYTHING.name: EVERYTHING}
     servers = {"a": FakeServer("a", tools=[one]), "b": FakeServer("b", tools=[one])}
     ada = Principal("ada", profiles["few"])
-
-    async def use() -> None:
-        clients = ClientsFile(anonymous=EVERYTHING, profiles=profiles)
-        async with Gateway(servers, clients=clients) as gateway:
-            await asyncio.to_thread(gateway.manager.wait_ready)
-            few = gateway._view_at("/mcp/@few", None)
-            assert few is not None
-            assert list(few.tools().routes) == ["a_one"]
-            everything = gateway._view_at("/mcp", None)
-            assert everything is not None
-            assert list(everything.tools().routes) == ["a_one", "b_one"]
-            assert gateway._view_at("/mcp/b", None) is not None
-            assert gateway._view_at("/mcp/b", ada) is None
-            assert gateway._view_at("/mcp/@none", None) is None
-            assert gateway._view_at("/mcp/none", None) is None
-            assert gateway._view_at("/mcp", None) is everything
-
-    asyncio.run(use())
+    clients = ClientsFile(anonymous=EVERYTHING, profiles=profiles)
+    async with Gateway(servers, clients=clients) as gateway:
+        await asyncio.to_thread(gateway.manager.wait_ready)
+        few = gateway._view_at("/mcp/@few", None)
+        assert few is not None
+        assert list(few.tools().routes) == ["a_one"]
+        everything = gateway._view_at("/mcp", None)
+        assert everything is not None
+        assert list(everything.tools().routes) == ["a_one", "b_one"]
+        assert gateway._view_at("/mcp/b", None) is not None
+        assert gateway._view_at("/mcp/b", ada) is None
+        assert gateway._view_at("/mcp/@none", None) is None
+        assert gateway._view_at("/mcp/none", None) is None
+        assert gateway._view_at("/mcp", None) is everything
 
 
 @pytest.mark.parametrize("name", ["", "a.b", 65 * "a"])
@@ -69,24 +65,21 @@ def hello(context: MCPContext) -> str:
 
 
 @pytest.mark.parametrize("keys", [(b"k" * 32, b"k" * 32), (None, None)])
-def test_a_round_goes_on_at_another_gateway_with_the_same_key(keys: tuple[bytes | None, bytes | None]) -> None:
-    async def use() -> None:
-        meta = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
-        params = {"name": "a_hello", "arguments": {}, **meta}
-        for key in keys:
-            server = FakeServer("a", tools=[hello], protocol="2026-07-28")
-            async with asking(Gateway({"a": server}, state_key=key)) as lines:
-                result = await lines.ask("tools/call", params)
-                params |= {
-                    "inputResponses": {name: {"action": "decline"} for name in result.get("inputRequests", {})},
-                    "requestState": result.get("requestState"),
-                }
-        if keys[0] is None:
-            assert result["code"] == -32602
-        else:
-            assert result["content"][0]["text"] == "decline"
-
-    asyncio.run(use())
+async def test_a_round_goes_on_at_another_gateway_with_the_same_key(keys: tuple[bytes | None, bytes | None]) -> None:
+    meta = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
+    params = {"name": "a_hello", "arguments": {}, **meta}
+    for key in keys:
+        server = FakeServer("a", tools=[hello], protocol="2026-07-28")
+        async with asking(Gateway({"a": server}, state_key=key)) as lines:
+            result = await lines.ask("tools/call", params)
+            params |= {
+                "inputResponses": {name: {"action": "decline"} for name in result.get("inputRequests", {})},
+                "requestState": result.get("requestState"),
+            }
+    if keys[0] is None:
+        assert result["code"] == -32602
+    else:
+        assert result["content"][0]["text"] == "decline"
 
 
 def test_patterns_that_match_nothing_are_logged_when_the_tools_are_known(caplog: pytest.LogCaptureFixture) -> None:

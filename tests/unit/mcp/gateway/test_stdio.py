@@ -59,38 +59,32 @@ def test_requests_are_answered_until_the_end_of_input() -> None:
     assert answer["result"]["content"][0]["text"] == "1"
 
 
-def test_a_client_that_is_gone_ends_it() -> None:
-    async def use() -> None:
-        incoming, to_gateway = os.pipe()
-        from_gateway, outgoing = os.pipe()
-        os.close(from_gateway)
-        serving = asyncio.create_task(stdio.serve_lines(Gateway({}), incoming, outgoing))
-        os.write(to_gateway, b"{\n")
-        await asyncio.wait_for(serving, PATIENCE)
-        os.close(to_gateway)
-
-    asyncio.run(use())
+async def test_a_client_that_is_gone_ends_it() -> None:
+    incoming, to_gateway = os.pipe()
+    from_gateway, outgoing = os.pipe()
+    os.close(from_gateway)
+    serving = asyncio.create_task(stdio.serve_lines(Gateway({}), incoming, outgoing))
+    os.write(to_gateway, b"{\n")
+    await asyncio.wait_for(serving, PATIENCE)
+    os.close(to_gateway)
 
 
-def test_files_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reloader, "_LOOK_SECONDS", 0.01)
     file, applied = tmp_path / "servers.json", threading.Event()
 
     def load() -> Callable[[], None]:
         return applied.set
 
-    async def use() -> None:
-        incoming, to_gateway = os.pipe()
-        from_gateway, outgoing = os.pipe()
-        sources = [Source(lambda: [file], load)]
-        serving = asyncio.create_task(stdio.serve_lines(Gateway({}), incoming, outgoing, sources))
-        os.write(to_gateway, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "nothing"}).encode() + b"\n")
-        # From its first answer on it watches.
-        assert await asyncio.to_thread(os.read, from_gateway, 1)
-        file.write_text("{}")
-        assert await asyncio.to_thread(applied.wait, PATIENCE)
-        os.close(to_gateway)
-        await asyncio.wait_for(serving, PATIENCE)
-        os.close(from_gateway)
-
-    asyncio.run(use())
+    incoming, to_gateway = os.pipe()
+    from_gateway, outgoing = os.pipe()
+    sources = [Source(lambda: [file], load)]
+    serving = asyncio.create_task(stdio.serve_lines(Gateway({}), incoming, outgoing, sources))
+    os.write(to_gateway, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "nothing"}).encode() + b"\n")
+    # From its first answer on it watches.
+    assert await asyncio.to_thread(os.read, from_gateway, 1)
+    file.write_text("{}")
+    assert await asyncio.to_thread(applied.wait, PATIENCE)
+    os.close(to_gateway)
+    await asyncio.wait_for(serving, PATIENCE)
+    os.close(from_gateway)

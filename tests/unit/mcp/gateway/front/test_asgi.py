@@ -48,112 +48,84 @@ BODY = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": 
 
 
 @pytest.mark.parametrize("root", ["", "/tools"])
-def test_a_body_may_come_in_parts_and_the_application_may_be_mounted(root: str) -> None:
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            client = Client(BODY[:10], BODY[10:])
-            await client.run(gateway, f"{root}/mcp", root)
-            start, body = client.sent
-            assert start["status"] == 200
-            assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
-            assert json.loads(body["body"])["result"]["protocolVersion"] == "2025-11-25"
-
-    asyncio.run(use())
+async def test_a_body_may_come_in_parts_and_the_application_may_be_mounted(root: str) -> None:
+    async with Gateway({}) as gateway:
+        client = Client(BODY[:10], BODY[10:])
+        await client.run(gateway, f"{root}/mcp", root)
+        start, body = client.sent
+        assert start["status"] == 200
+        assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
+        assert json.loads(body["body"])["result"]["protocolVersion"] == "2025-11-25"
 
 
-def test_a_client_that_goes_away_ends_the_request() -> None:
+async def test_a_client_that_goes_away_ends_the_request() -> None:
     server = FakeServer("a")
     server.fail_starts(times=1_000)
-
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            gone = Client()
-            gone.incoming.put_nowait({"type": "http.disconnect"})
-            await gone.run(gateway)
-            assert gone.sent == []
-
-    asyncio.run(use())
+    async with Gateway({}) as gateway:
+        gone = Client()
+        gone.incoming.put_nowait({"type": "http.disconnect"})
+        await gone.run(gateway)
+        assert gone.sent == []
 
 
-def test_lifespan_starts_and_stops_it() -> None:
+async def test_lifespan_starts_and_stops_it() -> None:
     server = FakeServer("a")
-
-    async def use() -> None:
-        gateway = Gateway({"a": server})
-        client = Client()
-        client.incoming.put_nowait({"type": "lifespan.startup"})
-        running = asyncio.create_task(gateway({"type": "lifespan"}, client.incoming.get, client.send))
-        async with asyncio.timeout(PATIENCE):
-            while not client.sent:
-                await asyncio.sleep(0.005)
-        assert await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
-        client.incoming.put_nowait({"type": "lifespan.shutdown"})
-        await asyncio.wait_for(running, PATIENCE)
-        assert [message["type"] for message in client.sent] == [
-            "lifespan.startup.complete",
-            "lifespan.shutdown.complete",
-        ]
-        assert gateway.manager.list_servers() == []
-
-    asyncio.run(use())
+    gateway = Gateway({"a": server})
+    client = Client()
+    client.incoming.put_nowait({"type": "lifespan.startup"})
+    running = asyncio.create_task(gateway({"type": "lifespan"}, client.incoming.get, client.send))
+    async with asyncio.timeout(PATIENCE):
+        while not client.sent:
+            await asyncio.sleep(0.005)
+    assert await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+    client.incoming.put_nowait({"type": "lifespan.shutdown"})
+    await asyncio.wait_for(running, PATIENCE)
+    assert [message["type"] for message in client.sent] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+    ]
+    assert gateway.manager.list_servers() == []
 
 
-def test_nothing_is_answered_before_the_start() -> None:
+async def test_nothing_is_answered_before_the_start() -> None:
     """Access control begins with the start, and a mounted application's lifespan is not run."""
-
-    async def use() -> None:
-        client = Client(BODY)
-        with pytest.raises(RuntimeError, match="async with gateway"):
-            await client.run(Gateway({}))
-        assert client.sent == []
-
-    asyncio.run(use())
+    client = Client(BODY)
+    with pytest.raises(RuntimeError, match="async with gateway"):
+        await client.run(Gateway({}))
+    assert client.sent == []
 
 
 @pytest.mark.parametrize(("parts", "status"), [([b"x" * 60, b"x" * 41], 413), ([b"x" * 100], 400)])
-def test_a_body_has_a_bound(parts: list[bytes], status: int) -> None:
-    async def use() -> None:
-        async with Gateway({}, max_body=100) as gateway:
-            client = Client(*parts)
-            await client.run(gateway)
-            assert client.sent[0]["status"] == status
-
-    asyncio.run(use())
+async def test_a_body_has_a_bound(parts: list[bytes], status: int) -> None:
+    async with Gateway({}, max_body=100) as gateway:
+        client = Client(*parts)
+        await client.run(gateway)
+        assert client.sent[0]["status"] == status
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpOptions, "body_timeout", 0.01)
-
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            client = Client()
-            client.incoming.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
-            await client.run(gateway)
-            assert client.sent[0]["status"] == 408
-
-    asyncio.run(use())
+    async with Gateway({}) as gateway:
+        client = Client()
+        client.incoming.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
+        await client.run(gateway)
+        assert client.sent[0]["status"] == 408
 
 
-def test_a_large_body_is_read_of_clients_only() -> None:
-    async def use() -> None:
-        async with Gateway({}, clients=ClientsFile()) as gateway:
-            client = Client()
-            client.incoming.put_nowait({"type": "http.request", "body": b"x" * 70_000, "more_body": True})
-            await client.run(gateway)
-            assert client.sent[0]["status"] == 401
-            assert b"www-authenticate" in dict(client.sent[0]["headers"])
-
-    asyncio.run(use())
+async def test_a_large_body_is_read_of_clients_only() -> None:
+    async with Gateway({}, clients=ClientsFile()) as gateway:
+        client = Client()
+        client.incoming.put_nowait({"type": "http.request", "body": b"x" * 70_000, "more_body": True})
+        await client.run(gateway)
+        assert client.sent[0]["status"] == 401
+        assert b"www-authenticate" in dict(client.sent[0]["headers"])
 
 
-def test_a_client_that_goes_away_before_its_body_has_come_gives_back_its_share() -> None:
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            client = Client()
-            client.incoming.put_nowait({"type": "http.request", "body": b"x" * 70_000, "more_body": True})
-            client.incoming.put_nowait({"type": "http.disconnect"})
-            await client.run(gateway)
-            assert client.sent == []
-            assert not gateway.endpoint._shares._used
-
-    asyncio.run(use())
+async def test_a_client_that_goes_away_before_its_body_has_come_gives_back_its_share() -> None:
+    async with Gateway({}) as gateway:
+        client = Client()
+        client.incoming.put_nowait({"type": "http.request", "body": b"x" * 70_000, "more_body": True})
+        client.incoming.put_nowait({"type": "http.disconnect"})
+        await client.run(gateway)
+        assert client.sent == []
+        assert not gateway.endpoint._shares._used

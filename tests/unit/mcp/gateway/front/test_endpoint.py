@@ -112,16 +112,13 @@ def call(text: str = "hi") -> dict[str, Any]:
     return {"id": 1, "method": "tools/call", "params": params}
 
 
-def test_a_call_of_the_stateless_era() -> None:
-    async def use() -> None:
-        async with http() as client:
-            response = await client.post(call(), CALL_HEADERS)
-            assert response.status == 200
-            assert response.headers[b"content-type"] == b"application/json"
-            assert response.json["result"]["resultType"] == "complete"
-            assert b"mcp-session-id" not in response.headers
-
-    asyncio.run(use())
+async def test_a_call_of_the_stateless_era() -> None:
+    async with http() as client:
+        response = await client.post(call(), CALL_HEADERS)
+        assert response.status == 200
+        assert response.headers[b"content-type"] == b"application/json"
+        assert response.json["result"]["resultType"] == "complete"
+        assert b"mcp-session-id" not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -133,134 +130,105 @@ def test_a_call_of_the_stateless_era() -> None:
         (b"accept", b"text/html", 406, -32600),
     ],
 )
-def test_headers_of_the_stateless_era_agree_with_the_body(header: bytes, value: bytes, status: int, code: int) -> None:
-    async def use() -> None:
-        async with http() as client:
-            response = await client.post(call(), {**CALL_HEADERS, header: value})
-            assert (response.status, response.json["error"]["code"]) == (status, code)
-            assert response.json["id"] == (None if status == 406 else 1)
-
-    asyncio.run(use())
-
-
-def test_statuses_of_errors_in_the_stateless_era() -> None:
-    async def use() -> None:
-        async with http() as client:
-            unknown = {"id": 1, "method": "no/such", "params": {"_meta": STATELESS}}
-            headers = {**CALL_HEADERS, b"mcp-method": b"no/such"}
-            assert (await client.post(unknown, headers)).status == 404
-            future = {b"mcp-protocol-version": b"2099-01-01"}
-            response = await client.post(call(), future)
-            assert (response.status, response.json["error"]["code"]) == (400, -32020)
-            response = await client.post({"id": 1, "method": "tools/list"}, future)
-            assert (response.status, response.json["error"]["code"]) == (400, -32022)
-            assert (await client.send("POST", ACCEPT, b"{")).json["error"]["code"] == -32700
-            answer = {"id": 1, "result": {}}
-            assert (await client.post(answer, {b"mcp-protocol-version": b"2026-07-28"})).status == 400
-
-    asyncio.run(use())
+async def test_headers_of_the_stateless_era_agree_with_the_body(
+    header: bytes, value: bytes, status: int, code: int
+) -> None:
+    async with http() as client:
+        response = await client.post(call(), {**CALL_HEADERS, header: value})
+        assert (response.status, response.json["error"]["code"]) == (status, code)
+        assert response.json["id"] == (None if status == 406 else 1)
 
 
-def test_a_session_is_needed_in_the_handshake_era_and_ends_with_delete() -> None:
-    async def use() -> None:
-        async with http() as client:
-            request = {"id": 1, "method": "tools/list"}
-            assert (await client.post(request)).status == 400
-            assert (await client.post(request, {b"mcp-session-id": b"unknown"})).status == 404
-            session = await client.open()
-            assert (await client.post({"method": "notifications/initialized"}, session)).status == 202
-            assert [tool["name"] for tool in (await client.post(request, session)).json["result"]["tools"]] == [
-                "a_echo"
-            ]
-            assert (await client.send("POST", {**ACCEPT, **session}, {}, "/mcp/a")).status == 400
-            assert (await client.send("DELETE", session)).status == 200
-            assert (await client.post(request, session)).status == 404
-            assert (await client.send("DELETE", session)).status == 404
-
-    asyncio.run(use())
+async def test_statuses_of_errors_in_the_stateless_era() -> None:
+    async with http() as client:
+        unknown = {"id": 1, "method": "no/such", "params": {"_meta": STATELESS}}
+        headers = {**CALL_HEADERS, b"mcp-method": b"no/such"}
+        assert (await client.post(unknown, headers)).status == 404
+        future = {b"mcp-protocol-version": b"2099-01-01"}
+        response = await client.post(call(), future)
+        assert (response.status, response.json["error"]["code"]) == (400, -32020)
+        response = await client.post({"id": 1, "method": "tools/list"}, future)
+        assert (response.status, response.json["error"]["code"]) == (400, -32022)
+        assert (await client.send("POST", ACCEPT, b"{")).json["error"]["code"] == -32700
+        answer = {"id": 1, "result": {}}
+        assert (await client.post(answer, {b"mcp-protocol-version": b"2026-07-28"})).status == 400
 
 
-def test_a_session_belongs_to_its_path() -> None:
-    async def use() -> None:
-        async with http() as client:
-            session = await client.open()
-            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-            assert (await client.send("POST", {**ACCEPT, **session}, body, "/mcp/a")).status == 404
-
-    asyncio.run(use())
-
-
-def test_other_methods_and_paths() -> None:
-    async def use() -> None:
-        async with http() as client:
-            assert (await client.send("GET", ACCEPT)).status == 405
-            assert (await client.send("DELETE", ACCEPT)).status == 405
-            assert (await client.send("PUT", ACCEPT)).status == 405
-            assert (await client.send("POST", ACCEPT, {}, "/mcp/no-such-server")).status == 404
-            assert (await client.send("POST", ACCEPT, {}, "/other")).status == 404
-
-    asyncio.run(use())
+async def test_a_session_is_needed_in_the_handshake_era_and_ends_with_delete() -> None:
+    async with http() as client:
+        request = {"id": 1, "method": "tools/list"}
+        assert (await client.post(request)).status == 400
+        assert (await client.post(request, {b"mcp-session-id": b"unknown"})).status == 404
+        session = await client.open()
+        assert (await client.post({"method": "notifications/initialized"}, session)).status == 202
+        assert [tool["name"] for tool in (await client.post(request, session)).json["result"]["tools"]] == ["a_echo"]
+        assert (await client.send("POST", {**ACCEPT, **session}, {}, "/mcp/a")).status == 400
+        assert (await client.send("DELETE", session)).status == 200
+        assert (await client.post(request, session)).status == 404
+        assert (await client.send("DELETE", session)).status == 404
 
 
-def test_a_get_opens_the_stream_of_a_session() -> None:
-    async def use() -> None:
-        async with http() as client:
-            session = await client.open()
-            assert (await client.send("GET", {**session, b"accept": b"application/json"})).status == 406
-            response = Response()
-            client.gateway.endpoint.handle(request("GET", {**ACCEPT, **session}), response)
-            assert response.headers[b"content-type"] == b"text/event-stream"
-            response.on_gone()
-            await client.send("DELETE", session)
-            assert not response.over.is_set(), "its client has closed it"
-
-    asyncio.run(use())
+async def test_a_session_belongs_to_its_path() -> None:
+    async with http() as client:
+        session = await client.open()
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        assert (await client.send("POST", {**ACCEPT, **session}, body, "/mcp/a")).status == 404
 
 
-def test_a_client_that_goes_away_cancels_its_call() -> None:
+async def test_other_methods_and_paths() -> None:
+    async with http() as client:
+        assert (await client.send("GET", ACCEPT)).status == 405
+        assert (await client.send("DELETE", ACCEPT)).status == 405
+        assert (await client.send("PUT", ACCEPT)).status == 405
+        assert (await client.send("POST", ACCEPT, {}, "/mcp/no-such-server")).status == 404
+        assert (await client.send("POST", ACCEPT, {}, "/other")).status == 404
+
+
+async def test_a_get_opens_the_stream_of_a_session() -> None:
+    async with http() as client:
+        session = await client.open()
+        assert (await client.send("GET", {**session, b"accept": b"application/json"})).status == 406
+        response = Response()
+        client.gateway.endpoint.handle(request("GET", {**ACCEPT, **session}), response)
+        assert response.headers[b"content-type"] == b"text/event-stream"
+        response.on_gone()
+        await client.send("DELETE", session)
+        assert not response.over.is_set(), "its client has closed it"
+
+
+async def test_a_client_that_goes_away_cancels_its_call() -> None:
     server = FakeServer("a", tools=[echo])
     server.hang(tool="echo")
-
-    async def use() -> None:
-        async with Gateway({"a": server}) as gateway:
-            body = json.dumps({"jsonrpc": "2.0", **call()}).encode()
-            response = Response()
-            gateway.endpoint.handle(request("POST", CALL_HEADERS, body), response)
-            reached = await asyncio.to_thread(server.wait_for_call)
-            response.on_gone()
-            async with asyncio.timeout(PATIENCE):
-                while not reached.cancelled:
-                    await asyncio.sleep(0.005)
-
-    asyncio.run(use())
+    async with Gateway({"a": server}) as gateway:
+        body = json.dumps({"jsonrpc": "2.0", **call()}).encode()
+        response = Response()
+        gateway.endpoint.handle(request("POST", CALL_HEADERS, body), response)
+        reached = await asyncio.to_thread(server.wait_for_call)
+        response.on_gone()
+        async with asyncio.timeout(PATIENCE):
+            while not reached.cancelled:
+                await asyncio.sleep(0.005)
 
 
-def test_an_opening_that_fails_leaves_no_session() -> None:
-    async def use() -> None:
-        async with http() as client:
-            failed = await client.post({"id": 0, "method": "initialize", "params": {}})
-            assert failed.json["error"]["code"] == -32602
-            assert b"mcp-session-id" not in failed.headers
-            assert client.gateway.status().session_count == 0
-
-    asyncio.run(use())
+async def test_an_opening_that_fails_leaves_no_session() -> None:
+    async with http() as client:
+        failed = await client.post({"id": 0, "method": "initialize", "params": {}})
+        assert failed.json["error"]["code"] == -32602
+        assert b"mcp-session-id" not in failed.headers
+        assert client.gateway.status().session_count == 0
 
 
-def test_a_client_that_has_gone_before_its_session_was_open_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_has_gone_before_its_session_was_open_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its servers are being started.
     monkeypatch.setattr(View, "when_opening", lambda *_: None)
-
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
-            body = json.dumps(opening).encode()
-            response = Response()
-            gateway.endpoint.handle(request("POST", ACCEPT, body), response)
-            assert gateway.status().session_count == 1
-            response.on_gone()
-            assert gateway.status().session_count == 0
-
-    asyncio.run(use())
+    async with Gateway({}) as gateway:
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
+        body = json.dumps(opening).encode()
+        response = Response()
+        gateway.endpoint.handle(request("POST", ACCEPT, body), response)
+        assert gateway.status().session_count == 1
+        response.on_gone()
+        assert gateway.status().session_count == 0
 
 
 def test_wrong_tokens_and_foreign_sessions_leave_a_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -315,21 +283,18 @@ def ask(gateway: Gateway, response: Response, method: str, headers: dict[bytes, 
     gateway.endpoint.handle(request(method, headers, body), response)
 
 
-def test_a_client_with_too_many_connections_or_unread_bytes_is_told_the_limit(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with limited(tmp_path, connectionsPerClient=7, unreadBytesPerClient=100) as (gateway, headers):
-            crowded, full, good = Response(), Response(), Response()
-            crowded.connections, full.unread, good.unread = 7, 101, 100
-            for response in (crowded, full, good):
-                ask(gateway, response, "POST", headers, {"id": 0, "method": "initialize", "params": OPENING})
-            assert crowded.identified == [("ann", 7)]
-            await asyncio.wait_for(good.over.wait(), PATIENCE)
-            assert [one.status for one in (crowded, full, good)] == [429, 429, 200]
-            assert crowded.headers[b"retry-after"] == b"1"
-            assert "'connectionsPerClient'" in crowded.json["error"]["message"]
-            assert "'unreadBytesPerClient'" in full.json["error"]["message"]
-
-    asyncio.run(use())
+async def test_a_client_with_too_many_connections_or_unread_bytes_is_told_the_limit(tmp_path: Path) -> None:
+    async with limited(tmp_path, connectionsPerClient=7, unreadBytesPerClient=100) as (gateway, headers):
+        crowded, full, good = Response(), Response(), Response()
+        crowded.connections, full.unread, good.unread = 7, 101, 100
+        for response in (crowded, full, good):
+            ask(gateway, response, "POST", headers, {"id": 0, "method": "initialize", "params": OPENING})
+        assert crowded.identified == [("ann", 7)]
+        await asyncio.wait_for(good.over.wait(), PATIENCE)
+        assert [one.status for one in (crowded, full, good)] == [429, 429, 200]
+        assert crowded.headers[b"retry-after"] == b"1"
+        assert "'connectionsPerClient'" in crowded.json["error"]["message"]
+        assert "'unreadBytesPerClient'" in full.json["error"]["message"]
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
@@ -366,30 +331,27 @@ def test_a_client_has_as_many_streams_as_it_may_have(tmp_path: Path, era: str) -
     asyncio.run(use())
 
 
-def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with limited(tmp_path, bodyBytesPerClient=1000) as (gateway, headers):
-            held: list[Any] = []
-            refusal, large = gateway.endpoint.refusal, {**headers, b"content-length": b"600"}
-            assert refusal(request("POST", large), held) is None
-            refused = refusal(request("POST", large), held)
-            assert refused is not None
-            assert (refused.status, refused.headers) == (429, ((b"retry-after", b"1"),))
-            assert len(held) == 1
-            held.pop()()
-            assert refusal(request("POST", large), held) is None
-            too_large = refusal(request("POST", {**headers, b"content-length": b"1001"}), held)
-            assert too_large is not None
-            assert (too_large.status, too_large.headers) == (413, ()), "trying again would not help"
-            # Without a length, it may become as large as is allowed.
-            without_length = refusal(request("POST", headers), held)
-            assert without_length is not None
-            assert without_length.status == 413
-            unknown = refusal(request("POST", ACCEPT), held)
-            assert unknown is not None
-            assert unknown.status == 401
-            page = refusal(request("POST", large, path="/health"), held)
-            assert page is not None
-            assert page.status == 413, "no token is needed there"
-
-    asyncio.run(use())
+async def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> None:
+    async with limited(tmp_path, bodyBytesPerClient=1000) as (gateway, headers):
+        held: list[Any] = []
+        refusal, large = gateway.endpoint.refusal, {**headers, b"content-length": b"600"}
+        assert refusal(request("POST", large), held) is None
+        refused = refusal(request("POST", large), held)
+        assert refused is not None
+        assert (refused.status, refused.headers) == (429, ((b"retry-after", b"1"),))
+        assert len(held) == 1
+        held.pop()()
+        assert refusal(request("POST", large), held) is None
+        too_large = refusal(request("POST", {**headers, b"content-length": b"1001"}), held)
+        assert too_large is not None
+        assert (too_large.status, too_large.headers) == (413, ()), "trying again would not help"
+        # Without a length, it may become as large as is allowed.
+        without_length = refusal(request("POST", headers), held)
+        assert without_length is not None
+        assert without_length.status == 413
+        unknown = refusal(request("POST", ACCEPT), held)
+        assert unknown is not None
+        assert unknown.status == 401
+        page = refusal(request("POST", large, path="/health"), held)
+        assert page is not None
+        assert page.status == 413, "no token is needed there"

@@ -11,31 +11,22 @@ from tests.gateway.lines import Lines, asking
 from tests.waiting import PATIENCE, wait_until
 
 
-def test_the_first_request_opens() -> None:
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            assert (await Lines(gateway, stateless=False).ask("tools/list"))["code"] == -32600
-
-    asyncio.run(use())
+async def test_the_first_request_opens() -> None:
+    async with Gateway({}) as gateway:
+        assert (await Lines(gateway, stateless=False).ask("tools/list"))["code"] == -32600
 
 
-def test_a_session_is_opened_once() -> None:
-    async def use() -> None:
-        async with asking({}, stateless=False) as lines:
-            assert (await lines.open())["code"] == -32600
-
-    asyncio.run(use())
+async def test_a_session_is_opened_once() -> None:
+    async with asking({}, stateless=False) as lines:
+        assert (await lines.open())["code"] == -32600
 
 
-def test_junk_is_answered_without_an_id() -> None:
-    async def use() -> None:
-        async with Gateway({}) as gateway:
-            written: list[bytes] = []
-            gateway.line_client(written.append).received(b"{")
-            assert json.loads(written[0])["error"]["code"] == -32700
-            assert json.loads(written[0])["id"] is None
-
-    asyncio.run(use())
+async def test_junk_is_answered_without_an_id() -> None:
+    async with Gateway({}) as gateway:
+        written: list[bytes] = []
+        gateway.line_client(written.append).received(b"{")
+        assert json.loads(written[0])["error"]["code"] == -32700
+        assert json.loads(written[0])["id"] is None
 
 
 def test_an_id_that_is_in_use_is_refused_and_a_cancelled_request_is_not_answered() -> None:
