@@ -159,19 +159,9 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[Callable[[],
             await asyncio.wait_for(serving, PATIENCE)
 
 
-def run(
-    test: Callable[[Handler, Callable[[], Any]], Any], handler: Callable[[], Handler] = Handler, **options: Any
-) -> None:
-    async def use() -> None:
-        made = handler()
-        async with served(made, **options) as connect:
-            await test(made, connect)
-
-    asyncio.run(use())
-
-
-def test_one_connection_carries_both_kinds_of_requests() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_one_connection_carries_both_kinds_of_requests() -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         for path, expected in (("/mcp?x=1", b"a"), ("/other", b"ASGI a"), ("/mcp", b"a"), ("/other", b"ASGI a")):
             client.post(path, b"a")
@@ -180,11 +170,9 @@ def test_one_connection_carries_both_kinds_of_requests() -> None:
         assert handler.seen == [("POST", "/mcp", b"a")] * 2
         assert handler.addresses == ["127.0.0.1"] * 2
 
-    run(test)
 
-
-def test_a_body_may_come_in_pieces() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_body_may_come_in_pieces() -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         client.post("/mcp", b"", "Content-Length: 9", "Expect: 100-continue")
         assert await client.answer() == (100, {}, b"")
@@ -193,22 +181,19 @@ def test_a_body_may_come_in_pieces() -> None:
             await client.writer.drain()
         assert (await client.answer())[2] == b"abcdefghi"
 
-    run(test)
 
-
-def test_a_stream_is_sent_in_chunks() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_stream_is_sent_in_chunks() -> None:
+    async with served(Handler(stream=stream)) as connect:
         client = await connect()
         for _ in range(2):
             client.post("/mcp/stream", b"two")
             status, headers, body = await client.answer()
             assert (status, headers["content-type"], body) == (200, "text/event-stream", b"onetwo")
 
-    run(test, lambda: Handler(stream=stream))
 
-
-def test_answers_come_in_the_order_of_the_requests() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    handler = Handler(later=later)
+    async with served(handler) as connect:
         client = await connect()
         client.post("/mcp/later", b"1")
         for number in range(2, 40):
@@ -217,8 +202,6 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
         assert len(handler.seen) == 1, "the others wait"
         handler.waiting[0].finish(200, [], b"1")
         assert [int((await client.answer())[2]) for _ in range(39)] == list(range(1, 40))
-
-    run(test, lambda: Handler(later=later))
 
 
 async def test_many_requests_may_wait_for_the_answer_to_one() -> None:
@@ -259,16 +242,15 @@ def test_a_client_is_answered_no_further_while_it_does_not_read() -> None:
     assert max(unsent) <= 64 * 1024
 
 
-def test_a_client_that_leaves_is_told_of() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_client_that_leaves_is_told_of() -> None:
+    handler = Handler(later=later)
+    async with served(handler) as connect:
         client = await connect()
         client.post("/mcp/later")
         await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
         client.writer.close()
         await asyncio.wait_for(handler.gone.wait(), PATIENCE)
         handler.waiting[0].finish(200, [], b"nothing takes it")
-
-    run(test, lambda: Handler(later=later))
 
 
 @pytest.mark.parametrize(
@@ -282,8 +264,9 @@ def test_a_client_that_leaves_is_told_of() -> None:
         (["X-Long: " + "x" * 40_000], 431),
     ],
 )
-def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: int) -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: int) -> None:
+    handler = Handler()
+    async with served(handler, token="right", max_body=100) as connect:
         client = await connect()
         client.post("/mcp", b"{}", "Authorization: Bearer right")
         assert (await client.answer())[0] == 200
@@ -291,8 +274,6 @@ def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: 
         assert (await client.answer())[0] == status
         assert await client.is_closed()
         assert len(handler.seen) == 1
-
-    run(test, token="right", max_body=100)
 
 
 @pytest.mark.parametrize(
@@ -304,17 +285,14 @@ def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: 
         (["X-Long: " + "x" * 32_650], ["X-Long: " + "x" * 32_750], 431),
     ],
 )
-def test_a_value_counts_for_the_header_that_it_came_in(first: list[str], second: list[str], status: int) -> None:
+async def test_a_value_counts_for_the_header_that_it_came_in(first: list[str], second: list[str], status: int) -> None:
     """Whatever the guard has let pass before on the same connection."""
-
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         client.post("/mcp", b"{}", *first)
         assert (await client.answer())[0] == 200
         client.post("/mcp", b"{}", *second)
         assert (await client.answer())[0] == status
-
-    run(test)
 
 
 def _heads() -> strategies.SearchStrategy[list[tuple[bytes, bytes]]]:
@@ -348,20 +326,19 @@ def test_what_is_remembered_of_a_connection_changes_no_answer_of_the_guard(
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/other"])
-def test_a_body_that_grows_too_large_is_refused(path: str) -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_body_that_grows_too_large_is_refused(path: str) -> None:
+    handler = Handler()
+    async with served(handler, max_body=100) as connect:
         client = await connect()
         client.post(path, b"80\r\n" + b"x" * 128 + b"\r\n0\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked")
         assert (await client.answer())[0] == 413
         assert handler.seen == []
         assert await client.is_closed()
 
-    run(test, max_body=100)
-
 
 @pytest.mark.parametrize("extra", ["early", "late"])
-def test_an_application_answers_a_body_that_grows_too_large_once_at_most(extra: str) -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_an_application_answers_a_body_that_grows_too_large_once_at_most(extra: str) -> None:
+    async with served(Handler(), max_body=100) as connect:
         client = await connect()
         head = b"POST /other/%b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % extra.encode()
         client.writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
@@ -372,14 +349,12 @@ def test_an_application_answers_a_body_that_grows_too_large_once_at_most(extra: 
         assert rest.count(b"HTTP/1.1") == (extra == "late")
         assert b" 413 " in rest or extra == "early"
 
-    run(test, max_body=100)
-
 
 @pytest.mark.parametrize("name", ["Host", "Mcp-Name"])
-def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
+async def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
     """Not even after a request with as many headers that was let pass."""
-
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         client.post("/mcp", b"{}", "Mcp-Name: one", "X-Name: two")
         assert (await client.answer())[0] == 200
@@ -387,13 +362,11 @@ def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
         assert (await client.answer())[0] == 400
         assert len(handler.seen) == 1
 
-    run(test)
 
-
-def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
+async def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
     large = b"x" * (UNCHECKED_BYTES + 1)
-
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         client.post("/mcp/known", large[:-1])
         assert (await client.answer())[0] == 200, "the handler judges it as a whole"
@@ -404,50 +377,43 @@ def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
         status, headers, _ = await client.answer()
         assert (status, headers["www-authenticate"], len(handler.seen)) == (401, "bearer", 2)
 
-    run(test)
 
-
-def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         client.post("/mcp", b"{}", "Connection: close")
         status, headers, _body = await client.answer()
         assert (status, headers["connection"]) == (200, "close")
         assert await client.is_closed()
 
-    run(test)
-
 
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost:", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"])
-def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.serving.connections._SWEEP_SECONDS", 0.01)
     monkeypatch.setattr("gaia.serving.connections._IDLE_SECONDS", 0.05)
-
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+    async with served(Handler(), head_timeout=0.05, body_timeout=0.05) as connect:
         client = await connect()
         client.writer.write(sent)
         if sent:
             assert (await client.answer())[0] == 408
         assert await client.is_closed()
 
-    run(test, head_timeout=0.05, body_timeout=0.05)
 
-
-def test_so_is_one_that_does_not_send_the_body_of_a_request_on_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_is_one_that_does_not_send_the_body_of_a_request_on_the_usual_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("gaia.serving.connections._SWEEP_SECONDS", 0.01)
-
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+    async with served(Handler(), body_timeout=0.05) as connect:
         client = await connect()
         client.post("/other", b"x", "Content-Length: 9")
         async with asyncio.timeout(PATIENCE):
             # Until the end.
             await client.reader.read()
 
-    run(test, body_timeout=0.05)
 
-
-def test_the_number_of_connections_is_bounded() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_the_number_of_connections_is_bounded() -> None:
+    handler = Handler(later=later)
+    async with served(handler, max_connections=2) as connect:
         busy = await connect()
         busy.post("/mcp/later")
         await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
@@ -461,20 +427,17 @@ def test_the_number_of_connections_is_bounded() -> None:
         handler.waiting[0].finish(200, [], b"busy")
         assert (await busy.answer())[2] == b"busy"
 
-    run(test, lambda: Handler(later=later), max_connections=2)
 
-
-def test_junk_is_refused() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_junk_is_refused() -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         client.writer.write(b"no HTTP\r\n\r\n")
         assert (await client.answer())[0] == 400
 
-    run(test)
 
-
-def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         parts = 200_000
         # Copying all with each part would take 20 GB.
@@ -482,8 +445,6 @@ def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
         client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
         assert (await client.answer())[2] == b"x" * parts
         assert type(handler.seen[0][2]) is bytes
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -497,8 +458,9 @@ def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
         ),
     ],
 )
-def test_a_head_without_end_is_refused(begun: bytes) -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_head_without_end_is_refused(begun: bytes) -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         client.writer.write(begun)
         # More than the server reads at once.
@@ -509,21 +471,17 @@ def test_a_head_without_end_is_refused(begun: bytes) -> None:
         assert await client.is_closed()
         assert handler.seen == []
 
-    run(test)
 
-
-def test_many_requests_are_no_long_head() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_many_requests_are_no_long_head() -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         for _number in range(20):
             client.post("/mcp", b"x" * 50_000)
         for _number in range(20):
             assert len((await client.answer())[2]) == 50_000
 
-    run(test)
 
-
-def test_trailers_are_no_headers() -> None:
+async def test_trailers_are_no_headers() -> None:
     given: list[dict[bytes, bytes]] = []
 
     class Noting(Handler):
@@ -531,19 +489,18 @@ def test_trailers_are_no_headers() -> None:
             given.append(request.headers)
             super().handle(request, responder)
 
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+    async with served(Noting()) as connect:
         client = await connect()
         body = b"2\r\n{}\r\n0\r\nAuthorization: Bearer x\r\nHost: evil\r\n\r\n"
         client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
         assert (await client.answer())[2] == b"{}"
         assert (given[0][b"host"], b"authorization" in given[0]) == (b"localhost", False)
 
-    run(test, Noting)
-
 
 @pytest.mark.parametrize("path", ["/mcp", "/other"])
-def test_the_offer_of_another_protocol_is_ignored(path: str) -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_the_offer_of_another_protocol_is_ignored(path: str) -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         smuggled = b"POST /mcp/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         client.post(path, smuggled, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
@@ -553,16 +510,12 @@ def test_the_offer_of_another_protocol_is_ignored(path: str) -> None:
         assert [body for _, _, body in handler.seen][-1] == b"next"
         assert "/mcp/smuggled" not in [path for _, path, _ in handler.seen]
 
-    run(test)
 
-
-def test_a_tunnel_is_refused() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_tunnel_is_refused() -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         client.writer.write(b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await client.answer())[0] == 400
-
-    run(test)
 
 
 REQUEST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\n%b\r\n%b"
@@ -582,21 +535,20 @@ EVIL = REQUEST % (b"/mcp", b"Origin: http://evil.example\r\n", b"x")
         (REQUEST % (b"/other", b"", b"1") + b"junk\r\n\r\n", [b"ASGI 1"]),
     ],
 )
-def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes, answers: list[bytes]) -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes, answers: list[bytes]) -> None:
+    async with served(Handler()) as connect:
         client = await connect()
         client.writer.write(sent)
         # Then the connection is closed.
         assert [(await client.answer())[2] for _ in answers] == answers
         assert await client.is_closed()
 
-    run(test)
-
 
 @pytest.mark.parametrize("last", [EVIL, REQUEST % (b"/other", b"", b"2"), b"junk\r\n\r\n"])
 @pytest.mark.parametrize("queued", [False, True])
-def test_a_call_is_answered_whatever_comes_behind_it(last: bytes, queued: bool) -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_call_is_answered_whatever_comes_behind_it(last: bytes, queued: bool) -> None:
+    handler = Handler(later=later)
+    async with served(handler) as connect:
         client = await connect()
         client.post("/mcp/later", b"1")
         if queued:
@@ -615,22 +567,19 @@ def test_a_call_is_answered_whatever_comes_behind_it(last: bytes, queued: bool) 
         assert not handler.gone.is_set()
         assert "/mcp/never" not in [path for _, path, _ in handler.seen]
 
-    run(test, lambda: Handler(later=later))
 
-
-def test_nothing_behind_a_request_that_ends_the_connection_is_done() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_nothing_behind_a_request_that_ends_the_connection_is_done() -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         client.writer.write(EVIL + REQUEST % (b"/mcp", b"", b"2"))
         assert (await client.answer())[0] == 403
         assert await client.is_closed()
         assert handler.seen == []
 
-    run(test)
 
-
-def test_an_answer_to_head_has_no_body() -> None:
-    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+async def test_an_answer_to_head_has_no_body() -> None:
+    async with served(Handler(one=lambda _, responder, _body: responder.finish(200, [], b"one"))) as connect:
         client = await connect()
         client.post("/mcp", b"", "Content-Type: ", "Content-Length: ", method="HEAD")
         async with asyncio.timeout(PATIENCE):
@@ -641,16 +590,14 @@ def test_an_answer_to_head_has_no_body() -> None:
         client.post("/mcp", b"next")
         assert (await client.answer())[2] == b"next"
 
-    run(test, lambda: Handler(one=lambda _, responder, _body: responder.finish(200, [], b"one")))
-
 
 PAGE = "https://app.example"
 
 
 class TestWebPages:
     @pytest.mark.parametrize(("path", "status"), [("/mcp", 200), ("/mcp/stream", 200), ("/mcp/known", 401)])
-    def test_pages_that_may_call_may_read_the_response(self, path: str, status: int) -> None:
-        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    async def test_pages_that_may_call_may_read_the_response(self, path: str, status: int) -> None:
+        async with served(Handler(stream=stream), allow_origins=(PAGE,)) as connect:
             client = await connect()
             client.post(path, b"x" * (UNCHECKED_BYTES + 1), f"Origin: {PAGE}")
             found, headers, _ = await client.answer()
@@ -659,10 +606,8 @@ class TestWebPages:
             assert headers["access-control-expose-headers"] == "mcp-session-id, mcp-protocol-version"
             assert headers["vary"] == "origin"
 
-        run(test, lambda: Handler(stream=stream), allow_origins=(PAGE,))
-
-    def test_they_may_ask_before(self) -> None:
-        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    async def test_they_may_ask_before(self) -> None:
+        async with served(Handler(), allow_origins=(PAGE,)) as connect:
             client = await connect()
             asked = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: mcp-session-id")
             client.post("/mcp", b"", f"Origin: {PAGE}", *asked, "Content-Type: ", method="OPTIONS")
@@ -671,34 +616,32 @@ class TestWebPages:
             client.post("/mcp", b"then", f"Origin: {PAGE}")
             assert (await client.answer())[2] == b"then"
 
-        run(test, allow_origins=(PAGE,))
-
     @pytest.mark.parametrize("origin", ["http://localhost:8000", "https://other.example", ""])
-    def test_no_other_page_is_told_anything(self, origin: str) -> None:
-        async def test(_: Handler, connect: Callable[[], Any]) -> None:
+    async def test_no_other_page_is_told_anything(self, origin: str) -> None:
+        async with served(Handler(), allow_origins=(PAGE,)) as connect:
             client = await connect()
             client.post("/mcp", b"1", f"Origin: {origin}")
             assert "access-control-allow-origin" not in (await client.answer())[1]
 
-        run(test, allow_origins=(PAGE,))
-
-    def test_the_front_is_the_same_one(self) -> None:
-        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    async def test_the_front_is_the_same_one(self) -> None:
+        handler = Handler()
+        async with served(handler, allow_origins=(PAGE,)) as connect:
             client = await connect()
             client.post("/mcp", b"0\r\n\r\n", f"Origin: {PAGE}", "Transfer-Encoding: chunked")
             assert (await client.answer())[0] == 400
             assert await client.is_closed()
             assert handler.seen == []
 
-        run(test, allow_origins=(PAGE,))
-
 
 class TestBehindAProxy:
     @pytest.mark.parametrize(
         ("trusted", "address"), [((), "127.0.0.1"), (("10.0.0.0/8",), "127.0.0.1"), (("127.0.0.1",), "203.0.113.7")]
     )
-    def test_the_address_is_the_clients_if_the_proxy_is_trusted(self, trusted: tuple[str, ...], address: str) -> None:
-        async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    async def test_the_address_is_the_clients_if_the_proxy_is_trusted(
+        self, trusted: tuple[str, ...], address: str
+    ) -> None:
+        handler = Handler(later=later)
+        async with served(handler, trusted_proxies=trusted) as connect:
             client = await connect()
             client.post("/mcp/later", b"1", "X-Forwarded-For: 203.0.113.7")
             client.post("/mcp", b"2", "X-Forwarded-For: 203.0.113.8")
@@ -707,18 +650,14 @@ class TestBehindAProxy:
             handler.waiting[0].finish(200, [], b"1")
             for _ in range(3):
                 await client.answer()
-            later = "203.0.113.8" if address == "203.0.113.7" else "127.0.0.1"
-            assert handler.addresses == [address, later, "127.0.0.1"]
+            second = "203.0.113.8" if address == "203.0.113.7" else "127.0.0.1"
+            assert handler.addresses == [address, second, "127.0.0.1"]
 
-        run(test, lambda: Handler(later=later), trusted_proxies=trusted)
-
-    def test_so_it_is_on_the_usual_way(self) -> None:
-        async def test(_: Handler, connect: Callable[[], Any]) -> None:
+    async def test_so_it_is_on_the_usual_way(self) -> None:
+        async with served(Handler(), trusted_proxies=("127.0.0.0/8",)) as connect:
             client = await connect()
             client.post("/other/address", b"", "X-Forwarded-For: 203.0.113.7")
             assert (await client.answer())[2] == b"ASGI 203.0.113.7"
-
-        run(test, trusted_proxies=("127.0.0.0/8",))
 
 
 class Transport(asyncio.Transport):
@@ -801,11 +740,12 @@ class TestSlowReaders:
         assert transport.is_aborted
 
 
-def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> None:
+async def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> None:
     def fail(_handler: Handler, _responder: Responder, _body: bytes) -> None:
         raise RecursionError
 
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    handler = Handler(later=later, fail=fail)
+    async with served(handler) as connect:
         client = await connect()
         client.post("/mcp/later")
         client.post("/mcp/fail")
@@ -816,11 +756,10 @@ def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> N
         assert [status for status, _, _ in answers] == [200, 500, 200]
         assert answers[2][2] == b"last"
 
-    run(test, lambda: Handler(later=later, fail=fail))
 
-
-def test_a_probe_is_answered_when_there_are_too_many_connections() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_a_probe_is_answered_when_there_are_too_many_connections() -> None:
+    handler = Handler(later=later)
+    async with served(handler, max_connections=2) as connect:
         for _ in range(2):
             client = await connect()
             client.post("/mcp/later")
@@ -840,14 +779,18 @@ def test_a_probe_is_answered_when_there_are_too_many_connections() -> None:
         again.post("/mcp", b"x")
         assert (await again.answer())[0] == 200
 
-    run(test, lambda: Handler(later=later), max_connections=2)
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("end", ["answered", "queued", "refused", "lost"])
-def test_what_is_held_for_a_large_body_is_released(end: str) -> None:
+async def test_what_is_held_for_a_large_body_is_released(end: str) -> None:
     large = b"x" * (UNCHECKED_BYTES + 1)
-
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+    handler = Handler(later=later)
+    async with served(handler) as connect:
         client = await connect()
         if end == "answered":
             client.post("/mcp", large)
@@ -867,16 +810,10 @@ def test_what_is_held_for_a_large_body_is_released(end: str) -> None:
             handler.waiting[0].finish(200, [], b"")
         await wait_for(lambda: handler.held == 0)
 
-    async def wait_for(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                await asyncio.sleep(0.001)
 
-    run(test, lambda: Handler(later=later))
-
-
-def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together() -> None:
-    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+async def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together() -> None:
+    handler = Handler()
+    async with served(handler) as connect:
         client = await connect()
         for number in range(100):
             client.post("/mcp", b"%d" % number)
@@ -887,8 +824,6 @@ def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together()
                 counts.append(len(handler.seen))
         assert max(after - before for before, after in itertools.pairwise(counts)) <= 4
         assert [(await client.answer())[2] for _ in range(100)] == [b"%d" % number for number in range(100)]
-
-    run(test)
 
 
 def test_of_many_requests_that_came_together_few_are_parsed_before_they_can_be_answered() -> None:
