@@ -1,4 +1,4 @@
-"""The matrix: every face, over every wire, in both eras. A test asks for `situation`, and marks what it needs."""
+"""The matrix: faces, wires and both eras. A test asks for `situation`, and marks what it needs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WIRES: dict[str, Any] = {
     "direct": lambda server, _: wires.direct(server),
 }
 
-THIN = {"request", "manager", "mixin", "async_manager", "stateless_gateway", "stdio_gateway"}
-"""Faces that route, or word, what others do. Over HTTP they are tested in one era, and with one kind of answers."""
+DRIVERS = {"client", "submit", "async_client", "gateway"}
+"""One face for each driver of a request. They use every wire; the other faces route, or word, what these do."""
 
 
 class Situation:
@@ -57,7 +57,7 @@ def combinations(needs: frozenset[str]) -> Iterator[tuple[type[Face], str, str]]
         if face.name == "async_scope" and "cancellation" not in needs:
             continue
         for wire in WIRES:
-            if wire in ("http_sse", "placed") and face.name in THIN:
+            if wire != "memory" and face.name not in DRIVERS:
                 continue
             # A transport of four methods has no supervisor, and answers one request after the other.
             if wire == "direct" and (needs or not face.takes_transports):
@@ -65,16 +65,13 @@ def combinations(needs: frozenset[str]) -> Iterator[tuple[type[Face], str, str]]
             if wire.startswith("http") and "own_server" in needs:
                 continue
             for era in ERAS:
-                if wire == "http_json" and face.name in THIN and era == "handshake":
-                    continue
                 if era in needs or needs.isdisjoint(ERAS):
                     yield face, wire, era
 
 
 def marks_of(face: type[Face], wire: str) -> list[pytest.MarkDecorator]:
     starts = wire in ("stdio", "placed") or face.name == "stdio_gateway"
-    is_slow = wire == "placed" or (wire != "memory" and face.name in THIN)
-    return [pytest.mark.process] * starts + [pytest.mark.slow] * is_slow
+    return [pytest.mark.process] * starts + [pytest.mark.slow] * (wire == "placed")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
