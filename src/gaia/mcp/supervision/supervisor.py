@@ -241,6 +241,9 @@ class Supervisor:
         try:
             self._transport.release(self)
         finally:
+            if self.state is ServerState.CLOSED:
+                # Questions between two rounds belong to no connection. Their deadline keeps the thread below running.
+                self._context.server_requests.withdraw_all()
             self._deadlines.let_go(self)
             self._deadlines.wait_idle()
             _running.discard(self)
