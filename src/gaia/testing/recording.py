@@ -92,13 +92,11 @@ def _cassette(
             text = mask(text)
         return text
 
+    servers = {}
     # In the order of the configuration, in which their tools are listed. Servers start in any order.
-    names = [*(name for name in entries if name in starts), *(name for name in starts if name not in entries)]
-    servers = {name: _recorded(entries.get(name), starts[name], redact) for name in names}
+    for name in dict.fromkeys([*(name for name in entries if name in starts), *starts]):
+        entry = entries.get(name)
+        settings = {key: entry[key] for key in _SETTINGS if key in entry} if isinstance(entry, dict) else {}
+        found = [recorded for start in starts[name] if (recorded := start.start(redact)) is not None]
+        servers[name] = RecordedServer(settings=mask_strings(settings, redact), starts=found)
     return Cassette(cassette=Cassette.VERSION, servers=servers)
-
-
-def _recorded(entry: Any, starts: list[StartRecorder], redact: Callable[[str], str]) -> RecordedServer:
-    settings = {key: entry[key] for key in _SETTINGS if key in entry} if isinstance(entry, dict) else {}
-    found = [recorded for start in starts if (recorded := start.start(redact)) is not None]
-    return RecordedServer(settings=mask_strings(settings, redact), starts=found)

@@ -55,17 +55,6 @@ class _PlayedStart:
         self.recorded = start
         self.exchanges = [_Played(exchange, self) for exchange in start.exchanges]
 
-    def is_over(self) -> bool:
-        """Whether the server ends now, as it did in the recording; see `Replay`."""
-        if self.recorded.end is None:
-            return False
-        if crashed := [one for one in self.exchanges if one.exchange.crashed]:
-            # Listings are made at any time.
-            calls = [one for one in crashed if not is_listing(one.exchange.request)]
-            return all(one.asked for one in calls or crashed)
-        listed = {one.exchange.request for one in self.exchanges if one.done}
-        return all(one.done or one.exchange.request in listed for one in self.exchanges)
-
 
 class ReplayedServer(InProcessServer):
     """A server of a cassette. Its starts are played one after the other, whichever client makes them."""
@@ -124,8 +113,16 @@ class ReplayedServer(InProcessServer):
             played.done = True
 
     def is_over(self, start: _PlayedStart) -> bool:
+        """Whether the server ends now, as it did in the recording; see `Replay`."""
+        if start.recorded.end is None:
+            return False
         with self._lock:
-            return start.is_over()
+            if crashed := [one for one in start.exchanges if one.exchange.crashed]:
+                # Listings are made at any time.
+                calls = [one for one in crashed if not is_listing(one.exchange.request)]
+                return all(one.asked for one in calls or crashed)
+            listed = {one.exchange.request for one in start.exchanges if one.done}
+            return all(one.done or one.exchange.request in listed for one in start.exchanges)
 
     def mismatch(self, method: str, params: dict[str, Any]) -> str:
         return not_recorded(self.place, method, params, [one.exchange for one in self._exchanges()])

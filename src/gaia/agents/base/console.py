@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from gaia.agents.base.agent_result import Outcome
@@ -46,7 +47,6 @@ class AgentConsole:
     """Prints to standard output with rich, which is imported at the first message."""
 
     def __init__(self) -> None:
-        self._rich: RichConsole | None = None
         self._lock = reentrant_lock()
         """Keeps related lines together on the screen."""
 
@@ -128,17 +128,15 @@ class AgentConsole:
         from rich.text import Text
 
         with self._lock:
-            console = self._console()
             # A terminal without emoji shows a question mark, and the agent goes on.
-            text = clean(message).encode(console.encoding, "replace").decode(console.encoding)
-            console.print(Text(text, style=style), soft_wrap=True, end=end)
+            text = clean(message).encode(self._rich.encoding, "replace").decode(self._rich.encoding)
+            self._rich.print(Text(text, style=style), soft_wrap=True, end=end)
 
-    def _console(self) -> RichConsole:
-        if self._rich is None:
-            from rich.console import Console as RichConsole
+    @cached_property
+    def _rich(self) -> RichConsole:
+        from rich.console import Console as RichConsole
 
-            self._rich = RichConsole()
-        return self._rich
+        return RichConsole()
 
 
 class SilentConsole:
