@@ -227,7 +227,7 @@ class JsonRpcError(MCPError, RuntimeError):
     """The server answered with a JSON-RPC error object.
 
     `code` is its integer code, `data` the value that the server attached (or None). Local failures have no code, so
-    nobody can mistake them for a server's answer.
+    they cannot be mistaken for a server's answer.
     """
 
     error_type = "jsonrpc"
