@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace import Status, StatusCode
 
 from gaia.mcp.observation.request_spans import Observer
 from gaia.telemetry import attributes as names
@@ -109,7 +109,7 @@ class LifecycleSpans:
 
     def spawned(self, pid: int | None) -> None:
         if self._step is not None:
-            _set_present(self._step.span, {names.PID: pid})
+            self._step.note({names.PID: pid})
         self._end_step()
         self._begin_step("handshake", {})
 
@@ -117,7 +117,7 @@ class LifecycleSpans:
         """A stand-by takes the place of the server. Its handshake may still be in progress."""
         self._end_step()
         episode = self._episode or self._begin_episode("restart")
-        _set_present(episode.span, {names.STANDBY: True, names.GENERATION: generation, names.PID: pid})
+        episode.note({names.STANDBY: True, names.GENERATION: generation, names.PID: pid})
         self._by_standby = True
 
     def not_spawned(self, message: str) -> None:
@@ -188,9 +188,7 @@ class LifecycleSpans:
 
     def gave_up(self, message: str) -> None:
         self._end_step()
-        if self._episode is not None:
-            _set_error(self._episode.span, "gave_up", message)
-        self._end_episode()
+        self._end_episode(message)
 
     # Stopping.
 
@@ -213,42 +211,39 @@ class LifecycleSpans:
         self._enter(episode.context)
         return episode
 
-    def _end_episode(self) -> None:
+    def _end_episode(self, error: str | None = None) -> None:
         episode, self._episode = self._episode, None
         self._by_standby = False
         self._enter(None)
         if episode is not None:
-            _end_span(episode.span, self._executor)
+            episode.end("gave_up", error)
 
     def _begin_step(self, what: str, attributes: dict[str, Any]) -> None:
         parent = self._take_request() if self._episode is None else self._episode.context
         self._step = self._start(what, attributes, parent)
         self._enter(self._step.context)
 
-    def _end_step(self) -> None:
+    def _end_step(self, reason: LossReason = "disconnected", error: str | None = None) -> None:
         step, self._step = self._step, None
         if step is not None:
-            _end_span(step.span, self._executor)
+            step.end(reason, error)
         self._enter(None if self._episode is None else self._episode.context)
 
     def _crashed(self, reason: LossReason, message: str) -> None:
-        if self._step is not None:
-            _set_error(self._step.span, reason, message)
-        self._end_step()
+        self._end_step(reason, message)
         metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})
 
     def _describe_step(self, reason: LossReason, exit_code: int | None, signal: str | None, stderr_tail: str) -> None:
         ended = {names.EXIT_CODE: exit_code, names.SIGNAL: signal, names.STDERR_TAIL: stderr_tail or None}
         if self._step is not None:
-            _set_present(self._step.span, {names.REASON: reason, **ended})
+            self._step.note({names.REASON: reason, **ended})
 
     def _take_request(self) -> Context:
         parent, self._requested_in = self._requested_in, None
         return Context() if parent is None else parent
 
     def _start(self, what: str, attributes: dict[str, Any], parent: Context) -> _Step:
-        span = _start_span(self._observer, what, {**self._where, **attributes}, parent)
-        return _Step(span, trace.set_span_in_context(span, parent))
+        return _Step(self._observer, what, {**self._where, **attributes}, parent, self._executor)
 
     def _enter(self, context: Context | None) -> None:
         if not self._has_thread:
@@ -267,86 +262,81 @@ class LifecycleSpans:
         metrics.instruments.session_duration.record(seconds, attributes)
 
 
-class _SpanBeside:
-    """Records something beside the server's life: its span is never the current one."""
+class StandbySpans:
+    """Follows the starts of one server's stand-bys, whose spans are never the current one."""
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
         self._observer = observer
-        self._labels = {names.SERVER_NAME: observer.server}
         self._executor = executor
-        self._span: Span | None = None
-
-    def _begin(self, what: str, attributes: dict[str, Any], parent: Context) -> None:
-        self._span = _start_span(self._observer, what, attributes, parent)
-
-    def ended(self) -> None:
-        span, self._span = self._span, None
-        if span is not None:
-            _end_span(span, self._executor)
-
-    def _fail(self, error_type: str, message: str) -> None:
-        if self._span is not None:
-            _set_error(self._span, error_type, message)
-        self.ended()
-
-
-class StandbySpans(_SpanBeside):
-    """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread."""
+        self._step: _Step | None = None
 
     def opening(self, generation: int) -> None:
-        self._begin("standby", {names.GENERATION: generation}, Context())
+        self._step = _Step(self._observer, "standby", {names.GENERATION: generation}, Context(), self._executor)
 
     def spawned(self, pid: int | None) -> Context | None:
-        if self._span is None:
+        if self._step is None:
             return None
-        _set_present(self._span, {names.PID: pid})
-        return trace.set_span_in_context(self._span, Context())
+        self._step.note({names.PID: pid})
+        return self._step.context
+
+    def ended(self, error: str | None = None) -> None:
+        """The start is over, or is not needed any more."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.end("standby_failed", error)
 
     def failed(self, message: str) -> None:
-        metrics.instruments.standby_failures.add(1, self._labels)
-        self._fail("standby_failed", message)
+        metrics.instruments.standby_failures.add(1, {names.SERVER_NAME: self._observer.server})
+        self.ended(message)
 
 
-class ReplacementSpans(_SpanBeside):
-    """Follows the planned replacements of one server. Belongs to the supervisor's thread."""
+class ReplacementSpans:
+    """Follows the planned replacements of one server, whose spans are never the current one."""
 
-    _reason = ""
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        self._observer = observer
+        self._executor = executor
+        self._step: _Step | None = None
+        self._reason = ""
 
     def began(self, reason: str, asked_in: Context | None) -> None:
         """A fresh process is wanted; this belongs to the trace `asked_in`."""
-        self._reason = reason
-        self._begin("recycle", {names.REASON: reason}, Context() if asked_in is None else asked_in)
+        self._reason, parent = reason, Context() if asked_in is None else asked_in
+        self._step = _Step(self._observer, "recycle", {names.REASON: reason}, parent, self._executor)
 
     def replaced(self, generation: int, pid: int | None) -> None:
-        assert self._span is not None, "it has begun"
-        metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
-        _set_present(self._span, {names.GENERATION: generation, names.PID: pid})
+        assert self._step is not None, "it has begun"
+        labels = {names.SERVER_NAME: self._observer.server, names.REASON: self._reason}
+        metrics.instruments.recyclings.add(1, labels)
+        self._step.note({names.GENERATION: generation, names.PID: pid})
         self.ended()
 
-    def failed(self, message: str) -> None:
-        self._fail("not_replaced", message)
+    def ended(self, error: str | None = None) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.end("not_replaced", error)
 
 
-class _Step(NamedTuple):
-    span: Span
-    context: Context
+class _Step:
+    """One span of a server's life."""
 
+    def __init__(
+        self, observer: Observer, what: str, attributes: Attributes, parent: Context, executor: Executor
+    ) -> None:
+        attributes = {names.SERVER_NAME: observer.server, **attributes}
+        self.span = spans.start_internal_span(f"gaia.mcp.{what} {observer.server}", attributes, parent)
+        self.context = trace.set_span_in_context(self.span, parent)
+        self._executor = executor
 
-def _start_span(observer: Observer, what: str, attributes: Attributes, parent: Context) -> Span:
-    name = f"gaia.mcp.{what} {observer.server}"
-    return spans.start_internal_span(name, {names.SERVER_NAME: observer.server, **attributes}, parent)
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        """Set the attributes that are not None."""
+        self.span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 
-
-def _end_span(span: Span, executor: Executor) -> None:
-    if span.is_recording():
-        now = time.time_ns()
-        executor(lambda: span.end(now))
-
-
-def _set_present(span: Span, attributes: Mapping[str, Any]) -> None:
-    span.set_attributes({name: value for name, value in attributes.items() if value is not None})
-
-
-def _set_error(span: Span, error_type: str, message: str) -> None:
-    span.set_attribute(names.ERROR_TYPE, error_type)
-    span.set_status(Status(StatusCode.ERROR, message or None))
+    def end(self, error_type: str = "", error: str | None = None) -> None:
+        """`error` is None for a success."""
+        if error is not None:
+            self.span.set_attribute(names.ERROR_TYPE, error_type)
+            self.span.set_status(Status(StatusCode.ERROR, error or None))
+        if self.span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: self.span.end(now))

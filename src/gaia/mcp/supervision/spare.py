@@ -344,10 +344,7 @@ class Replacements:
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        if error is not None:
-            self._spans.failed(error.message)
-        else:
-            self._spans.ended()
+        self._spans.ended(None if error is None else error.message)
         if not self._context.standby:
             self._spare.end()
         wanted.on_done(error)
