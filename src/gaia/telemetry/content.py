@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import json
 import os
@@ -104,9 +103,10 @@ def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[i
     in the mode "off", nothing is recorded.
     """
     encoded = _plain_json(recorded.value)
-    size = None
-    with contextlib.suppress(TypeError, ValueError, RecursionError):
+    try:
         size = len(_encode(recorded.value) if encoded is None else encoded)
+    except (TypeError, ValueError, RecursionError):
+        size = None
     if redact is None or recorded.mode == "off":
         return size, None
     try:

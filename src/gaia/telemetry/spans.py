@@ -36,7 +36,6 @@ Executor = Callable[[Callable[[], object]], object]
 P = ParamSpec("P")
 
 _NOTHING: Attributes = {}
-
 running_readers: set[object] = set()
 """Objects that read spans before they end. While there is one, a span receives its attributes at once; otherwise it
 receives them all at its end, which is faster. Any thread adds and discards.

@@ -17,7 +17,7 @@ from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import content, metrics, spans
-from gaia.telemetry.content import CaptureMode, ContentPolicy, Kind, Recorded
+from gaia.telemetry.content import CaptureMode, ContentPolicy, Recorded
 from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
 logger = get_logger(__name__)
@@ -138,10 +138,6 @@ class Observer:
     def masked(self, text: str) -> str:
         return text if self.redact is None else self.redact(text)
 
-    def measured(self, tool: str, kind: Kind, value: Any, mode: CaptureMode) -> tuple[int | None, str | None]:
-        """The size in bytes of arguments or a result as JSON, and the text of it that may be recorded."""
-        return content.measured(Recorded(self.server, tool, kind, mode, value), self.redact)
-
     def _describe(self, method: str, target: str | None) -> _Description:
         attributes = {names.METHOD_NAME: method, **self.common}
         tools: tuple[str, ...] = ()
@@ -205,14 +201,15 @@ class Observation:
         arguments = _plain(params.get("arguments"))
         if arguments is None:
             return details
-        size, text = observer.measured(target, "arguments", arguments, mode if method == "tools/call" else "off")
+        recorded = Recorded(observer.server, target, "arguments", mode if method == "tools/call" else "off", arguments)
+        size, text = content.measured(recorded, observer.redact)
         if size is not None:
             details[names.ARGUMENTS_SIZE] = size
         if text is not None:
             details[names.TOOL_ARGUMENTS] = text
         if method == "prompts/get" and isinstance(arguments, Mapping):
             for name, value in arguments.items():
-                _, text = observer.measured(target, "arguments", {name: value}, mode)
+                _, text = content.measured(recorded._replace(mode=mode, value={name: value}), observer.redact)
                 if text is not None:
                     details[f"{names.PROMPT_VARIABLE}{name}"] = text
         return details
@@ -331,8 +328,9 @@ class Observation:
 
     def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> None:
         is_call = self._description.method == "tools/call"
-        mode = self._mode if is_call else "off"
-        size, text = self._observer.measured(self._description.target or "", "result", result, mode)
+        mode, observer = self._mode if is_call else "off", self._observer
+        recorded = Recorded(observer.server, self._description.target or "", "result", mode, result)
+        size, text = content.measured(recorded, observer.redact)
         if size is not None:
             attributes[names.RESULT_SIZE] = size
         if is_call and isinstance(blocks := result.get("content"), list):

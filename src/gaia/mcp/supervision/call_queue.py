@@ -1,7 +1,4 @@
-"""The way in for calls: a call goes to the ready connection, into the backlog, or back to the caller with the reason.
-
-The backlog outlives connections. Callers' threads and the supervisor share this object.
-"""
+"""The way in for calls: each goes to the ready connection, into the backlog, or back to the caller with the reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Old processes of a server that was replaced, or is stopped. Each finishes its calls; then its process group is ended.
-
-A lost server is usually ended before the next one is started. If a stand-by takes over at once, both happen at once.
-"""
+"""Old processes of a server that was replaced or is stopped. Each finishes its calls; then all of it is ended."""
 
 from __future__ import annotations
 

@@ -19,10 +19,7 @@ _MAX_IN_A_ROW = 2
 
 
 class Logins:
-    """The logins at one server, one at a time. Belongs to the supervisor's thread, except `new`.
-
-    Each login has a thread of its own, because it can take minutes.
-    """
+    """The logins at one server, one at a time. Belongs to the supervisor's thread, except `new`."""
 
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]
@@ -30,8 +27,6 @@ class Logins:
         """`on_done` is called when a login is over, on the login's thread, with the error or None.
 
         It is not called for an aborted login, which may end much later, during another login.
-
-        Without an `authorization` nobody can log in.
         """
         self._server = server
         self._authorization = authorization

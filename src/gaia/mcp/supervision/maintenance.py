@@ -1,7 +1,4 @@
-"""Looks after a ready connection: checks the server, keeps its tools up to date, passes on its notifications.
-
-`Notifications` decides on the reader's thread which of them reach the supervisor's thread, where `Maintenance` runs.
-"""
+"""Looks after a ready connection: checks the server, keeps its tools up to date, passes on its notifications."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Decides when a working process is replaced or stopped.
-
-`Recycling` has a fresh process take its place because of its age, its calls or its memory. `Idling` stops it when it is
-idle, until the next call.
-"""
+"""Decides when a working process is replaced, because of its age, calls or memory, or stopped until the next call."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
 """The supervisor: one thread with an event loop that keeps one server alive.
 
-It starts the server, runs the handshake, notices the end, waits out the backoff, starts the server again, checks it
-when it is idle, and finally stops it; `ServerLifecycle` has these steps. It never waits for an answer of the server,
-nor for its end: other threads post to its event loop. Callers' threads only use the call queue, the ready connection,
-and the event loop's queue.
+`ServerLifecycle` has the steps. The thread never waits for an answer of the server, nor for its end: other threads post
+to its event loop. Callers' threads only use the call queue, the ready connection, and the event loop's queue.
 
-A supervisor lives once, from `start` to `stop`; the next connect makes a new supervisor.
-
-It survives its own exceptions: each step runs under a guard, and an exception costs the server a restart, like a crash.
-State that must survive that (the call queue, the policy's memory, the timers) belongs to no generation of the server.
+A supervisor lives once, from `start` to `stop`. It survives its own exceptions: one in a step costs the server a
+restart, like a crash. What survives that (the call queue, the policy's memory, the timers) belongs to no generation.
 """
 
 from __future__ import annotations
