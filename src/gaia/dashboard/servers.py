@@ -149,12 +149,9 @@ def _cli_options(config: MCPConfig, name: str) -> list[str] | None:
     return ["--config", str(source)] if config.load_report["mode"] == "explicit" else []
 
 
-def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]] | None = None) -> dict[str, Any] | None:
-    """Everything about one server; None if there is none of this name. ``stderr`` is None if there is none.
-
-    `rows` are the servers' rows, if they are not the manager's `statuses`.
-    """
-    row = next((row for row in (statuses(manager) if rows is None else rows) if row["name"] == name), None)
+def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Everything about one of the servers with these rows; None if there is none of this name."""
+    row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         return None
     client = manager.get_client(name)
@@ -212,13 +209,12 @@ class GatewayWatch:
         self._status = first
         self._problem: str | None = None
         self._stop = Latch()
-        self._thread: threading.Thread | None = None
 
     def start(self, on_state: OnState) -> Callable[[], None]:
         """Start to read. `on_state` is called on the thread. Returns a function that stops it."""
         for server in self._status.servers:
             on_state(server.name, None, server.state.value, server.generation, None)
-        thread = self._thread = threading.Thread(target=self._run, args=(on_state,), name="gaia-gateway", daemon=True)
+        thread = threading.Thread(target=self._run, args=(on_state,), name="gaia-gateway", daemon=True)
         thread.start()
 
         def stop() -> None:

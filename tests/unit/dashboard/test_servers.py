@@ -142,7 +142,7 @@ class TestWithoutAServer:
         ]
 
     def test_an_entry_that_cannot_be_used_has_the_reason(self, manager: MCPClientManager) -> None:
-        about = describe(manager, "yes")
+        about = describe(manager, "yes", statuses(manager))
 
         assert about is not None
         assert "disabled: expected a boolean, got a string" in about["last_error"]
@@ -166,12 +166,12 @@ class TestWithoutAServer:
         assert [row["cli_options"] for row in statuses(manager)] == [None]
 
     def test_all_that_is_known_of_it_is_its_file(self, manager: MCPClientManager, tmp_path: Path) -> None:
-        about = describe(manager, "later")
+        about = describe(manager, "later", statuses(manager))
 
         assert about is not None
         assert about["source"] == str(tmp_path / "servers.json")
         assert (about["tools"], about["stderr"], about["capabilities"]) == ([], None, [])
-        assert describe(manager, "other") is None
+        assert describe(manager, "other", statuses(manager)) is None
 
     def test_the_timeline_of_no_servers_is_empty(self, manager: MCPClientManager) -> None:
         timeline = Timeline(UpdateBuffer())

@@ -24,11 +24,6 @@ _MAX_STREAMS = 8
 """Most streams of one session."""
 
 
-def mark_of(identifier: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a session's id."""
-    return hashlib.sha256(identifier.encode()).hexdigest()[:16]
-
-
 class MessageStream(Protocol):
     """Sends the client messages that belong to none of its requests."""
 
@@ -64,7 +59,7 @@ class Session:
         self.program = ""
         """Name and version that the client gave, cut to a maximum length."""
         self.log_level: str | None = None
-        self.mark = mark_of(identifier)
+        self.mark = hashlib.sha256(identifier.encode()).hexdigest()[:16]
         """Names the session in the audit. The id itself could let a reader use the session."""
         self.lasts = False
         """Whether the session ends with the client's connection, and not for being idle."""
@@ -188,7 +183,7 @@ class Sessions:
         """Open a session. None if there are too many and none can be ended, or after `close`."""
         if self._is_closed:
             return None
-        if len(self._sessions) >= self.most:
+        if len(self) >= self.most:
             victim = self._to_make_room(owner)
             if victim is None:
                 return None

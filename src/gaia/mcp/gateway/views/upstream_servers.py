@@ -72,6 +72,7 @@ class UpstreamServer:
         self.prompts = known("prompts", "name", features.list_prompts)
         self.resources = known("resources", "uri", features.list_resources)
         self.templates = known("resources", "uriTemplate", features.list_resource_templates)
+        self._lists = (self.prompts, self.resources, self.templates)
         self.has_settled = False
         """Whether its first start has succeeded, failed or taken too long; see `UpstreamServers.settled`."""
         self._log_level: int | None = None
@@ -129,15 +130,13 @@ class UpstreamServer:
     def happened(self, event: Event) -> None:
         """Mark lists as outdated after an event."""
         is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
-        if is_new or isinstance(event, PromptsChanged):
-            self.prompts.outdated(is_announced=not is_new)
-        if is_new or isinstance(event, ResourcesChanged):
-            self.resources.outdated(is_announced=not is_new)
-            self.templates.outdated(is_announced=not is_new)
+        for one, changed in zip(self._lists, (PromptsChanged, ResourcesChanged, ResourcesChanged), strict=True):
+            if is_new or isinstance(event, changed):
+                one.outdated(is_announced=not is_new)
 
     def stop(self) -> list[Callable[[], None]]:
         """Stop all tasks, and begin to end the instances. The returned functions wait for the ends."""
-        for one in (self.prompts, self.resources, self.templates):
+        for one in self._lists:
             one.stop()
         for task in self._tasks:
             task.cancel()
@@ -169,12 +168,8 @@ class UpstreamServers:
     def start(self, inbox: LoopWork) -> None:
         """Follow the manager's events."""
         self._inbox = inbox
-        with contextlib.ExitStack() as following:
-            following.callback(
-                self.manager.subscribe(lambda event: inbox.post(functools.partial(self._happened, event)))
-            )
-            following.enter_context(self.manager._engine.readiness.watched(lambda: inbox.post(self.look)))
-            self._following = following.pop_all()
+        self._following.callback(self.manager.subscribe(lambda event: inbox.post(lambda: self._happened(event))))
+        self._following.enter_context(self.manager._engine.readiness.watched(lambda: inbox.post(self.look)))
 
     def end_instances(self) -> list[Callable[[], None]]:
         """Begin to end all processes of sessions and clients. The returned functions wait for the ends."""
