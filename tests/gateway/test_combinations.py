@@ -316,19 +316,18 @@ async def test_a_client_of_either_era_uses_everything(mode: str, server: str, ur
             await feature(Use(client, told, mode, server))
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_client_on_stdio_uses_everything(mode: str, entries: dict[str, Any], tmp_path: Path) -> None:
-    # What servers differ in is seen above: one of each era is enough, and of each transport.
+async def test_a_client_on_stdio_uses_everything(entries: dict[str, Any], tmp_path: Path) -> None:
+    # `test_our_client.py` has the handshake era. What servers differ in is seen above: one of each era is enough.
     servers = {name: entries[name] for name in ("old-stdio", "new-http")}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
     line = command("mcp", "gateway", "--stdio", "--config", str(tmp_path / "servers.json"))
     target = StdioServerParameters(command=line[0], args=line[1:], env=environment())
 
-    async with using(target, mode) as (client, told):
+    async with using(target, "auto") as (client, told):
         for server in servers:
             # A session does not wait for the instructions of servers that take seconds to start.
             for feature in FEATURES[: FEATURES.index(instructions)]:
-                await feature(Use(client, told, mode, server))
+                await feature(Use(client, told, "auto", server))
 
 
 # What is refused.

@@ -272,7 +272,7 @@ async def test_a_missing_capability_is_told_as_the_era_has_it(
     assert (raised.value.error.code, raised.value.error.data) == (code, data)
 
 
-def test_the_agent_finds_its_request_and_the_scope_of_it(calls: Calls, make_request: Callable[..., Any]) -> None:
+async def test_the_agent_finds_its_request_and_the_scope_of_it(calls: Calls, make_request: Callable[..., Any]) -> None:
     found: list[Any] = []
 
     def look() -> dict[str, Any]:
@@ -280,10 +280,7 @@ def test_the_agent_finds_its_request_and_the_scope_of_it(calls: Calls, make_requ
         found.extend([context, current_scope(), set(calls.in_flight)])
         return {"done": True}
 
-    async def call() -> None:
-        assert await calls.interactive(make_request(request_id="r7"), PARAMS, look) == {"done": True}
-
-    asyncio.run(call())
+    assert await calls.interactive(make_request(request_id="r7"), PARAMS, look) == {"done": True}
     context, scope, in_flight = found
     assert context.request_id == "r7"
     assert scope is context.scope
@@ -291,7 +288,7 @@ def test_the_agent_finds_its_request_and_the_scope_of_it(calls: Calls, make_requ
     assert calls.in_flight == set()
 
 
-def test_a_request_that_is_cancelled_cancels_what_the_agent_does_for_it(
+async def test_a_request_that_is_cancelled_cancels_what_the_agent_does_for_it(
     calls: Calls, make_request: Callable[..., Any]
 ) -> None:
     begun, cancelled = threading.Event(), threading.Event()
@@ -304,19 +301,16 @@ def test_a_request_that_is_cancelled_cancels_what_the_agent_does_for_it(
         assert cancelled.wait(PATIENCE)
         return {}
 
-    async def call() -> None:
-        task = asyncio.create_task(calls.interactive(make_request(), PARAMS, wait))
-        await asyncio.to_thread(begun.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(call())
+    task = asyncio.create_task(calls.interactive(make_request(), PARAMS, wait))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert cancelled.is_set()
     assert calls.in_flight == set()
 
 
-def test_calls_beyond_the_limit_are_refused(make_request: Callable[..., Any]) -> None:
+async def test_calls_beyond_the_limit_are_refused(make_request: Callable[..., Any]) -> None:
     threads = WorkerThreads(1, waiting=0)
     calls = Calls(threads)
     begun, let_go = threading.Event(), threading.Event()
@@ -325,16 +319,13 @@ def test_calls_beyond_the_limit_are_refused(make_request: Callable[..., Any]) ->
         begun.set()
         return let_go.wait(PATIENCE)
 
-    async def call() -> None:
-        first = asyncio.create_task(calls.plain(hold))
-        await asyncio.to_thread(begun.wait, 10)
-        for refused in (calls.plain(dict), calls.interactive(make_request(), PARAMS, dict)):
-            with pytest.raises(MCPError, match="The server is busy") as raised:
-                await refused
-            assert not isinstance(raised.value, MayHaveActed)
-        let_go.set()
-        assert await first
-
-    asyncio.run(call())
+    first = asyncio.create_task(calls.plain(hold))
+    await asyncio.to_thread(begun.wait, 10)
+    for refused in (calls.plain(dict), calls.interactive(make_request(), PARAMS, dict)):
+        with pytest.raises(MCPError, match="The server is busy") as raised:
+            await refused
+        assert not isinstance(raised.value, MayHaveActed)
+    let_go.set()
+    assert await first
     assert calls.in_flight == set()
     threads.close(10)

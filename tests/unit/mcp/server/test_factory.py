@@ -224,7 +224,7 @@ def test_an_agent_that_tells_little_of_itself_still_has_a_name(
 
 
 class TestTheEnd:
-    def test_it_cancels_the_calls_under_way(self) -> None:
+    async def test_it_cancels_the_calls_under_way(self) -> None:
         begun, cancelled = threading.Event(), threading.Event()
 
         class Waiting(QuietAgent):
@@ -242,14 +242,11 @@ class TestTheEnd:
         agent = Waiting(silent_mode=True)
         served = create_server(agent)
 
-        async def session() -> None:
-            async with Client(served.server) as client:
-                async with served.running():
-                    call = asyncio.create_task(client.call_tool("wait", {}))
-                    await asyncio.to_thread(begun.wait, 10)
-                await call
-
-        asyncio.run(session())
+        async with Client(served.server) as client:
+            async with served.running():
+                call = asyncio.create_task(client.call_tool("wait", {}))
+                await asyncio.to_thread(begun.wait, 10)
+            await call
         # The client has listed the tools since, to check the result.
         served.threads.close(10)
         assert cancelled.is_set()
@@ -277,7 +274,7 @@ class TestTheEnd:
         assert asyncio.run(session()) < 5
 
 
-def test_no_more_calls_run_at_once_than_there_are_threads() -> None:
+async def test_no_more_calls_run_at_once_than_there_are_threads() -> None:
     at_work, most = 0, 0
     lock = threading.Lock()
     three = threading.Semaphore(0)
@@ -299,9 +296,6 @@ def test_no_more_calls_run_at_once_than_there_are_threads() -> None:
 
     served = create_server(Counting(silent_mode=True), max_threads=1)
 
-    async def session() -> None:
-        async with served.running(), Client(served.server) as client:
-            await asyncio.gather(*(client.call_tool("count", {}) for _ in range(5)))
-
-    asyncio.run(session())
+    async with served.running(), Client(served.server) as client:
+        await asyncio.gather(*(client.call_tool("count", {}) for _ in range(5)))
     assert most == 1

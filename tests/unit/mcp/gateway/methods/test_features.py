@@ -200,7 +200,7 @@ def review(code: str) -> str:
         ),
     ],
 )
-def test_the_server_gets_the_reference_that_was_checked(
+async def test_the_server_gets_the_reference_that_was_checked(
     monkeypatch: pytest.MonkeyPatch, given: str, sent: dict[str, str]
 ) -> None:
     relayed: list[dict[str, Any]] = []
@@ -211,17 +211,14 @@ def test_the_server_gets_the_reference_that_was_checked(
 
     monkeypatch.setattr("gaia.mcp.gateway.methods.features.relay", relay)
 
-    async def use() -> None:
-        server = FakeServer("f", prompts=[review], resources={"file:///a": "a"})
-        async with asking({"f": server}, stateless=False) as lines:
-            lines.client.received(
-                f'{{"jsonrpc":"2.0","id":99,"method":"completion/complete","params":{{"ref":{{{given}}}}}}}'.encode()
-            )
-            async with asyncio.timeout(PATIENCE):
-                while not relayed:
-                    await asyncio.sleep(0)
-
-    asyncio.run(use())
+    server = FakeServer("f", prompts=[review], resources={"file:///a": "a"})
+    async with asking({"f": server}, stateless=False) as lines:
+        lines.client.received(
+            f'{{"jsonrpc":"2.0","id":99,"method":"completion/complete","params":{{"ref":{{{given}}}}}}}'.encode()
+        )
+        async with asyncio.timeout(PATIENCE):
+            while not relayed:
+                await asyncio.sleep(0)
     assert relayed == [{"ref": sent}]
 
 

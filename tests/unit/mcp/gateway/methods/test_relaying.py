@@ -273,17 +273,14 @@ CLIENTS_TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.mark.parametrize("given", [None, CLIENTS_TRACE, f"00-{32 * '0'}-{16 * '1'}-01"])
-def test_a_line_has_the_trace_of_the_client_or_of_the_gateway(
+async def test_a_line_has_the_trace_of_the_client_or_of_the_gateway(
     tmp_path: Path, tracing: Tracing, given: str | None
 ) -> None:
     file = tmp_path / "audit.jsonl"
 
-    async def use() -> None:
-        async with asking(Gateway({"a": FakeServer("a", tools=[echo])}, audit=file)) as lines:
-            meta = {} if given is None else {"_meta": {"traceparent": given}}
-            await lines.ask("tools/call", {"name": "a_echo", "arguments": {"text": "x"}, **meta})
-
-    asyncio.run(use())
+    async with asking(Gateway({"a": FakeServer("a", tools=[echo])}, audit=file)) as lines:
+        meta = {} if given is None else {"_meta": {"traceparent": given}}
+        await lines.ask("tools/call", {"name": "a_echo", "arguments": {"text": "x"}, **meta})
     (line,) = written(file)
     (span,) = tracing.named("tools/call")
     assert span.context is not None

@@ -370,26 +370,23 @@ async def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_
         assert len(one.calls) == 1
 
 
-def test_each_round_has_only_its_own_answers_and_state() -> None:
+async def test_each_round_has_only_its_own_answers_and_state() -> None:
     transport = FakeTransport(answers=stateless_answers())
     client = MCPClient("one", transport, protocol="stateless")
     assert client.connect()
     channel = transport.channel()
 
-    async def use() -> None:
-        requester = Requester().send(Upstream(client, Rounds()), "tools/call", {"name": "echo"})
-        first = await in_thread(channel.wait_for, "tools/call")
-        channel.answer(first, {"resultType": "input_required", "requestState": "s"})
-        second = await in_thread(channel.wait_for, "tools/call", 2)
-        assert second["params"]["requestState"] == "s"
-        channel.answer(second, {"resultType": "input_required", "inputRequests": {}})
-        third = await in_thread(channel.wait_for, "tools/call", 3)
-        assert third["params"]["inputResponses"] == {}
-        assert "requestState" not in third["params"]
-        channel.answer(third, {"content": []})
-        await requester.result()
-
-    asyncio.run(use())
+    requester = Requester().send(Upstream(client, Rounds()), "tools/call", {"name": "echo"})
+    first = await in_thread(channel.wait_for, "tools/call")
+    channel.answer(first, {"resultType": "input_required", "requestState": "s"})
+    second = await in_thread(channel.wait_for, "tools/call", 2)
+    assert second["params"]["requestState"] == "s"
+    channel.answer(second, {"resultType": "input_required", "inputRequests": {}})
+    third = await in_thread(channel.wait_for, "tools/call", 3)
+    assert third["params"]["inputResponses"] == {}
+    assert "requestState" not in third["params"]
+    channel.answer(third, {"content": []})
+    await requester.result()
     client.disconnect()
 
 
