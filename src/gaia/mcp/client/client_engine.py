@@ -19,7 +19,7 @@ from gaia.mcp.client.session import Session, new_session, supervision_context
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
-from gaia.mcp.errors import CallCancelled, MCPError, ToolDenied
+from gaia.mcp.errors import CallCancelled, MCPError
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.requests.client_requests import ClientRequests
 from gaia.mcp.requests.exchange import RequestSession
@@ -73,8 +73,11 @@ class ClientEngine:
         self.session = new_session(setup)
         _stop_when_dropped(self, self.session)
         self.requests = self._requests_over(self.session, self._cache)
-        self.tool_calls = ToolCalls(setup, self.requests, self._cache)
+        self.tool_calls = calls = ToolCalls(setup, self.requests, self._cache)
         """The manager calls tools through it directly."""
+        # `SupervisionHooks` about tools.
+        self.listing_begins, self.tools_remembered = calls.listing_begins, calls.remembered
+        self.refusal_of, self.safe_to_repeat = calls.refusal_of, calls.safe_to_repeat
         self.features = ServerFeatures(self.requests, self.subscriptions, self._new_gate("prompts"))
         self._instructions_gate = self._new_gate("instructions")
 
@@ -172,10 +175,7 @@ class ClientEngine:
         features = ServerFeatures(requests, self.subscriptions, self._new_gate("prompts"))
         return session, self.tool_calls.over(requests), features
 
-    # `SupervisionHooks`: the supervisor calls these methods on its thread.
-
-    def listing_begins(self) -> Listing:
-        return self.tool_calls.listing_begins()
+    # The other `SupervisionHooks`: the supervisor calls these methods on its thread.
 
     def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         self.tool_calls.listed(definitions or [], listing)
@@ -184,15 +184,6 @@ class ClientEngine:
         # be asked.
         if self.options.lazy and profile is not None and definitions is not None:
             self.services.memory.remember(profile, definitions)
-
-    def tools_remembered(self, definitions: list[Any]) -> None:
-        self.tool_calls.remembered(definitions)
-
-    def refusal_of(self, tool: str) -> ToolDenied | None:
-        return self.tool_calls.refusal_of(tool)
-
-    def safe_to_repeat(self, tool: str) -> bool:
-        return self.tool_calls.safe_to_repeat(tool)
 
     def last_known(self) -> KnownServer | None:
         return self.services.memory.recall()
