@@ -89,7 +89,8 @@ def trust_project(
     if not file.exists():
         raise usage_error(f"{file} does not exist")
     project = read_project(file)
-    trusted = TrustStore().trusted_files().get(file) == project.sha256
+    known = TrustStore().files().get(file)
+    trusted = known is not None and known.sha256 == project.sha256
     if not trusted:
         _decide(project, options, assume_yes=assume_yes, hint=_HINT_OF_TRUST)
     document = {"file": str(file), "trusted": True, "servers": project.servers}
@@ -100,9 +101,9 @@ def _list(options: Options) -> None:
     from gaia.mcp.config.trust import TrustStore, digest
 
     states: dict[str, str] = {}
-    for file, sha256 in sorted(TrustStore().trusted_files().items()):
+    for file, known in sorted(TrustStore().files().items()):
         try:
-            states[str(file)] = "trusted" if digest(file.read_bytes()) == sha256 else "changed"
+            states[str(file)] = "trusted" if digest(file.read_bytes()) == known.sha256 else "changed"
         except OSError:
             states[str(file)] = "gone"
     if options.json:
@@ -122,7 +123,8 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
     if project.problem is not None:
         raise ConfigError(project.problem)
     store = TrustStore()
-    before = store.trusted_servers(project.path)
+    known = store.files().get(project.path)
+    before = None if known is None else known.servers
     if not options.json:
         _show(project, before)
     if not assume_yes:

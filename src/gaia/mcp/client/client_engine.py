@@ -53,8 +53,7 @@ class ClientEngine:
     def _assemble(self, transport: MCPTransport, options: ClientOptions, services: SharedServices) -> None:
         name = self.name
         self._successor: tuple[SupervisionContext, ClientSetup, ServerConfig | None] | None = None
-        """The settings given to the last `reconfigure`, identified by the context. Set before the supervisor is told.
-        """
+        """The settings of the last `reconfigure`, identified by the context. Set before the supervisor is told."""
         self.subscriptions = Subscriptions()
         self._server_requests = ServerRequests(
             name, options.features, services.server_request_threads, services.clock, options.question_timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -183,7 +184,9 @@ def read_project(file: Path) -> ProjectFile:
 def project_of(file: Path, data: bytes) -> ProjectFile:
     servers: dict[str, str] = {}
     problem = None
-    key = TrustStore().key_of(file)
+    known = TrustStore().files().get(file)
+    # The same key shows which masked values have changed.
+    key = (known and known.key) or secrets.token_hex(16)
     try:
         for name, entry in entries_of(file, _decode(file, data)).items():
             servers[name] = describe(entry, key) if isinstance(entry, dict) else "starts nothing: it is not an object"

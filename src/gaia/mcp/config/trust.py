@@ -67,7 +67,9 @@ class ProjectFile(msgspec.Struct, frozen=True):
         return [("path", self.path), ("sha256", self.sha256), ("problem", self.problem)]
 
 
-class _Trusted(msgspec.Struct, frozen=True):
+class TrustedFile(msgspec.Struct, frozen=True):
+    """A file as it was when it was trusted."""
+
     sha256: str
     servers: dict[str, str] = {}
     key: str = ""
@@ -84,34 +86,23 @@ class TrustStore:
 
     def trusts(self, path: Path, data: bytes) -> bool:
         """Whether the user trusted `data` as the content of the file `path`."""
-        known = self._known(path)
+        known = self.files().get(path)
         return known is not None and known.sha256 == digest(data)
 
-    def trusted_servers(self, path: Path) -> dict[str, str] | None:
-        known = self._known(path)
-        return None if known is None else known.servers
-
-    def key_of(self, path: Path) -> str:
-        """The key for `describe`: the one used when the file was trusted, or else a new one."""
-        import secrets
-
-        known = self._known(path)
-        return (known and known.key) or secrets.token_hex(16)
-
-    def trusted_files(self) -> dict[Path, str]:
-        return {Path(path): known.sha256 for path, known in self._files(self._document()).items()}
+    def files(self) -> dict[Path, TrustedFile]:
+        return self._files(self._document())
 
     def trust(self, project: ProjectFile) -> None:
         with json_file.locked(self.file) as target:
             document = self._document()
             self._files(document)
-            entry = msgspec.to_builtins(_Trusted(project.sha256, project.servers, project.key))
+            entry = msgspec.to_builtins(TrustedFile(project.sha256, project.servers, project.key))
             files = {**document.get("files", {}), str(project.path): entry}
             json_file.write(target, {**document, "version": _VERSION, "files": files})
 
     def revoke(self, path: Path) -> bool:
         """False if the file was not trusted."""
-        if self._known(path) is None:
+        if path not in self.files():
             return False
         with json_file.locked(self.file) as target:
             document = self._document()
@@ -119,17 +110,15 @@ class TrustStore:
             json_file.write(target, document)
             return True
 
-    def _known(self, path: Path) -> _Trusted | None:
-        return self._files(self._document()).get(str(path))
-
     def _document(self) -> dict[str, Any]:
         return json_file.read_version(self.file, _EXAMPLE, _VERSION)
 
-    def _files(self, document: dict[str, Any]) -> dict[str, _Trusted]:
+    def _files(self, document: dict[str, Any]) -> dict[Path, TrustedFile]:
         try:
-            return msgspec.convert(document.get("files", {}), dict[str, _Trusted])
+            known = msgspec.convert(document.get("files", {}), dict[str, TrustedFile])
         except msgspec.ValidationError as error:
             json_file.broken(self.file, f"files: {error}", cause=error)
+        return {Path(file): one for file, one in known.items()}
 
 
 def digest(data: bytes) -> str:
