@@ -1,15 +1,27 @@
-"""What becomes of requests with access tokens, while keys are fetched and after that."""
+"""Which access tokens are trusted, the clients that they stand for, and what becomes of their requests."""
 
 import asyncio
+import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import jwt
 import pytest
 
+from gaia.mcp.gateway.access import issuers as module
 from gaia.mcp.gateway.access.clients_file import ClientsFile
-from gaia.mcp.gateway.access.issuer_keys import MAX_WAITING, KeysUnavailable
-from gaia.mcp.gateway.access.issuers import Issuers, fetch_in_thread
+from gaia.mcp.gateway.access.issuer_keys import MAX_WAITING, IssuerKeys, KeysUnavailable, TokenRefused
+from gaia.mcp.gateway.access.issuers import (
+    Issuer,
+    Issuers,
+    claimed_issuer,
+    fetch_in_thread,
+    signing_key_id,
+    verified_claims,
+)
 from gaia.mcp.gateway.access.principal import Pending, Principal
+from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.access.settings import ClaimRule, IssuerSettings
 from gaia.runtime.threads import DaemonPool
 from gaia.serving.guards import Refused
@@ -18,8 +30,216 @@ from tests.gateway.token_issuer import RESOURCE, KeyServer, SigningKey
 from tests.unit.mcp.gateway.access.test_issuer_keys import Fetches
 from tests.waiting import PATIENCE
 
-URL = "https://login.example"
+ISSUER = URL = "https://login.example"
+SETTINGS = IssuerSettings(issuer=ISSUER, profiles=[ClaimRule(profile="everything")])
 KEY = SigningKey()
+
+
+def judge(token: str, *keys: SigningKey, settings: IssuerSettings = SETTINGS) -> dict[str, Any]:
+    signing_key_id(token, settings)
+    return verified_claims(token, settings, [key.public for key in keys or (KEY,)], [RESOURCE])
+
+
+@pytest.mark.parametrize("algorithm", ["ES256", "RS256", "PS256", "EdDSA"])
+def test_a_good_token_has_its_claims(algorithm: str) -> None:
+    key = SigningKey(algorithm=algorithm)
+    token = key.token(ISSUER)
+    assert claimed_issuer(token) == ISSUER
+    assert signing_key_id(token, SETTINGS) == "k1"
+    assert judge(token, key)["sub"] == "ann"
+
+
+def test_the_audience_may_be_one_of_several() -> None:
+    assert judge(KEY.token(ISSUER, aud=["other", RESOURCE]))["sub"] == "ann"
+
+
+def test_each_key_that_fits_is_tried() -> None:
+    assert judge(KEY.token(ISSUER), SigningKey(algorithm="RS256"), SigningKey(), KEY)["sub"] == "ann"
+
+
+def changed(token: str) -> str:
+    head, body, signature = token.split(".")
+    return ".".join((head, body[:-2] + ("AA" if body[-2:] != "AA" else "BB"), signature))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: KEY.token(ISSUER, exp=int(time.time()) - 60), "it has expired"),
+        (lambda: KEY.token(ISSUER, nbf=int(time.time()) + 60), "it is not valid"),
+        (lambda: KEY.token(ISSUER, exp=None), "it is not valid"),
+        (lambda: KEY.token(ISSUER, exp=10**400), "it is not valid"),
+        (lambda: KEY.token(ISSUER, exp=float("inf")), "it is not valid"),
+        (lambda: KEY.token(ISSUER, nbf=float("inf")), "it is not valid"),
+        (lambda: KEY.token(ISSUER, aud="https://other.example/mcp"), "it was issued for another resource"),
+        (lambda: KEY.token(ISSUER, aud=None), "it is not valid"),
+        (lambda: KEY.token("https://other.example"), "it is not valid"),
+        (lambda: SigningKey().token(ISSUER), "it is signed with another key"),
+        (lambda: SigningKey(algorithm="RS256").token(ISSUER), "it is signed with another key"),
+        (lambda: changed(KEY.token(ISSUER)), "it is signed with another key"),
+        (lambda: KEY.token(ISSUER, headers={"typ": "logout+jwt"}), "it is no access token"),
+        (lambda: KEY.token(ISSUER, headers={"crit": ["x"], "x": 1}), "it is"),
+        (lambda: jwt.encode({"iss": ISSUER, "aud": RESOURCE}, "s" * 32, "HS256"), "its algorithm is not one"),
+        (lambda: jwt.encode({"iss": ISSUER, "aud": RESOURCE}, None, "none"), "its algorithm is not one"),
+        (lambda: "a.b.c", "it is no JWT"),
+    ],
+)
+def test_other_tokens_are_refused_and_nothing_of_them_is_shown(make: Callable[[], str], reason: str) -> None:
+    token = make()
+    with pytest.raises(TokenRefused) as raised:
+        judge(token)
+    assert str(raised.value).startswith(reason)
+    assert token.split(".")[1] not in str(raised.value)
+
+
+def test_a_public_key_is_no_shared_secret() -> None:
+    """The oldest attack on JWTs: the public key as the secret of HS256."""
+    token = KEY.token(ISSUER)
+    with pytest.raises(TokenRefused, match="algorithm"):
+        judge(token, settings=IssuerSettings(issuer=ISSUER, profiles=SETTINGS.profiles, algorithms=["RS256"]))
+
+
+def test_keys_for_something_else_are_left_aside() -> None:
+    for other in ({"use": "enc"}, {"alg": "ES384"}, {"kty": "oct", "k": "AAAA"}):
+        with pytest.raises(TokenRefused, match="another key"):
+            verified_claims(KEY.token(ISSUER), SETTINGS, [{**KEY.public, **other}], [RESOURCE])
+    with pytest.raises(TokenRefused, match="cannot be used"):
+        verified_claims(KEY.token(ISSUER), SETTINGS, [{**KEY.public, "x": "AA"}], [RESOURCE])
+
+
+DEEP = base64.urlsafe_b64encode(b"[" * 9_000).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "a.b.c", f"{DEEP}.e30.e30", f"eyJhbGciOiJFUzI1NiJ9.{DEEP}.e30", jwt.encode({"x": 1}, "s" * 32, "HS256")],
+)
+def test_what_names_no_issuer_has_none(token: str) -> None:
+    assert claimed_issuer(token) is None
+
+
+READER = Profile("reader", read_only=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make(clock: Clock) -> Callable[..., tuple[Issuer, Fetches, FakeLoop]]:
+    def make(**values: str) -> tuple[Issuer, Fetches, FakeLoop]:
+        fetches, loop = Fetches(), FakeLoop()
+        rules = [ClaimRule(profile="reader", claim="scope", value="mcp:read")]
+        settings = IssuerSettings(issuer=URL, profiles=rules, **values)  # type: ignore[arg-type]
+        keys = IssuerKeys(URL, fetches, loop)
+        issuer = Issuer("corp", settings, {"reader": READER}, keys, clock)
+        assert issuer.principal(KEY.token(URL, scope="mcp:read"), [RESOURCE]) is None
+        fetches.end(KEY.public)
+        return issuer, fetches, loop
+
+    return make
+
+
+Make = Callable[..., tuple[Issuer, Fetches, FakeLoop]]
+
+
+def test_claims_mean_a_client_and_its_profile(make: Make) -> None:
+    issuer, *_ = make()
+    principal = issuer.principal(KEY.token(URL, scope="mcp:read other"), [RESOURCE])
+    assert principal == Principal("corp/ann")
+    assert principal is not None
+    assert principal.profile is READER
+
+
+def test_another_claim_may_hold_the_name(make: Make) -> None:
+    issuer, *_ = make(name_claim="client_id")
+    assert issuer.principal(KEY.token(URL, scope="mcp:read", client_id="ci"), [RESOURCE]) == Principal("corp/ci")
+
+
+@pytest.mark.parametrize("name", [None, "", "a\nb", "x" * 300, ["a", "b"]])
+def test_a_name_that_cannot_be_shown_is_refused(make: Make, name: object) -> None:
+    issuer, *_ = make(name_claim="client_id")
+    with pytest.raises(TokenRefused, match="it names no client"):
+        issuer.principal(KEY.token(URL, scope="mcp:read", client_id=name), [RESOURCE])
+
+
+def test_claims_without_a_profile_give_no_right(make: Make) -> None:
+    issuer, *_ = make()
+    with pytest.raises(TokenRefused, match="no right") as raised:
+        issuer.principal(KEY.token(URL, scope="other"), [RESOURCE])
+    assert raised.value.status == 403
+
+
+def test_a_token_is_verified_once_for_each_audience(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    issuer, *_ = make()
+    verified: list[list[str]] = []
+    real = module.verified_claims
+
+    def counted(token: str, settings: IssuerSettings, keys: object, audiences: list[str]) -> object:
+        verified.append(audiences)
+        return real(token, settings, keys, audiences)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "verified_claims", counted)
+    token = KEY.token(URL, scope="mcp:read")
+    first = issuer.principal(token, [RESOURCE])
+    assert issuer.principal(token, [RESOURCE]) is first
+    assert len(verified) == 1
+    with pytest.raises(TokenRefused, match="another resource"):
+        issuer.principal(token, ["https://other.example"])
+
+
+def test_what_was_verified_expires_with_the_token(make: Make, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    issuer, *_ = make()
+    token = KEY.token(URL, scope="mcp:read")
+    issuer.principal(token, [RESOURCE])
+    clock.now += 601
+
+    def expired(*_: object) -> object:
+        raise TokenRefused("it has expired")
+
+    monkeypatch.setattr(module, "verified_claims", expired)
+    with pytest.raises(TokenRefused, match="expired"):
+        issuer.principal(token, [RESOURCE])
+
+
+def test_a_verified_token_has_the_keys_fetched_again_too(make: Make) -> None:
+    issuer, fetches, loop = make()
+    token = KEY.token(URL, scope="mcp:read", exp=int(time.time()) + 10**6)
+    issuer.principal(token, [RESOURCE])
+    loop.advance(600)
+    issuer.principal(token, [RESOURCE])
+    fetches.end(SigningKey("k2").public)
+    with pytest.raises(TokenRefused, match="no such key"):
+        issuer.principal(token, [RESOURCE])
+
+
+def test_what_was_verified_with_a_key_that_was_withdrawn_is_not_believed(make: Make) -> None:
+    issuer, fetches, loop = make()
+    token = KEY.token(URL, scope="mcp:read")
+    issuer.principal(token, [RESOURCE])
+    loop.advance(600)
+    other = SigningKey("k2")
+    assert issuer.keys.candidates("k1"), "which has them fetched again"
+    fetches.end({**other.public, "kid": "k1"})
+    with pytest.raises(TokenRefused, match="another key"):
+        issuer.principal(token, [RESOURCE])
+
+
+def test_a_bounded_number_is_remembered(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_VERIFIED", 2)
+    issuer, *_ = make()
+    for number in range(5):
+        issuer.principal(KEY.token(URL, scope="mcp:read", jti=str(number)), [RESOURCE])
+    assert len(issuer._verified) == 2
 
 
 class Subject:
