@@ -24,20 +24,20 @@ _RESERVE = 32
 """Connections beyond the limit, for probes only. The oldest of more is dropped: probes send their request at once."""
 
 
-class Waiting(Enum):
+class Phase(Enum):
     """What the server waits for on a connection."""
 
-    NOTHING = "nothing"
+    IDLE = "idle"
     HEAD = "head"
     BODY = "body"
-    APPLICATION = "application"
+    ANSWER = "answer"
 
 
 class Connection(Protocol):
     """The part of a connection that `Connections` uses."""
 
     loop: asyncio.AbstractEventLoop
-    waiting: Waiting
+    phase: Phase
     group: Hashable
     """The owner of the connection: the client's name once `Connections.identify` was called; before, the address, or
     None behind a proxy."""
@@ -56,9 +56,9 @@ class Connections:
     def __init__(self, options: HttpOptions) -> None:
         self._most = options.max_connections
         self._seconds = {
-            Waiting.NOTHING: _IDLE_SECONDS,
-            Waiting.HEAD: options.head_timeout,
-            Waiting.BODY: options.body_timeout,
+            Phase.IDLE: _IDLE_SECONDS,
+            Phase.HEAD: options.head_timeout,
+            Phase.BODY: options.body_timeout,
         }
         self.open: dict[Connection, None] = {}
         """Oldest first."""
@@ -77,7 +77,7 @@ class Connections:
         """
         group = connection.group
         if group is not None and self.counts[group] >= max(1, self._most // 4):
-            unused = (one for one in self.open if one.group == group and one.waiting is not Waiting.APPLICATION)
+            unused = (one for one in self.open if one.group == group and one.phase is not Phase.ANSWER)
             if (victim := next(unused, None)) is not None:
                 victim.drop()
         has_room = len(self.open) < self._most or self._make_room()
@@ -93,8 +93,8 @@ class Connections:
         return has_room
 
     def _make_room(self) -> bool:
-        for waiting in (Waiting.HEAD, Waiting.NOTHING, Waiting.BODY):
-            found = [each for each in self.open if each.waiting is waiting]
+        for phase in (Phase.HEAD, Phase.IDLE, Phase.BODY):
+            found = [each for each in self.open if each.phase is phase]
             if found:
                 max(found, key=lambda each: self.counts[each.group]).drop()
                 return True
@@ -110,7 +110,7 @@ class Connections:
             return None
         most = max(1, self._most // 2) if most is None else most
         if self.counts[client] >= most:
-            unused = (one for one in self.open if one.group == client and one.waiting is Waiting.NOTHING)
+            unused = (one for one in self.open if one.group == client and one.phase is Phase.IDLE)
             if (victim := next(unused, None)) is None:
                 return most
             victim.drop()
@@ -147,7 +147,7 @@ class Connections:
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for connection in [*self.open, *self.reserve]:
-            connection.look(now, self._seconds.get(connection.waiting))
+            connection.look(now, self._seconds.get(connection.phase))
         self._timer = None
         if self.open or self.reserve:
             self._sweep_later(loop)

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gaia.runtime.log import exception_text, get_logger
 from gaia.runtime.loop_work import running_loop_work
-from gaia.serving.connections import FULL, STALLED_SECONDS, TIMED_OUT, Connections, Waiting
+from gaia.serving.connections import FULL, STALLED_SECONDS, TIMED_OUT, Connections, Phase
 from gaia.serving.guards import HEALTH, ClientAddress, Cors, Guard, Headers, Refused
 from gaia.serving.options import HttpOptions
 from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, RequestHandler, ignore, refuse, release
@@ -67,9 +67,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._address: str | None = None
         self._proxy: str | None = None
         """The address of the other end, if it is a trusted proxy."""
-        self.waiting = Waiting.NOTHING
+        self.phase = Phase.IDLE
         self.since = 0.0
-        """Start of the current state in `waiting`; a reading of the loop's clock."""
+        """Start of the current `phase`; a reading of the loop's clock."""
         self._handler = handler
         self._guard = guard
         self.others = connections
@@ -147,12 +147,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _piece(self) -> int:
         """Number of bytes to parse next: the rest of a body, or a piece that may contain requests."""
-        declared = dict(self._head).get(b"content-length", b"") if self.waiting is Waiting.BODY else b""
+        declared = dict(self._head).get(b"content-length", b"") if self.phase is Phase.BODY else b""
         return max(_PIECE, int(declared) - self._size) if declared.isdigit() else _PIECE
 
     def _take_piece(self, data: memoryview) -> None:
-        if self.waiting is Waiting.NOTHING:
-            self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
+        if self.phase is Phase.IDLE:
+            self.phase, self.since, self._unfinished = Phase.HEAD, self.loop.time(), 0
         self._unfinished += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -160,7 +160,7 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
             return
-        if self._unfinished > _MAX_UNFINISHED and self.waiting in (Waiting.HEAD, Waiting.BODY):
+        if self._unfinished > _MAX_UNFINISHED and self.phase in (Phase.HEAD, Phase.BODY):
             # The parser has no bound of its own.
             self._end_with(_TOO_LONG)
 
@@ -223,7 +223,7 @@ class HttpProtocol(HttpToolsProtocol):
         elif seconds is not None and now - self.since > seconds:
             if self._is_free():
                 self.others.remove(self)
-            self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
+            self._end_with(TIMED_OUT if self.phase is not Phase.IDLE else b"")
 
     def _end_with(self, response: bytes) -> None:
         if not self._is_free():
@@ -236,12 +236,12 @@ class HttpProtocol(HttpToolsProtocol):
         """Close the connection after the answers to earlier requests. The client sends others on a new connection."""
         self._is_refused = self._reads_no_more = True
         self.flow.pause_reading()
-        self.waiting = Waiting.APPLICATION
+        self.phase = Phase.ANSWER
         if self._queue:
             self._queue[-1][1].keeps_alive = False
         elif self.responder is not None:
             self.responder.keeps_alive = False
-        elif self._is_on_usual_way() and not self.cycle.more_body:
+        elif self._has_open_cycle() and not self.cycle.more_body:
             self.cycle.keep_alive = False
         else:
             self.transport.close()
@@ -265,7 +265,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._is_refused = False
-        self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
+        self.phase, self.since, self._unfinished = Phase.HEAD, self.loop.time(), 0
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -293,13 +293,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._address = self._proxies.behind(self._proxy, self._head)
             # For requests that go through ASGI.
             self.client = (self._address, 0)
-        self.waiting, self._path, self._body, self._size = Waiting.BODY, path, b"", 0
+        self.phase, self._path, self._body, self._size = Phase.BODY, path, b"", 0
         self._keeps_alive = self.parser.should_keep_alive() and not self._is_reserve
         refused = self._refusal(method.decode("ascii"), path)
         if refused is not None:
             self._refuse(refused)
         elif not self._is_direct:
-            self._take_usual_way()
+            self._start_application()
         elif self.expect_100_continue and self._is_free():
             self.transport.write(_CONTINUE)
 
@@ -329,7 +329,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        self.waiting = Waiting.APPLICATION
+        self.phase = Phase.ANSWER
         if self._is_refused:
             return
         if not self._is_direct:
@@ -374,7 +374,7 @@ class HttpProtocol(HttpToolsProtocol):
         """
         if self._answered_at_once >= _MAX_AT_ONCE:
             return False
-        return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
+        return self.responder is None and self._stalled_since is None and not self._has_open_cycle()
 
     def _is_full(self) -> bool:
         return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1][0].body) > _LARGE)
@@ -384,17 +384,17 @@ class HttpProtocol(HttpToolsProtocol):
         if self.responder is not None or self._queue or self.pipeline:
             return False
         # An application has not answered if it has neither the whole body nor begun a response.
-        return not self._is_on_usual_way() or (self.cycle.more_body and not self.cycle.response_started)
+        return not self._has_open_cycle() or (self.cycle.more_body and not self.cycle.response_started)
 
-    def _is_on_usual_way(self) -> bool:
+    def _has_open_cycle(self) -> bool:
         """Whether a request that goes through ASGI is open."""
         # Before the first request there is no cycle, contrary to the type in the base class.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
-    def _take_usual_way(self) -> None:
+    def _start_application(self) -> None:
         if self.responder is not None or self._queue:
-            # Answers must have the order of the requests. Two ways at once could not keep it.
+            # Answers must have the order of the requests, and an application would not wait for the handler.
             self._read_no_more()
             return
         url, expects = self.url, self.expect_100_continue
@@ -421,7 +421,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_free():
             self._read_no_more()
             return
-        if self._is_on_usual_way():
+        if self._has_open_cycle():
             self.cycle.disconnected = True
         refuse(HttpResponder(self, keeps_alive=False, added=self._cors.headers(dict(self._head))), refused)
 
@@ -448,8 +448,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _wait_for_request(self) -> None:
         """Wait for a request, if no further one has begun."""
-        if self.waiting is Waiting.APPLICATION:
-            self.waiting, self.since = Waiting.NOTHING, self.loop.time()
+        if self.phase is Phase.ANSWER:
+            self.phase, self.since = Phase.IDLE, self.loop.time()
 
     def go_on(self) -> None:
         """Answer some more requests in another turn of the loop."""
@@ -464,7 +464,7 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             while not self.transport.is_closing():
                 if self._queue and self._may_answer():
-                    self.waiting = Waiting.APPLICATION
+                    self.phase = Phase.ANSWER
                     self._handle(*self._queue.popleft())
                 elif self._rest and not self._is_full() and self._answered_at_once < _MAX_AT_ONCE:
                     self._take(self._rest)

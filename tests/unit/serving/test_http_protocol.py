@@ -15,7 +15,7 @@ import uvicorn
 from hypothesis import given, strategies
 from uvicorn.server import ServerState
 
-from gaia.serving.connections import Waiting
+from gaia.serving.connections import Phase
 from gaia.serving.guards import Cors, Guard, Refused
 from gaia.serving.http_protocol import HttpProtocol, http_protocol
 from gaia.serving.options import HttpOptions
@@ -721,7 +721,7 @@ class TestSlowReaders:
         connection.resume_writing()
         connection.data_received(b"POST /mcp HTTP/1.1\r\nHost: ")
         for second in range(1, 100):
-            connection.look(begun + second, 10.0 if connection.waiting is Waiting.HEAD else None)
+            connection.look(begun + second, 10.0 if connection.phase is Phase.HEAD else None)
         assert not transport.is_closed
         assert not transport.is_aborted
         assert connection.responder is not None
