@@ -90,12 +90,7 @@ def test_an_agent_without_its_own_way_answers_by_running(client: openai.OpenAI, 
     assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (10, 5)
     asked = [(message["role"], message["content"]) for message in endpoint.requests[0]["messages"]]
     assert asked[0][0] == "system"
-    assert asked[-4:] == [
-        ("system", "Be brief."),
-        ("user", "Hi"),
-        ("assistant", "Hi!"),
-        ("user", "How are you?"),
-    ]
+    assert asked[-4:] == [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hi!"), ("user", "How are you?")]
 
     stream = client.chat.completions.create(model="gaia-plain", messages=[USER], stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Hello again."

@@ -163,10 +163,7 @@ class TestATokenOverHttp:
 
     @pytest.mark.parametrize(
         ("headers", "said"),
-        [
-            ({}, "run: gaia mcp login notes"),
-            ({"Authorization": "Bearer wrong-token"}, "401 Unauthorized"),
-        ],
+        [({}, "run: gaia mcp login notes"), ({"Authorization": "Bearer wrong-token"}, "401 Unauthorized")],
     )
     def test_nothing_else_does(self, headers: dict[str, str], said: str, guarded: Served) -> None:
         client = MCPClient.from_config("notes", {"url": guarded.url, "headers": headers})

@@ -24,10 +24,7 @@ if sys.platform != "win32":
 pytestmark = pytest.mark.slow
 
 TRICKY = "tests.serving.agents:TrickyAgent"
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +90,7 @@ def test_other_names_are_not(served: Served, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin",
-    ["https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.nip.io", "file://"],
+    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.nip.io", "file://"]
 )
 def test_web_pages_of_other_origins_are_refused(served: Served, origin: str) -> None:
     assert call(served, "upper", {"text": "a"}, Origin=origin)[0] == 403

@@ -55,11 +55,7 @@ class Connections:
 
     def __init__(self, options: HttpOptions) -> None:
         self._most = options.max_connections
-        self._seconds = {
-            Phase.IDLE: _IDLE_SECONDS,
-            Phase.HEAD: options.head_timeout,
-            Phase.BODY: options.body_timeout,
-        }
+        self._seconds = {Phase.IDLE: _IDLE_SECONDS, Phase.HEAD: options.head_timeout, Phase.BODY: options.body_timeout}
         self.open: dict[Connection, None] = {}
         """Oldest first."""
         self.counts: Counter[Hashable] = Counter()

@@ -19,13 +19,7 @@ import msgspec
 
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
-from gaia.mcp.gateway.access.settings import (
-    ClaimRule,
-    ClientLimits,
-    GatewayLimits,
-    IssuerSettings,
-    require_secure_url,
-)
+from gaia.mcp.gateway.access.settings import ClaimRule, ClientLimits, GatewayLimits, IssuerSettings, require_secure_url
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.runtime import json_file
 

@@ -42,12 +42,7 @@ class Endpoint:
     """Belongs to the gateway's event loop."""
 
     def __init__(
-        self,
-        view_at: ViewAt,
-        sessions: Sessions,
-        keep_alive: KeepAlive,
-        pages: OperationPages,
-        checks: Checks,
+        self, view_at: ViewAt, sessions: Sessions, keep_alive: KeepAlive, pages: OperationPages, checks: Checks
     ) -> None:
         self._view_at = view_at
         self._sessions = sessions
@@ -171,7 +166,7 @@ class Endpoint:
                 responder.finish(202, [], b"")
                 return
             if session is not None:
-                require_unused(session, message)
+                require_unused(message, session.requests)
             is_stream = session is None and message.method == "subscriptions/listen"
             release = self._shares.take_stream((owner or ANONYMOUS).name, http.address) if is_stream else None
             reply = HttpReply(responder, self._keep_alive, headers, accepts_messages=accepts_messages)

@@ -10,7 +10,7 @@ from gaia.mcp.gateway.clients.metadata import check_stateless, is_stateless
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
-from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_message
+from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_cancellation, take_message
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
@@ -65,7 +65,7 @@ class LineClient:
             if is_stateless({}, meta):
                 self._stateless(message, meta)
             elif message.method == "notifications/cancelled" and self._session is None:
-                self._cancelled(message)
+                take_cancellation(message, self._requests)
             else:
                 self._in_session(message, meta)
         except RequestRefused as refused:
@@ -86,24 +86,16 @@ class LineClient:
 
     def _stateless(self, message: ClientMessage, meta: Mapping[str, Any]) -> None:
         if message.id is None or message.method is None:
-            self._cancelled(message)
+            take_cancellation(message, self._requests)
             return
         check_stateless(meta)
-        if message.id in self._requests:
-            raise RequestRefused(INVALID_REQUEST, f"the id {message.id!r} is in use")
+        require_unused(message, self._requests)
         request = PendingRequest(
             message.id, message.method, message.params or {}, meta, self._reply, self._view, session=None
         )
         self._requests[message.id] = request
         request.after_end(functools.partial(self._requests.pop, message.id, None))
         dispatch(request)
-
-    def _cancelled(self, message: ClientMessage) -> None:
-        if message.method == "notifications/cancelled":
-            identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
-            request = None if identifier is None else self._requests.get(identifier)
-            if request is not None:
-                request.cancel("cancelled by the client")
 
     def _in_session(self, message: ClientMessage, meta: Mapping[str, Any]) -> None:
         session = self._session
@@ -121,7 +113,7 @@ class LineClient:
             if message.method == "notifications/initialized":
                 session.open_stream(self._reply)
             return
-        require_unused(session, message)
+        require_unused(message, session.requests)
         request = PendingRequest(
             message.id, message.method, message.params or {}, meta, self._reply, self._view, session
         )

@@ -9,7 +9,7 @@ import msgspec
 
 from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.clients.sessions import Session
+from gaia.mcp.gateway.clients.sessions import Session, SessionRequest
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, member
 from gaia.mcp.gateway.methods.features import (
     call_tool,
@@ -93,17 +93,23 @@ def take_message(session: Session, message: ClientMessage) -> None:
     """Handle a message that is not answered. Raises `RequestRefused` for a malformed response."""
     if message.method is None:
         _take_response(session, message)
-    elif message.method == "notifications/cancelled":
+    else:
+        take_cancellation(message, session.requests)
+
+
+def take_cancellation(message: ClientMessage, requests: Mapping[RequestId, SessionRequest]) -> None:
+    """Cancel one of the open `requests` if the message asks for that."""
+    if message.method == "notifications/cancelled":
         identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
-        request = None if identifier is None else session.requests.get(identifier)
+        request = None if identifier is None else requests.get(identifier)
         # The specification forbids to cancel `initialize`.
         if request is not None and request.method != "initialize":
             request.cancel("cancelled by the client")
 
 
-def require_unused(session: Session, message: ClientMessage) -> None:
+def require_unused(message: ClientMessage, requests: Mapping[RequestId, SessionRequest]) -> None:
     """Raise `RequestRefused` if an open request has this id."""
-    if message.id in session.requests:
+    if message.id in requests:
         raise RequestRefused(INVALID_REQUEST, f"the id {message.id!r} is in use", status=400)
 
 

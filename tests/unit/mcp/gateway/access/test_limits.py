@@ -27,11 +27,7 @@ class Calls:
     refused: dict[str, MCPError] = field(default_factory=dict)
 
     def make(
-        self,
-        name: str,
-        client: Principal | str = "ann",
-        server: str = "time",
-        tool: str | None = "now",
+        self, name: str, client: Principal | str = "ann", server: str = "time", tool: str | None = "now"
     ) -> Admission:
         def go(admission: Admission) -> None:
             self.started.append(name)
@@ -184,8 +180,7 @@ class TestTurns:
         self, steps: list[tuple[str, str, bool]]
     ) -> None:
         made = calls(
-            per_server={"x": Limit(concurrent=1), "y": Limit(concurrent=2, per_second=5)},
-            **each_client(concurrent=2),
+            per_server={"x": Limit(concurrent=1), "y": Limit(concurrent=2, per_second=5)}, **each_client(concurrent=2)
         )
         made_admissions: list[Admission] = []
         owner: dict[str, tuple[str, str]] = {}

@@ -80,10 +80,7 @@ async def test_lifespan_starts_and_stops_it() -> None:
     assert await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
     client.incoming.put_nowait({"type": "lifespan.shutdown"})
     await asyncio.wait_for(running, PATIENCE)
-    assert [message["type"] for message in client.sent] == [
-        "lifespan.startup.complete",
-        "lifespan.shutdown.complete",
-    ]
+    assert [message["type"] for message in client.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert gateway.manager.list_servers() == []
 
 

@@ -20,12 +20,7 @@ from tests.gateway.lines import OPENING, STATELESS
 from tests.waiting import PATIENCE
 
 ACCEPT = {b"accept": b"application/json, text/event-stream"}
-CALL_HEADERS = {
-    **ACCEPT,
-    b"mcp-protocol-version": b"2026-07-28",
-    b"mcp-method": b"tools/call",
-    b"mcp-name": b"a_echo",
-}
+CALL_HEADERS = {**ACCEPT, b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"a_echo"}
 
 
 class Response:

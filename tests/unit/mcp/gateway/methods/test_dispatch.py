@@ -86,10 +86,10 @@ def test_answers_reach_who_asked(session: Session) -> None:
 
 def test_an_id_is_used_once_at_a_time(session: Session) -> None:
     message = decode_message(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
-    require_unused(session, message)
+    require_unused(message, session.requests)
     session.requests[1] = Request("ping")
     with pytest.raises(RequestRefused):
-        require_unused(session, message)
+        require_unused(message, session.requests)
 
 
 def test_an_answer_that_is_nested_too_deep_is_refused() -> None:
