@@ -1,8 +1,8 @@
 """The tools of MCP servers for other agent frameworks: one module for each framework, with its name.
 
-An adapter takes a running `MCPClientManager` or `AsyncMCPClientManager`, and never starts or stops servers. Importing
-an adapter without its framework raises an ImportError that says what to install; none of the frameworks is a dependency
-of gaia-mcp.
+An adapter takes a running `MCPClientManager` or `AsyncMCPClientManager`, and never starts or stops servers. Its tools
+have the names of `manager.list_tools`, may be shared by agents, threads and event loops, and keep working after a
+restart of their server. Importing an adapter without its framework raises an ImportError that says what to install.
 
 `results` decides what a model sees of a result, `arguments` adapts schemas, `calls` makes a call, and `calls_in_doubt`
 decides when a repeated call must not be made. Adapters of your own may use these modules too.

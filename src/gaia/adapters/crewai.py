@@ -20,9 +20,8 @@ except ImportError as error:
 def crewai_tools(manager: Manager) -> list[BaseTool]:
     """The present tools of `manager`, for the ``tools`` of an agent or a task; thread-safe.
 
-    They have the names of `manager.list_tools`, which CrewAI shows to models in lower case, can be called synchronously
-    and from any event loop, and keep working after a restart of their server. If CrewAI would show several tools by one
-    name, the later ones get a number, such as ``_2``: otherwise it would call the first one for all of them.
+    CrewAI shows their names to models in lower case. If it would show several tools by one name, the later ones get a
+    number, such as ``_2``: otherwise it would call the first one for all of them.
     """
     offered = [(name_for_model(tool), tool) for tool in listed(manager)]
     plain_names = {sanitize_tool_name(name) for name, _ in offered}

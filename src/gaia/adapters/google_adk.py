@@ -28,7 +28,6 @@ _Request: TypeAlias = tuple[tuple[str, str, str], str | None, str, int]
 class MCPManagerToolset(BaseToolset):
     """The tools of `manager`, listed again at each step of a run. Never starts or stops servers, not even in `close`.
 
-    The tools have the names of `manager.list_tools`. Any number of agents, runs and event loops may share a toolset.
     ADK repeats a call when it resumes a run that was interrupted in the call, or retries the node of a workflow. A tool
     that is not marked as safe to repeat is then not called again: the answer says that the outcome of the first call is
     unknown.

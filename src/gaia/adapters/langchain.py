@@ -31,9 +31,8 @@ _in_doubt: CallsInDoubt[_Request] = CallsInDoubt()
 def langchain_tools(manager: Manager) -> list[StructuredTool]:
     """The present tools of `manager`, for ``create_agent``, ``ToolNode`` and ``bind_tools``.
 
-    The tools have the names of `manager.list_tools`, can be called synchronously and asynchronously, by any number of
-    threads and event loops, and keep working after a restart of their server. For a list that changes, call this again,
-    or see `gaia.adapters.langchain_agents`.
+    They can be called synchronously and asynchronously. For a list that changes, call this again, or see
+    `gaia.adapters.langchain_agents`.
     """
     return [
         MCPStructuredTool(

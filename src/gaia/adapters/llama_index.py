@@ -20,9 +20,8 @@ except ImportError as error:
 def llama_index_tools(manager: Manager) -> list[FunctionTool]:
     """The present tools of `manager`, for the `tools` of an agent or of a model; thread-safe.
 
-    They have the names of `manager.list_tools`, can be called synchronously and from any event loop, and keep working
-    after a restart of their server. A result's ``blocks`` have its texts and images, its ``raw_output`` is the whole
-    `ToolResult`, and ``is_error`` says whether the call failed.
+    A result's ``blocks`` have its texts and images, its ``raw_output`` is the whole `ToolResult`, and ``is_error`` says
+    whether the call failed.
     """
     return [_function_tool(synchronous(manager), tool) for tool in listed(manager)]
 

@@ -19,8 +19,7 @@ except ImportError as error:
 def function_tools(manager: Manager) -> list[FunctionTool]:
     """The present tools of `manager`, for ``Agent(tools=…)``.
 
-    The tools have the names of `manager.list_tools`, may be used by any number of agents, runs and event loops, and
-    keep working after a restart of their server. A failure is a text in the tool's output; no call raises an exception.
+    A failure is a text in the tool's output; no call raises an exception.
     """
     return [_function_tool(manager, tool) for tool in listed(manager)]
 

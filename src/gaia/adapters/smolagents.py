@@ -21,8 +21,7 @@ except ImportError as error:
 def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MCPServerTool]:
     """The present tools of `manager`, for the `tools` of an agent; thread-safe.
 
-    They have the names of `manager.list_tools`, with ``_`` for ``-`` because smolagents requires identifiers, and keep
-    working after a restart of their server.
+    Their names have ``_`` for ``-``, because smolagents requires identifiers.
 
     A failure is a text for the model that begins with ``Error:``. With `raise_errors` it is an `MCPError` with this
     text, which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the

@@ -27,10 +27,7 @@ _CANCEL_SECONDS = 0.05
 
 
 def strands_tools(manager: Manager) -> list[AgentTool]:
-    """The present tools of `manager`, for ``Agent(tools=…)``, with its names.
-
-    Agents, threads and event loops can share them, and they keep working after a restart of their server.
-    """
+    """The present tools of `manager`, for ``Agent(tools=…)``."""
     return [MCPManagerTool(tool, manager) for tool in listed(manager)]
 
 

@@ -181,9 +181,9 @@ class MCPClientMixin(ConstructionHook):
         """Start the server `name` and register its tools.
 
         An agent with a ``config_file`` saves the entry there as given, including a password that is not written as
-        ``${VAR}``. If saving fails, that is logged, and the server is connected all the same. Any other agent keeps the
-        entry in memory. `save` overrides this for one server: true saves the entry to the ``config_file`` or the usual
-        file (see `MCPConfig`), or the call fails; false keeps it in memory.
+        ``${VAR}``; a failure of that is only logged. Any other agent keeps the entry in memory. `save` overrides this:
+        true saves the entry to the ``config_file`` or the usual file (see `MCPConfig`), or the call fails; false keeps
+        it in memory.
 
         A server that already runs with the same configuration is left as it is. A failed server is started again, and
         the call waits for a server that is being restarted, as long as a request may take. Returns True if the server

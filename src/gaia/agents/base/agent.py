@@ -70,9 +70,7 @@ class Agent(ABC):
         `confirm` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person. By default the console
         asks, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default policy is
         ``destructive`` if there is such a function or console, and otherwise ``marked``: then calls of tools marked
-        destructive are refused.
-
-        In silent mode the console is a `SilentConsole`.
+        destructive are refused. In silent mode the console is a `SilentConsole`.
 
         Keywords that only the ``Agent`` of AMD's GAIA has, such as `skip_lemonade` and `model_id`, are ignored, unless
         a later class takes them; a DeprecationWarning names them.
