@@ -71,7 +71,11 @@ class Failure(_Part):
 
 
 class RecordedExchange(_Part):
-    """One request of the client, and its outcome: exactly one of the last five fields."""
+    """One request of the client, and its outcome: exactly one of the last five fields.
+
+    `meanwhile` and `afterwards` are messages of the server before the answer, and after it up to the next request.
+    `crashed`: the server ended before it answered. `unanswered`: the client gave up.
+    """
 
     request: str
     params: dict[str, Any] = {}
