@@ -173,7 +173,7 @@ class Actions:
             try:
                 # The change continues if the page goes away, or if this answers before a thread was free.
                 changing = asyncio.ensure_future(self._threads.run(lambda: change(name)))
-                changing.add_done_callback(_look_at)
+                changing.add_done_callback(_retrieve_error)
                 outcome = await asyncio.wait_for(asyncio.shield(changing), ANSWER_SECONDS)
             except TimeoutError:
                 pass
@@ -214,7 +214,7 @@ def _not_connected(asked: PageRequest) -> Response:
     return responses.problem(404, f"There is no connected server {asked.server!r}")
 
 
-def _look_at(change: asyncio.Future[object]) -> None:
+def _retrieve_error(change: asyncio.Future[object]) -> None:
     """Retrieve the exception, so that asyncio does not warn. The server's status shows it."""
     if not change.cancelled():
         change.exception()

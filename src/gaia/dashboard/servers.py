@@ -243,12 +243,12 @@ class GatewayWatch:
     def _run(self, on_state: OnState) -> None:
         while not self._stop.wait(_SECONDS):
             try:
-                self._look(on_state)
+                self._read_status(on_state)
             except Exception as error:  # noqa: BLE001 - whatever it is, the page says it, and it may pass
                 with self._lock:
                     self._problem = str(error)
 
-    def _look(self, on_state: OnState) -> None:
+    def _read_status(self, on_state: OnState) -> None:
         now = self._fetch()
         with self._lock:
             before, self._status, self._problem = self._status, now, None

@@ -17,7 +17,7 @@ from gaia.mcp.gateway.views.upstream_servers import Kind
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
 
-_MAX_UNTOLD = 1_000
+_MAX_KEPT_CHANGES = 1_000
 """Most kept notifications about changes for a session without a stream."""
 
 _MAX_STREAMS = 8
@@ -68,7 +68,7 @@ class Session:
         self.used_at = 0.0
         """When the client last sent a message, or was last found with an open request; a reading of the clock."""
         self._streams: list[MessageStream] = []
-        self._untold: dict[bytes, None] = {}
+        self._kept_changes: dict[bytes, None] = {}
         """Notifications about changes that came while there was no stream, without duplicates."""
         self._asked: dict[RequestId, Answer] = {}
         self._numbers = itertools.count(1)
@@ -85,8 +85,8 @@ class Session:
         if len(self._streams) >= _MAX_STREAMS:
             return False
         self._streams.append(stream)
-        untold, self._untold = self._untold, {}
-        for message in untold:
+        kept, self._kept_changes = self._kept_changes, {}
+        for message in kept:
             stream.send(message)
         return True
 
@@ -98,8 +98,8 @@ class Session:
         if self._streams:
             # One message must not go to several streams.
             self._streams[-1].send(message)
-        elif len(self._untold) < _MAX_UNTOLD:
-            self._untold[message] = None
+        elif len(self._kept_changes) < _MAX_KEPT_CHANGES:
+            self._kept_changes[message] = None
 
     # As an audience.
 

@@ -225,5 +225,5 @@ def _renew(manager: MCPClientManager, instance: _Instance) -> None:
 def _disconnect(client: MCPClient, drain: float) -> None:
     try:
         client.disconnect(drain=drain)
-    except Exception as error:  # noqa: BLE001 - there is no one to tell
+    except Exception as error:  # noqa: BLE001 - no caller waits for it
         logger.error("disconnect_failed", server=client.name, error=exception_text(error))

@@ -27,13 +27,13 @@ _DECISION_SECONDS = 4.0
 MAX_WATCHED = 1_000
 """Most resources that are watched for one audience."""
 
-_MAX_UNTOLD = 256
+_MAX_WAITING = 256
 """Most events of one server that wait until earlier ones are told. More are dropped."""
 
 Done = Callable[[MCPError | None], None]
 
 
-class Sight(Protocol):
+class AudienceView(Protocol):
     """What a client may be told of; see `View`."""
 
     def sees(self, server: str) -> bool: ...
@@ -49,7 +49,7 @@ class Audience(Protocol):
         """The client; None if clients have no names."""
 
     @property
-    def view(self) -> Sight: ...
+    def view(self) -> AudienceView: ...
 
     def list_changed(self, kind: Kind) -> None: ...
 
@@ -74,7 +74,7 @@ class Notifier:
         """The audiences, each with the keys in `_watched` of its resources."""
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
         """By the client of the server's process, and the URI."""
-        self._untold: dict[tuple[str, Kind], None] = {}
+        self._changed_lists: dict[tuple[str, Kind], None] = {}
         self._fan_outs: dict[str, _FanOut] = {}
         """By server, so that an event of one server for many audiences delays no events of others; "" for lists."""
 
@@ -82,7 +82,7 @@ class Notifier:
         self._audiences.setdefault(audience, set())
 
     def remove(self, audience: Audience) -> None:
-        """Tell an audience nothing more. Resources that nobody else watches are no longer watched."""
+        """Tell an audience nothing more. Resources that no other audience watches are no longer watched."""
         for key in self._audiences.pop(audience, ()):
             self._watched[key].remove(audience)
 
@@ -129,16 +129,16 @@ class Notifier:
     # Events.
 
     def _list_changed(self, server: str, kind: Kind) -> None:
-        if not self._untold:
+        if not self._changed_lists:
             asyncio.get_running_loop().call_later(
                 _TOGETHER_SECONDS, lambda: self._tell("", "lists", self._tell_lists())
             )
-        self._untold[server, kind] = None
+        self._changed_lists[server, kind] = None
 
     def _tell_lists(self) -> Iterator[None]:
-        untold, self._untold = self._untold, {}
+        changed, self._changed_lists = self._changed_lists, {}
         for audience in list(self._audiences):
-            for kind in dict.fromkeys(kind for server, kind in untold if audience.view.sees(server)):
+            for kind in dict.fromkeys(kind for server, kind in changed if audience.view.sees(server)):
                 audience.list_changed(kind)
             yield
 
@@ -196,7 +196,7 @@ class _FanOut:
 
     def add(self, key: Hashable, steps: Iterator[None]) -> None:
         """Queue `steps`. Does nothing if the queue has steps with this key: they say the same."""
-        if len(self._waiting) >= _MAX_UNTOLD and key not in self._waiting:
+        if len(self._waiting) >= _MAX_WAITING and key not in self._waiting:
             if not self._has_dropped:
                 self._has_dropped = True
                 logger.warning("gateway_events_dropped", server=self._server)
