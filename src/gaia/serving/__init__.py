@@ -1,7 +1,8 @@
 """Serving over HTTP, for the gateway, the dashboard and agents: nothing here knows the protocol of the messages.
 
 `http` starts a guarded server with the `options` of the command line: `guards` check hosts, origins, tokens and sizes.
-`http_protocol` is one connection, `connections` bounds all of them, `responses` writes answers without a task.
+`http_protocol` is one connection and its responses, `connections` bounds all of them, `responses` is the interface of
+handlers that answer by callbacks.
 `service_manager` reports to the service manager; `loading` and `threads` are for serving an agent; `descriptors` takes
 standard input and output for a protocol.
 

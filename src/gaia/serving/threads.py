@@ -7,14 +7,17 @@ daemons. Cancelling its call must not make room for another one, so a thread cou
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import concurrent.futures
 import contextvars
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gaia.runtime.threads import DaemonPool, PoolExhausted
 
 ResultT = TypeVar("ResultT")
+
+_OF_THE_LOOP = (StopIteration, KeyboardInterrupt, SystemExit, concurrent.futures.CancelledError)
+"""Exceptions that a future rejects, or that would end the loop or its task because of one tool."""
 
 
 class TooManyCalls(Exception):
@@ -33,41 +36,25 @@ class WorkerThreads:
         A cancelled caller does not wait for the thread. A call that has not begun by then is skipped. Raises
         `TooManyCalls`.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[ResultT] = loop.create_future()
+        future: concurrent.futures.Future[ResultT] = concurrent.futures.Future()
         context = contextvars.copy_context()
 
-        def finish(result: Any, error: BaseException | None) -> None:
-            # The loop is closed if the server has stopped meanwhile. Then nothing waits for the future.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_finish, future, result, error)
-
         def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
-                result = None if future.cancelled() else context.run(function)
+                future.set_result(context.run(function))
+            except _OF_THE_LOOP as error:
+                future.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
             except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
-                finish(None, error)
-            else:
-                finish(result, None)
+                future.set_exception(error)
 
         try:
             self._pool.submit(call)
         except PoolExhausted as exhausted:
             raise TooManyCalls from exhausted
-        return await future
+        return await asyncio.wrap_future(future)
 
     def close(self, timeout: float = 0.0) -> None:
         """Let the threads end after the calls so far, and wait up to `timeout` seconds for that."""
         self._pool.drain(timeout)
-
-
-def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    elif isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit)):
-        # A future rejects StopIteration; the others would end the loop because of one tool.
-        future.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
-    else:
-        future.set_exception(error)

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -29,7 +30,7 @@ async def test_a_result_and_an_exception_come_back(threads: WorkerThreads) -> No
         await threads.run(fail)
 
 
-@pytest.mark.parametrize("exception", [StopIteration, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("exception", [StopIteration, SystemExit, KeyboardInterrupt, CancelledError])
 async def test_an_exception_that_would_end_the_loop_does_not(
     threads: WorkerThreads, exception: type[BaseException]
 ) -> None:
