@@ -1,9 +1,6 @@
 """`gaia mcp call`, `resources`, `read`, `prompts` and `prompt`."""
 
 import json
-import os
-import pty
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -144,25 +141,13 @@ def test_structured_content_stands_in_for_text(configure: Configure, invoke: Inv
 
 
 def test_progress_is_a_bar_for_who_looks_and_nothing_for_a_pipe(
-    demo: None, gaia_argv: list[str], environment: dict[str, str], run: Invoke
+    demo: None, at_terminal: Invoke, invoke: Invoke
 ) -> None:
-    words = ["call", "demo", "sleep", "seconds=0.5"]
-    controller, terminal = pty.openpty()
-    with open(controller, "rb", buffering=0) as screen:
-        ran = subprocess.run(
-            [*gaia_argv, "mcp", *words],
-            env=environment | {"TERM": "xterm-256color"},
-            stdout=subprocess.PIPE,
-            stderr=terminal,
-            encoding="utf-8",
-        )
-        os.close(terminal)
-        drawn = screen.read(1 << 20).decode()
-
-    assert ran.stdout == run(*words).stdout == "slept 0.5 s\n"
-    assert "sleep" in drawn
-    assert "━" in drawn
-    assert run(*words).stderr == ""
+    words = ["call", "demo", "sleep", "seconds=0.3"]
+    screen, piped = at_terminal(*words), invoke(*words)
+    assert "━" in screen.text
+    assert screen.text.endswith("slept 0.3 s\n")
+    assert (piped.stdout, piped.stderr) == ("slept 0.3 s\n", "")
 
 
 @pytest.mark.parametrize("words", [["@arguments.json"], ["text=@note.md"]])

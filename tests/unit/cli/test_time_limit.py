@@ -124,7 +124,7 @@ def test_a_server_that_hangs_at_its_start_is_given_up(words: list[str], run: Inv
 
 @pytest.mark.usefixtures("servers")
 def test_a_call_that_is_not_answered_says_that_the_server_may_have_acted(failed: Told) -> None:
-    error = failed("call", "demo", "sleep", "seconds=1000", "--timeout", "3")
+    error = failed("call", "demo", "sleep", "seconds=1000", "--timeout", "2")
     assert "was not answered within" in error
     assert "The server may have acted" in error
 
