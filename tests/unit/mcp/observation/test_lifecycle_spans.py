@@ -118,6 +118,9 @@ class TestStart:
             "      tools/list",
             "  gaia.mcp.close fault",
         ]
+        close = tracing.only("gaia.mcp.close fault")
+        assert attributes_of(close)["gaia.mcp.process.exit_code"] == 0
+        assert close.status.status_code is StatusCode.UNSET
 
     def test_a_command_that_does_not_exist(self, tracing: Tracing, metering: Metering) -> None:
         client = MCPClient.from_config("fault", {"command": "no-such-program-anywhere"})
@@ -160,14 +163,6 @@ class TestEnd:
         client.call_tool("pid")
         assert metering.value("gaia.mcp.server.restarts") == 1
 
-    def test_disconnecting_is_a_span_with_the_exit_status(
-        self, fault_server: FaultServer, connect: Connect, tracing: Tracing
-    ) -> None:
-        connect(fault_server()).disconnect()
-        close = tracing.only("gaia.mcp.close fault")
-        assert attributes_of(close)["gaia.mcp.process.exit_code"] == 0
-        assert close.status.status_code is StatusCode.UNSET
-
     def test_a_request_that_the_end_interrupts_is_told_too(self, fault_server: FaultServer, tracing: Tracing) -> None:
         client = MCPClient.from_config("fault", fault_server(faults=[{"on": "initialize", "hang": True}]))
         starting = threading.Thread(target=client.connect)
@@ -180,7 +175,9 @@ class TestEnd:
 
 
 class TestMetrics:
-    def test_a_recovery_is_counted_and_timed(self, crashing_once: Json, connect: Connect, metering: Metering) -> None:
+    def test_recoveries_and_sessions_of_the_handshake_era_are_counted_and_timed(
+        self, crashing_once: Json, connect: Connect, metering: Metering
+    ) -> None:
         client = connect(crashing_once, restart=QUICK)
         client.call_tool("pid", timeout=PATIENCE)
         assert metering.value("gaia.mcp.server.restarts", gaia__mcp__server__name="fault") == 1
@@ -188,12 +185,6 @@ class TestMetrics:
         (recovery,) = metering.points("gaia.mcp.server.recovery.duration")
         assert recovery.count == 1
         assert 0 < recovery.sum < PATIENCE
-
-    def test_sessions_of_the_handshake_era_are_timed_and_say_how_they_ended(
-        self, crashing_once: Json, connect: Connect, metering: Metering
-    ) -> None:
-        client = connect(crashing_once, restart=QUICK)
-        client.call_tool("pid", timeout=PATIENCE)
         client.disconnect()
         points = {p.attributes.get("error.type"): p for p in metering.points("mcp.client.session.duration")}
         assert {error: point.count for error, point in points.items()} == {"exit_code": 1, None: 1}

@@ -54,11 +54,6 @@ def test_tasks_run_on_threads_with_telling_names(pool: CallbackPool) -> None:
     assert names == ["mcp-test-callbacks-1"]
 
 
-def test_there_are_no_threads_before_there_is_something_to_do(pool: CallbackPool) -> None:
-    pool.lane()
-    assert callback_threads() == []
-
-
 def test_lanes_do_not_wait_for_each_other(pool: CallbackPool, held: threading.Event) -> None:
     for _ in range(50):
         pool.lane().post(lambda: held.wait(PATIENCE))
@@ -271,29 +266,6 @@ class TestClosing:
         assert seen == [1]
         assert callback_threads() == []
 
-    def test_it_may_be_done_twice(self, pool: CallbackPool) -> None:
-        pool.lane().post(lambda: None)
-        pool.close()
-        pool.close()
-
-    def test_what_is_posted_later_runs_all_the_same(self, pool: CallbackPool) -> None:
-        lane, seen = pool.lane(), list[int]()
-        lane.post(lambda: seen.append(1))
-        pool.close()
-        lane.post(lambda: seen.append(2))
-        pool.close()
-        assert seen == [1, 2]
-
-    def test_a_callback_may_do_it(self, pool: CallbackPool) -> None:
-        done = threading.Event()
-
-        def close() -> None:
-            pool.close()
-            done.set()
-
-        pool.lane().post(close)
-        assert done.wait(PATIENCE)
-
     def test_it_does_not_wait_for_long_for_user_code_that_never_returns(
         self, pool: CallbackPool, held: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -309,25 +281,6 @@ class TestClosing:
         entered.wait(PATIENCE)
         pool.close()
         assert len(callback_threads()) == 4
-
-    def test_a_thread_that_was_stuck_then_ends_too(
-        self, pool: CallbackPool, held: threading.Event, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        entered = threading.Event()
-
-        def stall() -> None:
-            entered.set()
-            held.wait(PATIENCE)
-
-        pool.lane().post(stall)
-        assert entered.wait(PATIENCE)
-        (stuck,) = [thread for thread in threading.enumerate() if "callbacks" in thread.name]
-        monkeypatch.setattr(callbacks, "_JOIN_SECONDS", 0.01)
-        pool.close()
-        pool.lane().post(lambda: None)
-        held.set()
-        stuck.join(PATIENCE)
-        assert not stuck.is_alive()
 
 
 class TestWithoutThreads:
