@@ -1,9 +1,14 @@
-"""Reserves standard input and output for a protocol."""
+"""Reserves standard input and output for a protocol of lines."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+
+from gaia.runtime.log import get_logger
+
+logger = get_logger(__name__)
 
 
 def take_descriptors() -> tuple[int, int]:
@@ -25,3 +30,27 @@ def take_descriptors() -> tuple[int, int]:
         os.dup2(nowhere, 1)
         os.close(nowhere)
     return incoming, outgoing
+
+
+def read_lines(descriptor: int, most: int) -> Iterator[bytes]:
+    """The lines without blank ones, until the end of input. Blocks, and nothing can interrupt it.
+
+    A line of more than `most` bytes ends them, because a request that was not read cannot be answered.
+    """
+    try:
+        with os.fdopen(descriptor, "rb") as stream:
+            while line := stream.readline(most + 1):
+                if len(line) > most:
+                    logger.error("line_too_long", limit=most)
+                    return
+                if line := line.strip():
+                    yield line
+    except OSError as error:
+        logger.debug("stdin_ended", error=repr(error))
+
+
+def write_line(descriptor: int, line: bytes) -> None:
+    """Write all of a line. Blocks while the client does not read. Raises OSError if it is gone."""
+    rest = memoryview(line)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -14,11 +14,8 @@ from collections.abc import Callable, Iterable
 from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.gateway import Gateway
 from gaia.mcp.gateway.operations.reloader import Reloader, Source
-from gaia.runtime.log import get_logger
 from gaia.runtime.loop_work import LoopWork, running_loop_work
-from gaia.serving.descriptors import take_descriptors
-
-logger = get_logger(__name__)
+from gaia.serving.descriptors import read_lines, take_descriptors, write_line
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes. A longer line ends the session, because the gateway cannot read it and so cannot answer it."""
@@ -84,17 +81,9 @@ def _read(descriptor: int, work: LoopWork, client: LineClient, ended: Callable[[
         ahead.release()
         client.received(line)
 
-    try:
-        with os.fdopen(descriptor, "rb") as stream:
-            while line := stream.readline(MAX_LINE + 1):
-                if len(line) > MAX_LINE:
-                    logger.error("line_too_long", limit=MAX_LINE)
-                    break
-                if line := line.strip():
-                    ahead.acquire()
-                    work.post(functools.partial(received, line))
-    except OSError as error:
-        logger.debug("stdin_ended", error=repr(error))
+    for line in read_lines(descriptor, MAX_LINE):
+        ahead.acquire()
+        work.post(functools.partial(received, line))
     work.post(ended)
 
 
@@ -127,9 +116,7 @@ class _Writer:
     def _run(self) -> None:
         try:
             while (line := self._lines.get()) is not None:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                write_line(self._descriptor, line)
                 self._written += len(line)
         except OSError:
             self._on_gone()

@@ -7,7 +7,6 @@ nothing. So the output and input of an agent, a library in C or a child process 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from pydantic import ValidationError
 from gaia.agents.base.mcp_context import ServableAgent
 from gaia.mcp.server.factory import ServedAgent, create_server
 from gaia.runtime.log import get_logger
-from gaia.serving.descriptors import take_descriptors
+from gaia.serving.descriptors import read_lines, take_descriptors, write_line
 from gaia.serving.threads import WorkerThreads
 
 logger = get_logger(__name__)
@@ -77,13 +76,8 @@ def _read_lines(descriptor: int, max_line: int, loop: asyncio.AbstractEventLoop,
         asyncio.run_coroutine_threadsafe(sender.send(item), loop).result()
 
     try:
-        with os.fdopen(descriptor, "rb") as stream:
-            while line := stream.readline(max_line + 1):
-                if len(line) > max_line:
-                    logger.error("line_too_long", limit=max_line)
-                    break
-                if line.strip():
-                    hand_over(_parsed(line))
+        for line in read_lines(descriptor, max_line):
+            hand_over(_parsed(line))
         loop.call_soon_threadsafe(sender.close)
     except Exception as error:  # noqa: BLE001 - the loop has ended, whatever that makes this thread see
         logger.debug("stdin_ended", error=repr(error))
@@ -100,17 +94,11 @@ async def _write_lines(descriptor: int, receiver: MemoryObjectReceiveStream[Sess
     """Write until the session ends; False if the client went away before."""
     # Daemons, because a client that does not read blocks a write for ever.
     threads = WorkerThreads(1)
-
-    def write(line: bytes) -> None:
-        rest = memoryview(line)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-
     try:
         async with receiver:
             async for message in receiver:
                 line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                await threads.run(partial(write, line))
+                await threads.run(partial(write_line, descriptor, line))
     except OSError:
         return False
     finally:
