@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jwt
@@ -107,26 +108,19 @@ class _Verified(NamedTuple):
     kid: str | None
 
 
+@dataclass(eq=False)
 class Issuer:
     """Verifies the tokens of one issuer, and remembers those that are valid. For one event loop."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: IssuerSettings,
-        profiles: Mapping[str, Profile],
-        keys: IssuerKeys,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """`now` is the time of day in seconds since the epoch, by which tokens expire."""
-        self.name = name
-        self.settings = settings
-        self.keys = keys
-        self._profiles = profiles
-        self._now = now
-        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
-        """By the hash of token and audiences, least recently used first. Verifying a signature takes longer than
-        relaying a call."""
+    name: str
+    settings: IssuerSettings
+    _profiles: Mapping[str, Profile]
+    keys: IssuerKeys
+    _now: Callable[[], float] = time.time
+    """The time of day in seconds since the epoch, by which tokens expire."""
+    _verified: OrderedDict[bytes, _Verified] = field(default_factory=OrderedDict, init=False)
+    """By the hash of token and audiences, least recently used first. Verifying a signature takes longer than relaying a
+    call."""
 
     def principal(self, token: str, audiences: list[str]) -> Principal | None:
         """The client of a token; None while the issuer's keys are being fetched. Raises `TokenRefused`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -21,6 +22,7 @@ _USABLE = READY_STATES | {ServerState.RESTARTING, ServerState.AUTHORIZING}
 """States of a server in which calls are answered or wait."""
 
 
+@dataclass(eq=False)
 class OperationPages:
     """Belongs to the gateway's event loop.
 
@@ -28,18 +30,11 @@ class OperationPages:
     the gateway has clients, and show a client what its profile allows.
     """
 
-    def __init__(
-        self,
-        servers: Callable[[], list[ServerStatus]],
-        status: Callable[[Principal | None], GatewayStatus],
-        is_draining: Callable[[], bool],
-        checks: Checks,
-    ) -> None:
-        """`status` is called with the client that asks; None if it may see everything."""
-        self._servers = servers
-        self._status = status
-        self._is_draining = is_draining
-        self._checks = checks
+    _servers: Callable[[], list[ServerStatus]]
+    _status: Callable[[Principal | None], GatewayStatus]
+    """Called with the client that asks; None if it may see everything."""
+    _is_draining: Callable[[], bool]
+    _checks: Checks
 
     def has(self, path: str) -> bool:
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
