@@ -387,12 +387,11 @@ class TestLoading:
             }
         )
         began = time.monotonic()
-        manager.load_from_config(timeout=1.5)
+        manager.load_from_config(timeout=0.5)
         assert time.monotonic() - began < 10.0
-        assert manager.list_servers() == ["good", "better"]
+        assert wait_until(lambda: manager.list_servers() == ["good", "better"])
         assert text(manager.call_tool("mcp_good_echo", {"text": "hi"})) == "hi"
-        status = {one.name: one for one in manager.status()}
-        assert {name: one.state for name, one in status.items()} == {
+        states = {
             "good": ServerState.READY,
             "better": ServerState.READY,
             "dead": ServerState.FAILED,
@@ -401,6 +400,8 @@ class TestLoading:
             **dict.fromkeys(("unusable", "yes", "misspelt", "no object"), ServerState.FAILED),
             "remote": ServerState.FAILED,
         }
+        assert wait_until(lambda: {one.name: one.state for one in manager.status()} == states)
+        status = {one.name: one for one in manager.status()}
         assert "no licence" in str(status["dead"].last_error)
         assert "no-such-program-anywhere" in str(status["nowhere"].last_error)
         problem = "command: expected a string or null, got a number"
