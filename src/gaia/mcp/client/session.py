@@ -280,7 +280,7 @@ def new_session(setup: ClientSetup) -> Session:
     transport, clock = setup.transport, setup.services.clock
     if isinstance(transport, PlacedTransport):
         # Imported here: programs that place no server do not need them.
-        from gaia.mcp.client.placing import placed_context
+        from gaia.mcp.client.placed_context import placed_context
         from gaia.mcp.cluster.placed_server import PlacedServer
         from gaia.mcp.cluster.replicated_server import ReplicatedServer
 
