@@ -22,7 +22,7 @@ T = TypeVar("T")
 class ExchangeRunner(Generic[T]):
     """One exchange. Belongs to the supervisor's thread, which calls `answered` for each call that has ended."""
 
-    runners: RunExchange
+    run: RunExchange
     exchange: Exchange[T]
     on_result: Callable[[T], None]
     on_error: Callable[[MCPError], None]
@@ -64,34 +64,34 @@ class ExchangeRunner(Generic[T]):
             step = resume()
             while not isinstance(step, Send):
                 if isinstance(step, SetProtocolVersion):
-                    self.runners.connection.set_protocol_version(step.protocol)
+                    self.run.connection.set_protocol_version(step.protocol)
                 else:
-                    self.runners.connection.notify(step.method, step.params)
+                    self.run.connection.notify(step.method, step.params)
                 step = self.exchange.send(None)
         except StopIteration as stop:
-            if self._matters():
+            if self.run.connection.state is not ConnectionState.CLOSED:
                 self.on_result(stop.value)
         except MCPError as error:
-            if self._matters():
-                error.mask(self.runners.connection.redact)
+            if self.run.connection.state is not ConnectionState.CLOSED:
+                error.mask(self.run.connection.redact)
                 self.on_error(error)
         else:
             self._send(step)
 
     def _send(self, step: Send) -> None:
-        observation = self._observation = self.runners.connection.observe(step.method, step.params)
+        observation = self._observation = self.run.connection.observe(step.method, step.params)
 
         def done(call: Call) -> None:
             """Runs on the thread that ends the call."""
             observation.stop()
-            self.runners.post(CallAnswered(self, call))
+            self.run.post(CallAnswered(self, call))
             # So that it is posted only once.
             call.on_done = None
 
-        now = self.runners.clock.monotonic()
+        now = self.run.clock.monotonic()
         self._is_limited = step.timeout is None
         self.call = call = Call(
-            self.runners.next_id(),
+            self.run.next_id(),
             step.method,
             observation.prepare(step.params),
             now,
@@ -101,17 +101,14 @@ class ExchangeRunner(Generic[T]):
             observer=observation,
         )
         observation.numbered(call.id)
-        if not self.runners.connection.submit(call):
+        if not self.run.connection.submit(call):
             call.finish(error=ServerCrashed("the server ended during the exchange"))
         elif not call.is_standing:
             # Not earlier: if `submit` raised, the thread for deadlines would keep a call that no connection has.
-            self.runners.watch(call)
+            self.run.watch(call)
         else:
             # The answer comes in hours, if at all: a span or a duration for it would mean nothing.
             self._observed(None, {}, handled=False)
-
-    def _matters(self) -> bool:
-        return self.runners.connection.state is not ConnectionState.CLOSED
 
 
 class CallAnswered(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ NEW_LOGIN = "there is a new login"
 EXITED = "it exited by itself; the next call starts it again"
 
 
-class Starts(Protocol):
+class StartSteps(Protocol):
     """The steps of the server's lifecycle that start the server."""
 
     def open(self) -> None: ...
@@ -49,7 +49,7 @@ class FollowUp:
         spare: Spare,
         replacements: Replacements,
         spans: LifecycleSpans,
-        starts: Starts,
+        starts: StartSteps,
         on_settled: Callable[[], None],
     ) -> None:
         """`on_settled` is called when the server is given up, for now or for good."""

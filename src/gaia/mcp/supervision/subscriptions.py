@@ -17,7 +17,7 @@ from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
 
-Told = Callable[[MCPError | None], object]
+OnDecided = Callable[[MCPError | None], object]
 
 _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -33,7 +33,7 @@ class Subscriptions:
         self.resources: tuple[str, ...] = ()
         self.log_level: str | None = None
         """The least severe log messages that the client wants; None leaves it to the server."""
-        self._undecided: tuple[tuple[str, Told], ...] = ()
+        self._undecided: tuple[tuple[str, OnDecided], ...] = ()
         """Resources for which a server of the stateless era has not yet agreed or refused to report changes."""
 
     def add_resource(self, uri: str) -> None:
@@ -48,13 +48,13 @@ class Subscriptions:
         with self._lock:
             self.log_level = level
 
-    def when_decided(self, uri: str, told: Told) -> Callable[[], None]:
-        """Call `told` when a server of the stateless era agrees to report changes of a resource, or with its refusal.
+    def when_decided(self, uri: str, on_decided: OnDecided) -> Callable[[], None]:
+        """Call `on_decided` when a server of the stateless era agrees to report changes of a resource, or refuses.
 
         It runs on the supervisor's thread. Call this before the resource is added. The returned function ends the
         waiting.
         """
-        entry = (uri, told)
+        entry = (uri, on_decided)
         with self._lock:
             self._undecided = (*self._undecided, entry)
 
@@ -67,10 +67,10 @@ class Subscriptions:
     def decided(self, asked: Collection[str], agreed: Collection[str], error: MCPError) -> None:
         """The server has answered a request for the resources `asked`; those that are not in `agreed` get `error`."""
         with self._lock:
-            told = [entry for entry in self._undecided if entry[0] in asked]
-            self._undecided = tuple(entry for entry in self._undecided if entry not in told)
-        for uri, tell in told:
-            tell(None if uri in agreed else error)
+            decided = [entry for entry in self._undecided if entry[0] in asked]
+            self._undecided = tuple(entry for entry in self._undecided if entry not in decided)
+        for uri, on_decided in decided:
+            on_decided(None if uri in agreed else error)
 
 
 @dataclasses.dataclass(eq=False)
