@@ -65,9 +65,14 @@ class TestQuestions:
 class TestEnds:
     @pytest.mark.needs("supervision", "takes_timeouts")
     def test_a_deadline_ends_the_call_and_tells_the_server(self, situation: Situation) -> None:
-        face = situation.connect()
-        outcome = face.call("hold", timeout=0.05)
-        assert (outcome.error_type, outcome.delivery) == ("timeout", "unknown")
+        face, received = situation.connect(), situation.server.generations
+        # On a busy machine the first deadline may pass before the server has received the call.
+        for timeout in (0.05, 1.0, 5.0):
+            outcome = face.call("hold", timeout=timeout)
+            assert outcome.error_type == "timeout"
+            if outcome.delivery == "unknown" and wait_until(lambda: received("hold") != [], 0.5):
+                break
+        assert outcome.delivery == "unknown"
         call = situation.server.wait_for_call("hold")
         assert wait_until(lambda: call.cancelled)
         assert face.call("echo", {"text": "next"}) == Outcome("next")
