@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gaia.mcp.aio.calls import run
@@ -19,42 +20,33 @@ Item = dict[str, Any]
 _MAX_TTL_MS = 24 * 3600 * 1000
 
 
+@dataclass(eq=False)
 class CachedList:
     """Belongs to the gateway's event loop."""
 
-    def __init__(
-        self,
-        client: MCPClient,
-        capability: str,
-        key: str,
-        listing: Callable[[], Exchange[list[Item]]],
-        on_listed: Callable[[bool], None],
-    ) -> None:
-        """`key` is the member with an item's name, such as ``uri``.
-
-        ``on_listed(was_known)`` is called after each change.
-        """
-        self._client = client
-        self._capability = capability
-        self._key = key
-        self._listing = listing
-        self._on_listed = on_listed
-        self.items: tuple[Item, ...] = ()
-        self.is_known = False
-        """Whether the server has ever answered."""
-        self.ttl_ms = 0
-        self.is_public = False
-        self._fresh_until = 0.0
-        self._is_stale = True
-        self._is_announced = False
-        """Whether the server has announced a change since the last fetch."""
-        self._task: asyncio.Task[None] | None = None
-        self._waiting: list[Callable[[], None]] = []
+    client: MCPClient
+    capability: str
+    key: str
+    """The member with an item's name, such as ``uri``."""
+    listing: Callable[[], Exchange[list[Item]]]
+    on_listed: Callable[[bool], None]
+    """``on_listed(was_known)`` is called after each change."""
+    items: tuple[Item, ...] = ()
+    is_known: bool = False
+    """Whether the server has ever answered."""
+    ttl_ms: int = 0
+    is_public: bool = False
+    _fresh_until: float = 0.0
+    _is_stale: bool = True
+    _is_announced: bool = False
+    """Whether the server has announced a change since the last fetch."""
+    _task: asyncio.Task[None] | None = None
+    _waiting: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def is_offered(self) -> bool:
         """Whether the server has declared such a list."""
-        return self._capability in self._client.capabilities
+        return self.capability in self.client.capabilities
 
     def outdated(self, *, is_announced: bool) -> None:
         """Fetch the list if it was wanted before: the server was started again, or has announced a change."""
@@ -64,11 +56,11 @@ class CachedList:
             self._fetch()
         elif is_announced:
             self._is_announced = False
-            self._on_listed(True)
+            self.on_listed(True)
 
     def when_fetched(self, act: Callable[[], None]) -> None:
         """Call `act` once the list is fetched; now if it is current, or if the server cannot answer now."""
-        if self._is_current() or not self._client.is_connected() or not self.is_offered:
+        if self._is_current() or not self.client.is_connected() or not self.is_offered:
             act()
             return
         self._waiting.append(act)
@@ -82,13 +74,13 @@ class CachedList:
     def _is_current(self) -> bool:
         if not self.is_known or self._is_stale:
             return False
-        declared = self._client.capabilities.get(self._capability)
+        declared = self.client.capabilities.get(self.capability)
         if isinstance(declared, Mapping) and declared.get("listChanged"):
             return True
         return asyncio.get_running_loop().time() < self._fresh_until
 
     def _fetch(self) -> None:
-        if self._task is None and self._client.is_connected() and self.is_offered:
+        if self._task is None and self.client.is_connected() and self.is_offered:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -96,9 +88,9 @@ class CachedList:
             self._is_stale = False
             pages: list[Mapping[str, Any]] = []
             try:
-                items = await run(self._client._engine.requests, _noting(self._listing(), pages.append))
+                items = await run(self.client._engine.requests, _noting(self.listing(), pages.append))
             except MCPError as error:
-                logger.warning("gateway_list_failed", server=self._client.name, what=self._key, error=error.message)
+                logger.warning("gateway_list_failed", server=self.client.name, what=self.key, error=error.message)
                 self._is_stale = True
                 break
             self._take(items, pages)
@@ -108,14 +100,14 @@ class CachedList:
             act()
 
     def _take(self, items: list[Any], pages: list[Mapping[str, Any]]) -> None:
-        found = tuple(item for item in items if isinstance(item, dict) and isinstance(item.get(self._key), str))
+        found = tuple(item for item in items if isinstance(item, dict) and isinstance(item.get(self.key), str))
         self.ttl_ms = min((_milliseconds(page.get("ttlMs")) for page in pages), default=0)
         self.is_public = all(page.get("cacheScope") == "public" for page in pages)
         self._fresh_until = asyncio.get_running_loop().time() + self.ttl_ms / 1000
         is_other, was_known = found != self.items or self._is_announced, self.is_known
         self.items, self.is_known, self._is_announced = found, True, False
         if is_other or not was_known:
-            self._on_listed(was_known)
+            self.on_listed(was_known)
 
 
 def _milliseconds(value: object) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gaia.mcp.aio.calls import run
@@ -215,18 +216,19 @@ class _FanOut:
             self._is_running = False
 
 
+@dataclass(eq=False)
 class _Watch:
     """One resource of one server, for all audiences that watch it."""
 
-    def __init__(self, client: MCPClient, uri: str, forget: Callable[[], object]) -> None:
-        self._client = client
-        self._uri = uri
-        self._forget = forget
-        self.audiences: dict[Audience, None] = {}
-        self._is_watched = False
-        """Whether the server was asked to watch. The client asks again after each restart."""
-        self._waiting: list[Done] = []
-        self._task: asyncio.Task[None] | None = None
+    client: MCPClient
+    uri: str
+    forget: Callable[[], object]
+    """Called when no audience watches it any more."""
+    audiences: dict[Audience, None] = field(default_factory=dict)
+    _is_watched: bool = False
+    """Whether the server was asked to watch. The client asks again after each restart."""
+    _waiting: list[Done] = field(default_factory=list)
+    _task: asyncio.Task[None] | None = None
 
     def add(self, audience: Audience, done: Done) -> None:
         self.audiences[audience] = None
@@ -270,14 +272,14 @@ class _Watch:
 
     def _forget_if_unused(self) -> None:
         if self._task is None and not self.audiences:
-            self._forget()
+            self.forget()
 
     async def _unsubscribe(self) -> None:
-        await run(self._client._engine.requests, self._client._engine.features.unsubscribe_resource(self._uri))
+        await run(self.client._engine.requests, self.client._engine.features.unsubscribe_resource(self.uri))
 
     async def _subscribe(self) -> None:
         """Raises `MCPError` if the server does not accept."""
-        engine, loop = self._client._engine, asyncio.get_running_loop()
+        engine, loop = self.client._engine, asyncio.get_running_loop()
         decided: asyncio.Future[MCPError | None] = loop.create_future()
 
         def told(error: MCPError | None) -> None:
@@ -285,9 +287,9 @@ class _Watch:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
 
-        forget = engine.subscriptions.when_decided(self._uri, told)
+        forget = engine.subscriptions.when_decided(self.uri, told)
         try:
-            await run(engine.requests, engine.features.subscribe_resource(self._uri))
+            await run(engine.requests, engine.features.subscribe_resource(self.uri))
             if not engine.requests.is_stateless:
                 return
             try:
