@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -187,28 +188,23 @@ OnState = Callable[[str, str | None, str, int, str | None], None]
 """Called with a server, its old and its new state, its generation and the reason."""
 
 
+@dataclass(eq=False)
 class GatewayWatch:
     """Reads a gateway's status on its own thread, and keeps the servers of a manager equal to the gateway's."""
 
-    def __init__(
-        self,
-        fetch: Callable[[], GatewayStatus],
-        entry: Callable[[str], Mapping[str, Any]],
-        manager: MCPClientManager,
-        first: GatewayStatus,
-    ) -> None:
-        """`fetch` reads the gateway's status, or raises an exception with the reason; `first` is its first result.
+    fetch: Callable[[], GatewayStatus]
+    """Reads the status, or raises an exception with the reason."""
+    entry: Callable[[str], Mapping[str, Any]]
+    """The configuration with which `manager` reaches a server of the gateway, by its name there."""
+    manager: MCPClientManager
+    _status: GatewayStatus
+    """The latest one that `fetch` has read."""
+    _problem: str | None = None
+    _stop: Latch = field(default_factory=Latch)
 
-        `entry` returns the configuration with which `manager` reaches a server of the gateway, by its name there.
-        """
-        self._fetch = fetch
-        self._entry = entry
-        self._manager = manager
+    def __post_init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns both below."""
-        self._status = first
-        self._problem: str | None = None
-        self._stop = Latch()
+        """Owns the status and the problem."""
 
     def start(self, on_state: OnState) -> Callable[[], None]:
         """Start to read. `on_state` is called on the thread. Returns a function that stops it."""
@@ -249,7 +245,7 @@ class GatewayWatch:
                     self._problem = str(error)
 
     def _read_status(self, on_state: OnState) -> None:
-        now = self._fetch()
+        now = self.fetch()
         with self._lock:
             before, self._status, self._problem = self._status, now, None
         known = {server.name: server.state.value for server in before.servers}
@@ -258,4 +254,4 @@ class GatewayWatch:
             if old != server.state.value:
                 on_state(server.name, old, server.state.value, server.generation, server.last_error)
         if known or len(now.servers) != len(before.servers):
-            self._manager.apply({server.name: self._entry(server.name) for server in now.servers}, timeout=0)
+            self.manager.apply({server.name: self.entry(server.name) for server in now.servers}, timeout=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -44,31 +44,23 @@ class _Instance:
     """The server's entry when this instance was made or last renewed."""
 
 
+@dataclass(eq=False)
 class InstancePool:
     """The processes of one server that are not shared. Belongs to the gateway's event loop."""
 
-    def __init__(
-        self,
-        manager: MCPClientManager,
-        shared: MCPClient,
-        on_event: Callable[[MCPClient, Event], None] = lambda *_: None,
-        most_each: Callable[[], int | None] = lambda: None,
-    ) -> None:
-        """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
-
-        `on_event` gets the events of each instance, on any thread, so it must be quick. One client may have
-        ``most_each()`` instances (None: half of all).
-        """
-        self._manager = manager
-        self._shared = shared
-        self._on_event = on_event
-        self._most_each = most_each
-        self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
-        """By owner, least recently used first."""
-        self._spare: _Instance | None = None
-        self._ended = dict.fromkeys(_SUMS, 0)
-        """Sums of the figures of ended instances."""
-        self._is_closed = False
+    manager: MCPClientManager
+    shared: MCPClient
+    """The manager's client of the server, whose entry counts."""
+    on_event: Callable[[MCPClient, Event], None] = lambda *_: None
+    """Called with the events of each instance, on any thread, so it must be quick."""
+    most_each: Callable[[], int | None] = lambda: None
+    """How many instances one client may have; None: half of all."""
+    _owned: OrderedDict[Hashable, _Instance] = field(default_factory=OrderedDict)
+    """By owner, least recently used first."""
+    _spare: _Instance | None = None
+    _ended: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0))
+    """Sums of the figures of ended instances."""
+    _is_closed: bool = False
 
     def __len__(self) -> int:
         """The number of instances with an owner."""
@@ -132,16 +124,16 @@ class InstancePool:
 
     @property
     def _entry(self) -> ServerConfig | None:
-        return self._shared._engine.entry
+        return self.shared._engine.entry
 
     def _take(self) -> _Instance:
         if self._is_closed:
-            raise Overloaded(f"server {self._shared.name!r} is being stopped")
+            raise Overloaded(f"server {self.shared.name!r} is being stopped")
         entry = self._entry
         is_full = entry is not None and len(self._owned) >= entry.max_instances
         if entry is not None and is_full and not self._drop_one_at_rest(list(self._owned)):
             raise Overloaded(
-                f"server {self._shared.name!r} has {len(self._owned)} instances, which is its maxInstances; end other "
+                f"server {self.shared.name!r} has {len(self._owned)} instances, which is its maxInstances; end other "
                 'sessions, lower "idleStop", or raise "maxInstances" in its entry'
             )
         instance, self._spare = self._spare, None
@@ -171,16 +163,16 @@ class InstancePool:
         try:
             self._spare = self._make()
         except Exception as error:  # noqa: BLE001 - the owner that has come has its instance
-            logger.warning("spare_instance_missing", server=self._shared.name, error=exception_text(error))
+            logger.warning("spare_instance_missing", server=self.shared.name, error=exception_text(error))
         else:
             self._spare.client._engine.session.wake()
 
     def _make(self) -> _Instance:
         def happened(event: Event) -> None:
-            self._on_event(client, event)
+            self.on_event(client, event)
 
-        client = self._manager._engine.factory.new_instance(self._shared.name, happened)
-        if (level := self._shared._engine.subscriptions.log_level) is not None:
+        client = self.manager._engine.factory.new_instance(self.shared.name, happened)
+        if (level := self.shared._engine.subscriptions.log_level) is not None:
             # The log level that some client wants applies to all processes.
             client._engine.subscriptions.set_log_level(level)
         # With `keep_trying`, this does not wait for the process.
@@ -192,11 +184,11 @@ class InstancePool:
         entry = self._entry
         if not identity or entry is None:
             return
-        most = self._most_each() or (entry.max_instances + 1) // 2
+        most = self.most_each() or (entry.max_instances + 1) // 2
         own = [owner for owner in self._owned if identity_of(owner) == identity]
         if len(own) >= most and not self._drop_one_at_rest(own):
             raise Overloaded(
-                f"client {identity!r} has {len(own)} instances of server {self._shared.name!r}, and limits allow no "
+                f"client {identity!r} has {len(own)} instances of server {self.shared.name!r}, and limits allow no "
                 'more; end other sessions, or raise "instancesPerClient" of "limits" in the clients file'
             )
 
@@ -213,7 +205,7 @@ class InstancePool:
         """Switch an instance to the server's current entry, without a gap."""
         if instance.entry is not self._entry:
             instance.entry = self._entry
-            stop_soon(partial(_renew, self._manager, instance))
+            stop_soon(partial(_renew, self.manager, instance))
 
 
 def _renew(manager: MCPClientManager, instance: _Instance) -> None:

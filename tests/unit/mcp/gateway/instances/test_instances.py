@@ -203,7 +203,7 @@ def test_a_client_has_half_of_the_instances_or_what_it_may_have(
     make_pool: MakePool, most: int | None, expected: int
 ) -> None:
     pool, _ = make_pool(maxInstances=4)
-    pool._most_each = lambda: most
+    pool.most_each = lambda: most
     more = Handle("more", "ann")
     owners = [Handle(str(number), "ann") for number in range(expected)]
     clients = [pool.client_of(owner) for owner in owners]
