@@ -23,7 +23,6 @@ from gaia.mcp.protocol.server_questions import (
     sampling_result,
 )
 from gaia.mcp.supervision.callbacks import require_runs_on_thread
-from gaia.runtime.locks import reentrant_lock
 
 METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
 """The requests that a server may make if the feature is offered."""
@@ -43,13 +42,10 @@ class Roots:
 
     def __init__(self, source: RootsSource) -> None:
         """Raises ValueError for an invalid root."""
-        self._lock = reentrant_lock()
         self._source = _checked(source)
 
     def replace(self, source: RootsSource) -> None:
-        checked = _checked(source)
-        with self._lock:
-            self._source = checked
+        self._source = _checked(source)
 
     @property
     def are_known(self) -> bool:

@@ -45,8 +45,7 @@ class Subscriptions:
             self.resources = tuple(other for other in self.resources if other != uri)
 
     def set_log_level(self, level: str) -> None:
-        with self._lock:
-            self.log_level = level
+        self.log_level = level
 
     def when_decided(self, uri: str, on_decided: OnDecided) -> Callable[[], None]:
         """Call `on_decided` when a server of the stateless era agrees to report changes of a resource, or refuses.
