@@ -177,19 +177,19 @@ class TestHostDies:
         host.kill()
         assert end(*facts["servers"], facts["guard"])
 
-    @pytest.mark.parametrize("child", ["same_group", "own_session", "daemon"])
-    def test_so_does_what_they_started(self, run_host: Callable[..., Host], child: str) -> None:
+    def test_so_does_what_they_started(self, run_host: Callable[..., Host]) -> None:
         script = """
 connect()
-response = transports[0].send_request("tools/call", {"name": "children"})
-say(servers=json.loads(response["result"]["content"][0]["text"]))
+responses = [transport.send_request("tools/call", {"name": "children"}) for transport in transports]
+say(servers=[pid for response in responses for pid in json.loads(response["result"]["content"][0]["text"])])
 wait()
 """
-        host = run_host(script, {"child": child})
+        children = ["same_group", *(["own_session", "daemon"] if Path("/proc/self/environ").exists() else [])]
+        host = run_host(script, *({"child": child} for child in children))
         servers, grandchildren = host.hear()["servers"], host.hear()["servers"]
-        if child == "same_group" or Path("/proc/self/environ").exists():
-            host.kill()
-            assert end(*servers, *grandchildren)
+        assert len(grandchildren) == len(children)
+        host.kill()
+        assert end(*servers, *grandchildren)
 
     @pytest.mark.parametrize("ending", ["os._exit(3)", "sys.exit()", "os.kill(os.getpid(), signal.SIGTERM)"])
     def test_when_it_ends_without_a_goodbye_they_die_too(self, run_host: Callable[..., Host], ending: str) -> None:

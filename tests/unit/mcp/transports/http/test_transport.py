@@ -180,29 +180,19 @@ class TestConfiguration:
         client.disconnect()
 
 
-class TestWhatIsLoaded:
-    @pytest.mark.process
-    def test_the_parser_only_when_a_server_is_opened(self) -> None:
-        script = (
-            "import sys; from gaia.mcp import MCPClient;"
-            "client = MCPClient.from_config('x', {'url': 'http://127.0.0.1:9'});"
-            "assert 'httptools' not in sys.modules; client.connect(); assert 'httptools' in sys.modules;"
-            "client.disconnect()"
-        )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-
-    @pytest.mark.process
-    def test_neither_httpx2_nor_the_sdk_without_a_login(self, serve: Serve) -> None:
-        """With the extra `http` alone a server works; one that wants a login names the other extra."""
-        script = """
+@pytest.mark.process
+def test_what_is_loaded(serve: Serve) -> None:
+    """The parser when a server is opened. With the extra `http` alone a server works; a login names the other extra."""
+    script = """
 import sys
 sys.modules.update(dict.fromkeys(["httpx2", "httpcore2", "mcp", "anyio", "pydantic"]))
 from gaia.runtime.extras import install_command
 from gaia.mcp import MCPClient
 
 client = MCPClient.from_config("open", {"url": sys.argv[1]})
+assert "httptools" not in sys.modules
 assert client.connect(), client.last_error
+assert "httptools" in sys.modules
 assert client.call_tool("echo", {"text": "hi"})["content"][0]["text"] == "hi"
 client.disconnect()
 login = {"type": "client_credentials", "clientId": "robot", "clientSecret": "hunter22", "issuer": "https://a.invalid"}
@@ -211,10 +201,10 @@ assert not client.connect()
 assert install_command("oauth") in client.last_error, client.last_error
 client.disconnect()
 """
-        refusing = {method: lambda exchange: exchange.body(b"", status=401) for method in ("initialize", "GET")}
-        urls = [serve().url, serve(on=refusing | {"server/discover": refusing["GET"]}).url]
-        done = subprocess.run([sys.executable, "-c", script, *urls], capture_output=True, text=True, timeout=50)
-        assert done.returncode == 0, done.stderr
+    refusing = {method: lambda exchange: exchange.body(b"", status=401) for method in ("initialize", "GET")}
+    urls = [serve().url, serve(on=refusing | {"server/discover": refusing["GET"]}).url]
+    done = subprocess.run([sys.executable, "-c", script, *urls], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.process
@@ -224,33 +214,31 @@ def test_after_a_fork_the_connection_is_the_parents(serve: Serve) -> None:
 import os, sys, warnings
 warnings.simplefilter("ignore")
 from gaia.mcp import MCPClient
-client = MCPClient.from_config("web", {"url": sys.argv[1], "protocol": sys.argv[2]})
-assert client.connect(), client.last_error
-assert client.call_tool("echo", {"text": "before"})["content"]
-child = os.fork()
-if child == 0:
-    assert not client.is_connected()
-    client.disconnect()
+for url in sys.argv[1:]:
+    client = MCPClient.from_config("web", {"url": url})
     assert client.connect(), client.last_error
-    assert client.call_tool("echo", {"text": "child"})["content"]
+    assert client.call_tool("echo", {"text": "before"})["content"]
+    child = os.fork()
+    if child == 0:
+        assert not client.is_connected()
+        client.disconnect()
+        assert client.connect(), client.last_error
+        assert client.call_tool("echo", {"text": "child"})["content"]
+        client.disconnect()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.call_tool("echo", {"text": "parent"})["content"]
+    assert client.status.generation == 1
     client.disconnect()
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert client.call_tool("echo", {"text": "parent"})["content"]
-assert client.status.generation == 1
-client.disconnect()
 """
-    for era in (LEGACY, MODERN):
-        server = serve(era=era)
-        line = [sys.executable, "-c", script, server.url, "auto"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
-        # On a busy machine it may say that threads end late.
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-        assert [seen.body["params"]["arguments"]["text"] for seen in server.of("tools/call")] == [
-            "before",
-            "child",
-            "parent",
-        ]
+    servers = [serve(era=era) for era in (LEGACY, MODERN)]
+    line = [sys.executable, "-c", script, *(server.url for server in servers)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+    # On a busy machine it may say that threads end late.
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    for server in servers:
+        texts = [seen.body["params"]["arguments"]["text"] for seen in server.of("tools/call")]
+        assert texts == ["before", "child", "parent"]
 
 
 class TestProxies:
