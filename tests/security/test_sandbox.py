@@ -429,7 +429,7 @@ class TestLimits:
     def test_memory_without_a_control_group(
         self, engine: str, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gaia.mcp.transports.sandbox.limits._MEMBERSHIP", places["work"] / "missing")
+        monkeypatch.setattr("gaia.mcp.transports.sandbox.cage._MEMBERSHIP", places["work"] / "missing")
         probe = Probe(places["work"], memory="64M")
         outcome = _outcome(probe, "x = bytearray(256 * 1024**2)")
         probe.close()

@@ -3,9 +3,10 @@
 This module has `Sandbox`, the checked ``"sandbox"`` of a server's entry.
 
 - `confinement` computes from it which paths of this machine are hidden, shown and writable; `places` knows the paths.
-- `cage` changes the server's command so that it runs in the sandbox, with the first engine that can enforce everything.
+- `cage` changes the server's command so that it runs in the sandbox, with the first engine that can enforce everything,
+  and limits its memory, processes and processor time.
 - The engines are `bubblewrap` (namespaces) and `kernel` (Landlock). Both use the system call filter of `kernel`.
-- `limits` has memory, processes and processor time. `launcher` is the program that runs just before the server.
+- `launcher` is the program that runs just before the server.
 
 Invariant: if any part of the sandbox cannot be enforced, the server is not started.
 """

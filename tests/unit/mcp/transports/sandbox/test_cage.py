@@ -23,8 +23,7 @@ from tests.unit.mcp.transports.sandbox.test_bubblewrap import confinement
 pytest.importorskip("pwd")
 from gaia.mcp.transports.sandbox import cage as cage_module
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
-from gaia.mcp.transports.sandbox.cage import Cage, Engine, cage
-from gaia.mcp.transports.sandbox.limits import Limits
+from gaia.mcp.transports.sandbox.cage import Cage, Engine, Limits, cage
 from tests.waiting import PATIENCE
 
 pytestmark = linux
@@ -170,7 +169,7 @@ def test_where_nothing_can_be_enforced_all_reasons_are_said(monkeypatch: pytest.
 def test_what_one_engine_cannot_enforce_is_left_to_no_other(
     landlock: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("gaia.mcp.transports.sandbox.limits._MEMBERSHIP", tmp_path / "missing")
+    monkeypatch.setattr("gaia.mcp.transports.sandbox.cage._MEMBERSHIP", tmp_path / "missing")
     before = set(os.listdir(tempfile.gettempdir()))
     with pytest.raises(StartFailed, match='"processes" needs a control group'):
         made(processes=8)

@@ -12,9 +12,9 @@ from tests.sandboxes import linux
 from tests.unit.mcp.transports.sandbox.test_bubblewrap import confinement
 
 pytest.importorskip("pwd")
-from gaia.mcp.transports.sandbox import limits
+from gaia.mcp.transports.sandbox import cage as limits
 from gaia.mcp.transports.sandbox.bubblewrap import Unusable
-from gaia.mcp.transports.sandbox.limits import ControlGroups, limits_of
+from gaia.mcp.transports.sandbox.cage import ControlGroups, limits_of
 
 pytestmark = linux
 
