@@ -12,13 +12,13 @@ from gaia.mcp.aio.calls import call_tool, request, run
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.threads import in_thread, stopping, until_done
 from gaia.mcp.authorization.config import OnAuthorization
-from gaia.mcp.client.client_options import ClientKeywords
+from gaia.mcp.client.client_options import ClientKeywords, ClientOptions
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.requests.exchange import CallKeywords, CallOptions
-from gaia.mcp.supervision.client_features import OnElicitation, RootsSource
+from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
 from gaia.mcp.tools.pins import ServerPins
@@ -27,6 +27,7 @@ from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.mcp.transports.base import MCPTransport
 from gaia.runtime.clock import Clock
+from gaia.runtime.signatures import spells_out
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class AsyncMCPClient:
     sync: MCPClient
     """The synchronous client that does the work."""
 
+    @spells_out(ClientKeywords, ClientFeatures(), ClientOptions())
     def __init__(
         self,
         name: str,
@@ -220,6 +222,7 @@ class AsyncMCPClient:
             return await in_thread(self.sync.list_tools, refresh)
         return self.sync.list_tools()
 
+    @spells_out(CallKeywords, CallOptions())
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
@@ -332,6 +335,7 @@ class AsyncPinnedClient:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
+    @spells_out(CallKeywords, CallOptions())
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:

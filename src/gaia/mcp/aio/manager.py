@@ -21,7 +21,7 @@ from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.mcp.requests.exchange import CallKeywords, CallOptions
-from gaia.mcp.supervision.client_features import FeatureKeywords, RootsSource
+from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.status import ServerStatus
@@ -30,6 +30,7 @@ from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.cancellation import current_scope
 from gaia.runtime.loop_work import WakeUp, running_loop_work
+from gaia.runtime.signatures import spells_out
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class AsyncMCPClientManager:
     sync: MCPClientManager
     """The synchronous manager that does the work."""
 
+    @spells_out(FeatureKeywords, ClientFeatures())
     def __init__(
         self,
         config: MCPConfig | Mapping[str, Mapping[str, Any]] | None = None,
@@ -197,6 +199,7 @@ class AsyncMCPClientManager:
         """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes. Asks no server."""
         return self.sync.list_tools()
 
+    @spells_out(CallKeywords, CallOptions())
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:

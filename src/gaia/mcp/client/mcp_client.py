@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack
 
 from gaia.mcp.authorization.config import OnAuthorization
 from gaia.mcp.client.client_engine import ClientEngine
-from gaia.mcp.client.client_options import ClientKeywords, SharedServices, options_of, settings_of
+from gaia.mcp.client.client_options import ClientKeywords, ClientOptions, SharedServices, options_of, settings_of
 from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.client.server_transport import transport_for
 from gaia.mcp.config.server_config import ServerConfig
@@ -17,7 +17,7 @@ from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.supervision.client_features import OnElicitation, RootsSource
+from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.tools.pins import ServerPins
@@ -29,6 +29,7 @@ from gaia.mcp.transports.command import split_command
 from gaia.mcp.transports.stdio import StdioTransport
 from gaia.runtime.clock import Clock, SystemClock
 from gaia.runtime.log import enable_debug
+from gaia.runtime.signatures import spells_out
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class MCPClient:
     `ServerUnavailable` (a RuntimeError), and disconnects on leaving.
     """
 
+    @spells_out(ClientKeywords, ClientFeatures(), ClientOptions())
     def __init__(
         self,
         name: str,
@@ -276,6 +278,7 @@ class MCPClient:
     def _tools(self, tools: Iterable[MCPTool] | None) -> None:
         self._engine.tool_calls.assume(tools)
 
+    @spells_out(CallKeywords, CallOptions())
     def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
@@ -292,6 +295,7 @@ class MCPClient:
         """
         return self._engine.tool_calls.call(tool_name, arguments, CallOptions(**options))
 
+    @spells_out(CallKeywords, CallOptions())
     def submit_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> CallFuture:

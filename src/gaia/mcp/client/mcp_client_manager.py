@@ -27,6 +27,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
 from gaia.runtime.log import enable_debug, exception_text, get_logger
+from gaia.runtime.signatures import spells_out
 
 logger = get_logger(__name__)
 
@@ -38,6 +39,7 @@ class MCPClientManager:
     `start_timeout`, and disconnects from everything on leaving.
     """
 
+    @spells_out(FeatureKeywords, ClientFeatures())
     def __init__(
         self,
         config: MCPConfig | Mapping[str, Mapping[str, Any]] | None = None,
@@ -334,6 +336,7 @@ class MCPClientManager:
         """
         return [route.tool for route in self._engine.registry.routes.values()]
 
+    @spells_out(CallKeywords, CallOptions())
     def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
@@ -354,6 +357,7 @@ class MCPClientManager:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
+    @spells_out(CallKeywords, CallOptions())
     def submit_tool(
         self, name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> CallFuture:

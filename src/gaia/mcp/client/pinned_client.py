@@ -11,6 +11,7 @@ from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.signatures import spells_out
 
 
 class PinnedClient:
@@ -46,12 +47,14 @@ class PinnedClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @spells_out(CallKeywords, CallOptions())
     def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if it is lost."""
         return self._tool_calls.call(tool_name, arguments, CallOptions(**options))
 
+    @spells_out(CallKeywords, CallOptions())
     def submit_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> CallFuture:
